@@ -80,29 +80,25 @@ class StepBreakdown(Closed):
     compute_seconds: SecondsByRank
     """Seconds of a step without communication, less its wait for data, by rank."""
     communication_exposed_seconds: Annotated[list[Annotated[float, Bounds(at_least=-1e12, at_most=1e12)]], BY_RANK]
-    """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting: a difference of two
-    measurements, which noise can make negative. This, `data_wait_seconds` and
-    `compute_seconds` add up to `step_seconds`."""
+    """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting. It is a difference of two
+    measurements, which noise can make negative. This, `data_wait_seconds` and `compute_seconds` add up to `step_seconds`."""
     communication_seconds: Annotated[list[Seconds | None], BY_RANK]
     """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures MPI, Gloo and NCCL; Horovod's
-    timeline measures rank 0. `null` on a rank that is not measured."""
+    timeline measures rank 0 alone."""
     operations: dict[str, Operation]
-    """Calls of each collective in a step, and the bytes that one rank contributes to them. The keys are names such as `all_reduce`."""
+    """Calls of each collective, such as `all_reduce`, in a step, and the bytes that one rank contributes to them."""
     bus_bytes_per_second: Amount | None
-    """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests, from the mean time of the ranks. `null`
-    without communication, or where its time is not measured."""
+    """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests, from the mean time of the ranks."""
     plain_bus_bytes_per_second: Amount | None
-    """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second. `null` without
-    communication."""
+    """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second."""
     all_reduce_seconds_by_size: list[tuple[Positive, Seconds]] | None = None
-    """[size in bytes, seconds] of plain all-reduces through the same library, by ascending size: 1 KiB, 32 KiB, 1 MiB and the gradients'
-    size; the mean over ranks of the median of each. Alpha and beta can be fitted to them (`launch/forecast/network/hockney.py`). `null`
-    at one rank."""
+    """[size in bytes, seconds] of plain all-reduces of 1 KiB, 32 KiB, 1 MiB and the gradients' size through the same library: the mean over
+    ranks of the median of each."""
     exchange_start_seconds: dict[str, list[Seconds]] | None = None
-    """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the steps of the profile, which
-    slows them down. `null` where it does not tell."""
+    """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the profiled steps, which are
+    slower."""
     library: Library
-    """DDP's logging data, the calls of DeepSpeed by message size, or the bubble of a pipeline: the part of its steps in which its ranks
+    """DDP's logging data, DeepSpeed's calls by message size, or the bubble of a pipeline, which is the part of its steps in which its ranks
     wait, measured and in theory. Empty for other backends."""
 
 
@@ -124,7 +120,7 @@ class TensorBytesByRank(Closed):
     after_forward: HeldByRank
     """After the forward pass."""
     after_backward: HeldByRank
-    """After the backward pass, before the optimizer's step."""
+    """After the backward pass, before the optimizer's step. This and `after_step` have the keys of `after_forward`."""
     after_step: HeldByRank
     """After the optimizer's step."""
 
@@ -132,13 +128,11 @@ class TensorBytesByRank(Closed):
 @dataclass
 class GpuMemoryByRank(Closed):
     peak_allocated_bytes: Annotated[list[FromZero | None], BY_RANK]
-    """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch. `null` where the
-    framework does not tell."""
+    """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch."""
     peak_reserved_bytes: Annotated[list[FromZero | None], BY_RANK]
-    """Most bytes that the framework's allocator had of the GPU at once, in the same time. `null` where it does not tell (TensorFlow)."""
+    """Most bytes that the framework's allocator had of the GPU at once, in the same time. `null` for TensorFlow."""
     used_bytes: Annotated[list[FromZero | None], BY_RANK]
-    """Bytes in use on the whole GPU after the last epoch, of all processes, with those of the driver and of NCCL, from NVML. `null` where
-    it does not tell."""
+    """Bytes in use on the whole GPU after the last epoch, of all processes, the driver and NCCL, from NVML."""
 
 
 @dataclass
@@ -146,27 +140,27 @@ class Reading(Closed):
     """The value of `reading`. Seconds, samples and opened files are those of the training, without evaluation. By rank."""
 
     sample_order: Literal["global", "files"]
-    """`global`: every epoch shuffles all samples, as for data in memory, and so trains the same. `files`: it shuffles files, and samples
-    within a buffer, since the format can be read in order only."""
+    """`global`: every epoch shuffles all samples, and so trains the same as with data in memory. `files`: every epoch shuffles files, and
+    samples within a buffer, since the format can be read in order only."""
     num_steps: FromZero
     """Number of training steps for which samples were read."""
     wait_seconds_by_rank: SecondsByRank
-    """Seconds in these steps in which training waited for samples: without `--num-workers` all of the reading."""
+    """Seconds in these steps in which training waited for samples. Without `--num-workers` this is all of the reading."""
     sample_bytes_by_rank: CountsByRank
     """Bytes of the samples that were read."""
     num_opens_by_rank: CountsByRank
     """Number of files that were opened."""
     read_bytes_by_rank: Annotated[list[FromZero | None], BY_RANK]
     """Bytes that the process has read from files of any kind while it trained and evaluated, from the disk or from the page cache (`rchar`
-    of `/proc/self/io`). `null` where Linux does not tell."""
+    of `/proc/self/io`)."""
     disk_bytes_by_rank: Annotated[list[FromZero | None], BY_RANK]
-    """Those of them that came from a disk (`read_bytes`), with what Linux read ahead. `null` where Linux does not tell."""
+    """Bytes of these that came from a disk (`read_bytes`), with what Linux read ahead."""
     budget_bytes: FromZero
-    """Bytes that the samples in the memory of a rank were limited to."""
+    """Limit of the bytes of samples in the memory of a rank."""
     stored_bytes: FromZero
     """Bytes of all files of the converted data set."""
     convert_seconds: Seconds | None
-    """Seconds that its conversion took. `null` where that was interrupted and went on later."""
+    """Seconds that the conversion of the data set took. `null` if it was interrupted and continued."""
 
 
 @dataclass
@@ -176,17 +170,17 @@ class CheckpointIo(Closed):
     num_writes: FromZero = 0
     """Number of checkpoints that were written."""
     written_bytes: FromZero = 0
-    """Bytes of all of them."""
+    """Bytes of all checkpoints that were written."""
     num_reads: FromZero = 0
-    """1 where the run resumed from a checkpoint."""
+    """1 if the run resumed from a checkpoint."""
     read_bytes: FromZero = 0
-    """Bytes of that."""
+    """Bytes of the checkpoint that was read."""
     gather_seconds: Seconds = 0.0
-    """Seconds in which the state was gathered from all ranks and the device. Training stands meanwhile."""
+    """Seconds in which the state was gathered from all ranks and the device. Training waits meanwhile."""
     write_seconds: Seconds = 0.0
-    """Seconds of writing, to the disk (fsync). Training stands meanwhile, or goes on with `--checkpoint-async`."""
+    """Seconds of writing, to the disk (fsync). Training waits meanwhile, unless `--checkpoint-async` is set."""
     read_seconds: Seconds = 0.0
-    """Seconds of reading."""
+    """Seconds of reading the checkpoint."""
     wait_seconds: Seconds = 0.0
     """Seconds in which training waited for the end of a writing with `--checkpoint-async`: before the next one, and after the last."""
 
@@ -194,31 +188,30 @@ class CheckpointIo(Closed):
 @dataclass
 class MachineNoise(Closed):
     product_flops_per_second: Rates
-    """Floating point operations a second in products of matrices, just before and just after training. All ranks measure at the same time,
-    each on its own cores, off the clock; the number is that of the slowest."""
+    """Floating-point operations a second in matrix products, just before and just after training, off the clock. All ranks measure at the
+    same time, each on its own cores, and the number is that of the slowest."""
     copy_bytes_per_second: Rates
-    """Bytes a second, read and written, in a copy, measured in the same way."""
+    """Bytes a second, read and written, in a copy of memory, measured in the same way."""
     frequency_hz: Rates
-    """Lowest frequency of the ranks' cores before and after training. `null` where Linux does not tell."""
+    """Lowest frequency of the ranks' cores before and after training."""
     steal_seconds: Seconds | None
-    """Seconds that the hypervisor took from the ranks' cores during training. `null` where Linux does not tell."""
+    """Seconds that the hypervisor took from the ranks' cores during training."""
     pressure_seconds: Seconds | None
-    """Seconds of training in which a process of the node waited for a core. `null` where Linux does not tell."""
+    """Seconds of training in which a process of the node waited for a core."""
     involuntary_switches_by_rank: CountsByRank
-    """Number of times during training that a thread of the rank had to leave its core to another, by rank."""
+    """Number of times during training that a thread of the rank had to leave its core to another thread."""
     gpu_clock_hz: Rates
-    """Lowest clock of the ranks' GPUs before and after training. `null` without a GPU."""
+    """Lowest clock of the ranks' GPUs before and after training."""
     gpu_throttle_reasons: list[str] | None
-    """Reasons after training for which a GPU ran below its highest clock. `null` without a GPU."""
+    """Reasons after training for which a GPU ran below its highest clock."""
     cpu_throttled_seconds: Seconds | None = None
-    """Seconds of training in which a CPU quota kept the control groups of a rank from running, added up over cores; those of the rank with
-    most. `null` where Linux does not tell."""
+    """Seconds of training in which a CPU quota stopped the control groups of a rank, added up over cores, of the rank with most."""
 
 
 @dataclass
 class Timeline(Closed):
     trace: str | None
-    """File name of the merged trace in the folder `RUN.trace`. `null` where nothing could be merged."""
+    """File name of the merged trace in the folder `RUN.trace`. `null` if nothing could be merged."""
     num_events: FromZero
     """Number of events in the merged trace."""
     clocks: list[dict]
@@ -226,7 +219,7 @@ class Timeline(Closed):
     ranks: dict[str, dict]
     """Offset of each rank's clock from that of rank 0 and the error of the offset, in microseconds, by rank."""
     horovod: dict | None
-    """Summary of Horovod's timeline. `null` for other backends."""
+    """Summary of Horovod's timeline."""
     problems: list[str]
     """Problems that occurred when the traces were read, one line each."""
     steps: dict[str, dict]
@@ -284,7 +277,7 @@ class Gpu(Closed):
     cudnn: str | None
     """Version of cuDNN that the framework loads (PyTorch) or is built with (TensorFlow)."""
     nccl: str | None
-    """Version of the NCCL that PyTorch loads, or that Horovod is built with. `null` without NCCL."""
+    """Version of the NCCL that PyTorch loads, or that Horovod is built with."""
 
 
 @dataclass(kw_only=True)
@@ -297,7 +290,7 @@ class Environment(Closed):
     packages: dict[str, str]
     """Versions of the installed packages that affect a run, by name."""
     mpi: str | None
-    """Name and version of the MPI library. `null` where none is loaded."""
+    """Name and version of the MPI library."""
     host: str
     """Host name."""
     os: str
@@ -305,15 +298,15 @@ class Environment(Closed):
     cpu: str
     """Model of the processor."""
     instruction_sets: list[str] | None
-    """Vector and matrix instruction sets of the processor, by their names in the Linux kernel. `null` where they are not known."""
+    """Vector and matrix instruction sets of the processor, by their names in the Linux kernel."""
     num_cores: FromOne
     """Number of physical cores of the node; hardware threads of one core count once."""
     cores_by_rank: Annotated[list[list[FromZero] | None], BY_RANK] | None = None
-    """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up. `null` until then."""
+    """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up."""
     quota_cores: Positive | None = None
-    """Cores whose time rank 0 and the ranks beside it may use, by the smallest CPU quota of a control group. `null` without a quota."""
+    """Number of cores that the smallest CPU quota of a control group gives to rank 0 and the ranks beside it. `null` without a quota."""
     numa_nodes_of_rank_0: list[FromZero] | None = None
-    """Numbers of the NUMA nodes that these belong to. `null` where Linux does not tell."""
+    """Numbers of the NUMA nodes to which the cores of rank 0 belong."""
     device: Literal["cpu", "cuda"] | None = None
     """Device that was used; `settings.device` is what was asked for."""
     framework_has_cuda: bool | None = None
@@ -325,13 +318,13 @@ class Environment(Closed):
     memory_bytes: FromZero
     """Main memory of the node in bytes."""
     git_commit: str | None
-    """Commit of the checkout. `null` outside a git repository."""
+    """Commit of the checkout."""
     git_changed: bool
     """Whether tracked files of the checkout differ from its commit."""
     variables: dict[str, str]
     """Environment variables that affect a run, from a fixed list. No others are recorded."""
     ignored_variables: dict[str, str] | None = None
-    """Environment variables that would have bound threads or set their number, and that were removed. `null` where that is not known."""
+    """Environment variables that would have bound threads or set their number, and that were removed."""
 
 
 # While a run makes its record, its parts are still dicts.
@@ -349,8 +342,8 @@ class Record(Closed):
     error: str | None = None
     """Cause of the failure in one line. `null` unless `status` is `diverged`, `failed` or `timeout`."""
     launcher_error: str | None = None
-    """What the launcher of a completed run reported afterwards, in one line: a rank that it killed while leaving, an exit status, the time
-    limit. The run had trained, compared its replicas and recorded everything. `null` where the launcher ended without an error."""
+    """What the launcher of a completed run reported afterwards, in one line: a rank that it killed while leaving, an exit status, or the
+    time limit. The run had trained, compared its replicas and recorded everything. `null` if the launcher ended without an error."""
     started_at: Moment
     """Start of the run in UTC."""
     backend: str
@@ -372,7 +365,7 @@ class Record(Closed):
     micro_batch: FromOne | None = None
     """Samples of one micro-batch of a shard. `null` in records of earlier versions."""
     transport: Literal["mpi", "gloo", "nccl"] | None = None
-    """What the gradients went over. `null` for a backend that does not exchange any, and until the backend has started."""
+    """What the gradients went over. `null` for a backend that does not exchange any."""
     num_nodes: FromOne | None = None
     """Number of nodes."""
     pids_by_rank: Annotated[list[FromOne], BY_RANK] | None = None
@@ -392,35 +385,29 @@ class Record(Closed):
     reached: bool | None = None
     """Whether an evaluation met the target. `null` without a target."""
     time_to_solution_seconds: Seconds | None = None
-    """Seconds from before the first access to the data to the end of the first evaluation that met the target. `null` where none did, and
-    for a run that resumed after one epoch or more."""
+    """Seconds from before the first access to the data to the end of the first evaluation that met the target. `null` if none did, and for
+    a run that resumed after one epoch or more."""
     accuracy: Share | None = None
-    """Accuracy of the last evaluation, from 0 to 1: the share of held-out labels, or next tokens, that are predicted correctly. `null`
-    without an evaluation."""
+    """Accuracy of the last evaluation, from 0 to 1: the share of held-out labels, or next tokens, that are predicted correctly."""
     samples_per_second: Positive | None = None
-    """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count. `null` until the
-    first epoch has ended."""
+    """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count."""
     training_flops_per_sample: FromOne | None = None
-    """Floating-point operations to train on one sample, by the formulas of `common/model/families.py`; two for a multiplication with
-    its addition."""
+    """Floating-point operations to train on one sample, by the formulas of `common/model/families.py`. A multiplication with its addition
+    counts as two."""
     flops_per_second_per_rank: Positive | None = None
-    """These operations in a second of training on each rank that computes. Activations that are computed again (`--recompute`) do not
-    count."""
+    """These operations in a second of training on each rank that computes."""
     peak_flops_per_second: Positive | None = None
     """Floating-point operations a second in the fastest matrix product of the framework, in the precision of the run and on the device and
-    threads of a rank, measured after training on all ranks at the same time: their mean. `null` for a rank
-    with several GPUs."""
+    threads of a rank: the mean of all ranks, which measure at the same time after training. `null` for a rank with several GPUs."""
     share_of_peak: Positive | None = None
-    """`flops_per_second_per_rank` over `peak_flops_per_second`. `null` where one of them is."""
+    """`flops_per_second_per_rank` over `peak_flops_per_second`."""
     tokens_per_second: Positive | None = None
     """Training throughput in tokens that are predicted. `null` for images."""
     in_sync: bool | None = None
-    """Whether all ranks had bitwise equal parameters before training and after each epoch. A run where they differ is `failed`. Of sharded
-    parameters (ZeRO stage 3) there is one copy, and it means that all ranks gathered the same from each other. `null` until the first
-    comparison."""
+    """Whether all ranks had bitwise equal parameters before training and after each epoch. A run in which they differ is `failed`. Sharded
+    parameters (ZeRO stage 3) have one copy: here it means that all ranks gathered equal parameters."""
     oversubscribed: bool | None = None
-    """Whether ranks need more cores than they run on, or than a CPU quota gives. Such a run does not measure scaling. `null` until the end
-    of the warm-up."""
+    """Whether ranks need more cores than they run on, or than a CPU quota gives. Such a run does not measure scaling."""
     launch_seconds: Seconds | None = None
     """Seconds from the start of the launcher to the start of rank 0's process, with a resolution of 10 ms. `null` for a run outside a
     matrix."""
@@ -433,13 +420,12 @@ class Record(Closed):
     steps_per_turn: FromZero | None = None
     """Number of steps of a turn, which also ends with the epoch; 0 for a run that ran alone."""
     num_turns: FromZero | None = None
-    """Number of turns in which the run trained, side by side in time with the runs of other backends. 0 for a run that ran alone."""
+    """Number of turns in which the run trained, side by side with other runs; 0 for a run that ran alone."""
     turns_of_others_seconds: Seconds | None = None
-    """Seconds from the start to the end of training in which the run was stopped while other runs had their turns. They are in no other
-    time of the record."""
+    """Seconds of training in which the run was stopped while other runs had their turns. They are in no other time of the record."""
     check_seconds: Seconds | None = None
-    """Seconds of what only Tandem does: gathering and comparing the parameters of all ranks, and adding up the losses, and with
-    `--drop-caches` emptying the page cache. They are in no other time of the record."""
+    """Seconds of Tandem's own work: comparing the parameters of all ranks, adding up the losses, and emptying the page cache
+    (`--drop-caches`). They are in no other time of the record."""
     samples_per_epoch: FromOne | None = None
     """Number of samples trained in an epoch."""
     samples_dropped_per_epoch: FromZero | None = None
@@ -461,32 +447,31 @@ class Record(Closed):
     eval_losses: Numbers = field(default_factory=list)
     """Loss on all held-out samples after each epoch."""
     staleness: list[dict[Annotated[str, Pattern("[0-9]{1,9}", "digits")], FromZero]] | None = None
-    """Of each epoch, the number of updates by their staleness: how many others were applied since the worker fetched the parameters of its
-    gradients. `null` where no server applies updates (`parameter_server`)."""
+    """Number of updates of each epoch by their staleness, which is the number of other updates since the worker fetched its parameters.
+    `null` if no server applies updates (`parameter_server`)."""
     left_out: list[str] | None = None
-    """A line for each worker whose training failed, and without which the run went on. `null` where none can be left out."""
+    """A line for each worker whose training failed, and without which the run went on."""
     peak_memory_bytes: FromOne | None = None
     """Peak resident memory of the rank that used most, in bytes. GPU memory is not included."""
     peak_memory_bytes_by_rank: CountsByRank | None = None
     """Peak resident memory of each rank's process in bytes."""
     tensor_bytes_by_rank: TensorBytesByRank | None = None
-    """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state. `null` until the step is done."""
+    """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state."""
     gpu_memory_by_rank: GpuMemoryByRank | None = None
-    """Memory of the GPU of each rank. `null` on CPUs."""
+    """Memory of the GPU of each rank."""
     reading: Reading | None = None
     """What reading the samples from disk took. `null` for data in memory."""
     checkpoint_io: CheckpointIo | None = None
-    """What writing and reading checkpoints took. They are on the clock. `null` without checkpoints."""
+    """What writing and reading checkpoints took. They are on the clock."""
     energy_joules: Positive | None = None
-    """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` where no source
+    """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` if no source
     can be read on every node."""
     energy_source: Literal["RAPL", "NVML", "RAPL and NVML"] | None = None
-    """Source of `energy_joules`. RAPL measures the packages and memory of a node; NVML measures the GPUs that a rank uses. `null` where
-    `energy_joules` is."""
+    """Source of `energy_joules`. RAPL measures the packages and memory of a node; NVML measures the GPUs that a rank uses."""
     parameter_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of all parameters before training and after each epoch."""
     resumed_after_epochs: FromZero | None = None
-    """Epochs of the checkpoint from which the run resumed; the record has no numbers of them. 0 where there was no checkpoint yet. `null`
+    """Epochs of the checkpoint from which the run resumed; the record has no numbers of them. 0 if there was no checkpoint yet. `null`
     without `--resume`."""
     machine_noise: MachineNoise | None = None
     """How fast the machine was just before and after training, and what disturbed the run."""
@@ -494,14 +479,14 @@ class Record(Closed):
     """Where the time of a step goes, measured on extra steps after training, off the clock. `null` with `--no-step-breakdown`, and in runs
     that are traced or profiled."""
     timeline: Timeline | None = None
-    """Summary of the traces of a run of a matrix with `--timeline`. `null` for other runs."""
+    """Summary of the traces of a run of a matrix with `--timeline`."""
     mpi_profile: MpiProfile | None = None
-    """Summary of the MPI profiles of a run of a matrix with `--trace`. `null` for other runs."""
+    """Summary of the MPI profiles of a run of a matrix with `--trace`."""
     settings: Settings
     """Every setting of the run, by its name in `common/config.py`, with defaults resolved."""
     library_configuration: dict | None = None
-    """Configuration that the backend gave to its library (DeepSpeed). `null` for other backends."""
+    """Configuration that the backend gave to its library (DeepSpeed)."""
     environment: Environment
-    """Software and hardware of rank 0's node; of the launching node where the run wrote no record of its own."""
+    """Software and hardware of rank 0's node, or of the launching node if the run wrote no record of its own."""
     output_tail: list[str] | None = None
-    """Last lines that a run of a matrix printed before it failed or timed out, or its launcher failed. `null` for other runs."""
+    """Last lines that a run of a matrix printed before it failed or timed out, or before its launcher failed."""

@@ -42,14 +42,18 @@ def table() -> str:
     return "\n".join(f"| {name} | {description} |" for name, description in (("key", "description"), ("---", "---"), *rows))
 
 
-def _described(declaration: Mapping[str, Any], parts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields the name and the description of the keys of an object in a JSON Schema."""
+def _described(declaration: Mapping[str, Any], undescribed: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the name and the description of the keys of an object in a JSON Schema.
+
+    The keys of a sub-object that several keys have are described where it first occurs.
+    """
     for name, declared in declaration["properties"].items():
         if "description" in declared:
             yield prefix + name, " ".join(declared["description"].split())
         for part in (declared, *declared.get("anyOf", ())):
-            if "$ref" in part:
-                yield from _described(parts[part["$ref"].rpartition("/")[2]], parts, f"{prefix}{name}.")
+            sub_object = undescribed.pop(part.get("$ref", "").rpartition("/")[2], None)
+            if sub_object:
+                yield from _described(sub_object, undescribed, f"{prefix}{name}.")
 
 
 if __name__ == "__main__":
