@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+# A function that is called with the amount that is read, and the whole amount.
+OnProgress = Callable[[int, int], None]
+
 MARK = "progress:"
 # Data that is read in less time shows no progress.
 SILENT_SECONDS, INTERVAL_SECONDS = 3.0, 1.0
@@ -44,13 +47,11 @@ def format_line(progress: Progress) -> str:
 
 
 def no_progress(num_done: int, num_all: int) -> None:
-    """Is an on_progress of common/data/datasets.py that does nothing."""
+    """Is an OnProgress that does nothing."""
 
 
-def reading(
-    show: Callable[[str], object], now: Callable[[], float] = time.monotonic, label: str = "reading the data"
-) -> Callable[[int, int], None]:
-    """Returns an on_progress of common/data/datasets.py that calls show(line) once per second, but not in the first seconds."""
+def reading(show: Callable[[str], object], now: Callable[[], float] = time.monotonic, label: str = "reading the data") -> OnProgress:
+    """Returns an OnProgress that calls show(line) once per second, but not in the first seconds."""
     last = now() + SILENT_SECONDS - INTERVAL_SECONDS
 
     def on_progress(num_done: int, num_all: int) -> None:

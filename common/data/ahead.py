@@ -2,15 +2,23 @@
 
 import os
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def read_ahead(read, items, num_workers, num_ahead, cores=None):
+def read_ahead(
+    read: Callable[[Item], Result], items: Iterable[Item], num_workers: int, num_ahead: int, cores: set[int] | None = None
+) -> Iterator[Result]:
     """Yields read(item) for each of the items, in their order.
 
-    With workers, threads that are bound to the `cores`, up to `num_ahead` items are read before they are asked for. They are threads since
-    arrays pass from a thread without a copy, reading and hashing leave Python's lock, and processes must not fork under MPI. What `read`
-    raises is raised where its item is asked for. Where the iteration ends early, what is being read is finished in the background.
+    With workers, which are threads bound to the `cores`, up to `num_ahead` items are read before they are asked for. They are threads since
+    arrays pass from a thread without a copy, reading and hashing release Python's lock, and processes must not fork under MPI. An exception
+    of `read` is raised where its item is asked for. Where the iteration ends early, items that are being read are finished in the
+    background.
     """
     if not num_workers:
         yield from map(read, items)
@@ -29,7 +37,7 @@ def read_ahead(read, items, num_workers, num_ahead, cores=None):
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def cores_of_workers(num_threads, bind):
-    """Returns the cores of the rank's reading threads: those beyond the ones it computes on; None without such."""
+def cores_of_workers(num_threads: int, bind: bool) -> set[int] | None:
+    """Returns the cores of the rank's reading threads: those on which it does not compute, or None if there are none."""
     cores = sorted(os.sched_getaffinity(0))
     return set(cores[num_threads:]) if bind and len(cores) > num_threads else None

@@ -10,30 +10,32 @@ from common.batch_plan import BatchPlan
 from common.config import Settings
 from common.data import image_folders, images, stored, texts, tokens
 from common.data.samples import Dataset, InMemory
+from common.model.families import Cnn, EncoderDecoder, ResNet50
 from common.model.weights import DTYPES
-from common.progress import no_progress
+from common.progress import OnProgress, no_progress
 from common.workloads import workload_of
 
 
 def loader(settings: Settings, plan: BatchPlan | None = None) -> Callable[..., Dataset]:
     """Returns a function that reads the Dataset of the settings. Modules are imported and files located now, before the clock starts.
 
-    Where reading may take long, the function calls its argument, on_progress(how much is read, how much there is). With a plan, batches
-    of samples on disk must fit into --data-budget. Raises UserError for missing files; the function raises it for damaged ones.
+    Where reading may take long, the function calls its argument, an OnProgress. With a plan, batches of samples on disk must fit into
+    --data-budget. Raises UserError for missing files; the function raises it for damaged ones.
     """
     workload = workload_of(settings)
+    model = workload.model
     name = settings.dataset or workload.datasets[0]
     if settings.data_format != "memory":
         dataset = stored.find(settings, name, plan)
         return lambda _=None: dataset
-    if name in ("digits", "mnist"):
+    if isinstance(model, Cnn):
         read = images.reader(name, settings.data_dir, settings.precision)
-    elif name == "imagefolder":
-        read = image_folders.reader(settings.data_dir, workload.model)
-    elif name == "random":
-        read = partial(_random_images if workload.model.pixels else _random_vectors, workload.model, settings.precision)
+    elif isinstance(model, ResNet50):
+        read = image_folders.reader(settings.data_dir, model) if name == "imagefolder" else partial(_random_images, model)
+    elif isinstance(model, EncoderDecoder):
+        read = partial(_random_vectors, model, settings.precision)
     else:
-        read = texts.reader(name, settings.data_dir, workload.model.context, tokens.vocabulary(settings.tokenizer))
+        read = texts.reader(name, settings.data_dir, model.context, tokens.vocabulary(settings.tokenizer))
     return lambda on_progress=no_progress: read(on_progress)
 
 
@@ -41,14 +43,14 @@ NUM_RANDOM_SAMPLES = 2048
 NUM_RANDOM_IMAGES = 256
 
 
-def _random_images(model, *_):
-    """Draws pixels and classes: images of 150,528 bytes each for ResNet-50."""
+def _random_images(model: ResNet50, _: OnProgress) -> Dataset:
+    """Draws pixels and classes. An image of ResNet-50 has 150,528 bytes."""
     stream = np.random.default_rng(0)
     pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
     return image_folders.dataset(pixels, stream.integers(0, model.num_classes, len(pixels)))
 
 
-def _random_vectors(model, precision, _):
+def _random_vectors(model: EncoderDecoder, precision: str, _: OnProgress) -> Dataset:
     """Draws vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
 
     The loss is PyTorch's cross entropy with the targets as probabilities over positions.

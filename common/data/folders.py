@@ -1,6 +1,6 @@
 """The folder of --data-dir, and its files.
 
-Hidden files and folders, whose names begin with a dot, are no data: macOS leaves `._NAME` beside NAME, and editors leave copies.
+Hidden files and folders, whose names begin with a dot, are not data: macOS leaves `._NAME` beside NAME, and editors leave copies.
 """
 
 import contextlib
@@ -14,31 +14,34 @@ from common.errors import UserError
 
 
 @contextlib.contextmanager
-def searching(folder, dataset, content):
-    """Encloses the search for the files of a dataset, which `content` describes. Raises UserError for a missing or unreadable folder."""
+def searching(folder: Path | None, dataset: str, content: str) -> Iterator[Path]:
+    """Encloses the search in the folder for the files of a dataset, which `content` describes.
+
+    Raises UserError for a missing or unreadable folder.
+    """
     if folder is None:
         raise UserError(f"--dataset {dataset} requires --data-dir, the folder with {content}")
     try:
         if not folder.is_dir():
             raise UserError(f"--data-dir {folder} is not a folder; give the one with {content}")
-        yield
+        yield folder
     except OSError as error:
         raise UserError(f"--data-dir {folder} cannot be read ({error.strerror}); give the folder with {content}") from None
 
 
 def is_hidden(path: Path) -> bool:
-    """Whether a name in a relative path begins with a dot."""
+    """Returns whether a name in a relative path begins with a dot."""
     return any(name.startswith(".") for name in path.parts)
 
 
 def visible(folder: Path) -> list[os.DirEntry]:
     """Returns the files and folders in a folder by name, without hidden ones. Raises UserError for a link that leads nowhere."""
     with os.scandir(folder) as entries:
-        shown = sorted((entry for entry in entries if not is_hidden(Path(entry.name))), key=lambda entry: entry.name)
-    for entry in shown:
+        visible_entries = sorted((entry for entry in entries if not is_hidden(Path(entry.name))), key=lambda entry: entry.name)
+    for entry in visible_entries:
         if entry.is_symlink():
             expect_target(Path(entry.path))
-    return shown
+    return visible_entries
 
 
 def expect_target(path: Path) -> None:
@@ -63,10 +66,10 @@ def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
             yield from files_below(path, above)
 
 
-def content(path, is_gzipped=False):
-    """Returns the bytes of a file, unpacked where it begins as gzip. Raises UserError for one that cannot be read or is damaged.
+def content(path: Path, is_gzipped: bool = False) -> bytes:
+    """Returns the bytes of a file, which are unpacked if they are gzipped. Raises UserError for a file that cannot be read or is damaged.
 
-    One that must be gzipped is damaged where it does not begin so.
+    A file that `is_gzipped` by its name is damaged if its bytes are not.
     """
     try:
         raw = path.read_bytes()

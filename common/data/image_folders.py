@@ -1,33 +1,41 @@
 """Images in a folder for each class, as torchvision's ImageFolder reads them, from local files."""
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
+from common.model.resnet import ResNet50
 from common.process.ranks import from_environment
-from common.progress import no_progress
+from common.progress import OnProgress, no_progress
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 WHAT = "one folder of images per class"
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-# Formats whose images with more than 8 bits Pillow may give as integers of 32, from 0 to 65,535.
+# Formats whose images with more than 8 bits Pillow may return as integers of 32 bits, from 0 to 65,535.
 SIXTEEN_BITS = ("PNG", "PPM")
-# ImageNet's training images are below this folder, beside others.
+# ImageNet's training images are in this folder, beside other folders.
 TRAINING = "train"
-# Cut off at each edge of the largest square, so that of 256 pixels the middle 224 are left.
+# This fraction is cut off at each edge of the largest square, so that of 256 pixels the middle 224 are left.
 MARGIN = 1 / 16
 
 
-def reader(folder, model):
-    """Returns a function of on_progress that reads the images of a folder into a Dataset, without held-out ones.
+def reader(folder: Path | None, model: ResNet50) -> Callable[[OnProgress], Dataset]:
+    """Returns a function that reads the images of a folder, of which none are held out.
 
     Files are located now. Raises UserError if there are none, more classes than the model has, or more images than fit into memory; the
-    function raises it for a damaged image. Its on_progress is that of Images.read.
+    function raises it for a damaged image. Its OnProgress counts images.
     """
     images, labels = find_images(folder, model)
     _expect_room(folder, math.prod(images.shape), from_environment().local_size)
@@ -39,29 +47,29 @@ class Images:
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, files, shape):
+    def __init__(self, files: list[Path], shape: tuple[int, int, int]) -> None:
         # Imported here, since only this data needs it.
         from PIL import Image, ImageOps
 
         self.files, self.shape = files, (len(files), *shape)
         self._image, self._fit = Image, ImageOps.fit
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, numbers):
+    def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
         return self.read(numbers)
 
-    def read(self, numbers, on_progress=no_progress):
-        """Returns the images of these numbers. It calls on_progress(number of images read, number of all) for each image."""
+    def read(self, numbers: Sequence[int] | np.ndarray, on_progress: OnProgress = no_progress) -> np.ndarray:
+        """Reads the images of these numbers, and calls `on_progress` for each image."""
         pixels = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         for place, number in enumerate(numbers):
             pixels[place] = self._square(self.files[number])
             on_progress(place + 1, len(numbers))
         return pixels
 
-    def _square(self, path):
-        """Returns the middle of an image: what torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged one."""
+    def _square(self, path: Path) -> np.ndarray:
+        """Reads the middle of an image, which torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged image."""
         try:
             with self._image.open(path) as image:
                 return np.asarray(self._fit(self._coloured(image), self.shape[1:3], self._image.Resampling.BILINEAR, MARGIN))
@@ -69,8 +77,8 @@ class Images:
         except (OSError, SyntaxError, ValueError, EOFError, self._image.DecompressionBombError) as error:
             raise UserError(f"{path} cannot be read as an image ({error}); replace it or take it away") from None
 
-    def _coloured(self, image):
-        """Returns an image in RGB with 8 bits for a colour. Raises ValueError where it is not known which of its values is white."""
+    def _coloured(self, image: Image.Image) -> Image.Image:
+        """Converts an image to RGB with 8 bits for each colour. Raises ValueError where it is not known which of its values is white."""
         if image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BITS):
             # Pillow's own conversion takes every value above 255 for white.
             image = self._image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -79,10 +87,13 @@ class Images:
         return image.convert("RGB")
 
 
-def find_images(folder, model):
-    """Returns (Images, their labels) of a folder, classes and files by name. Raises UserError where there is nothing to read."""
-    with folders.searching(folder, "imagefolder", WHAT):
-        root = folder / TRAINING if (folder / TRAINING).is_dir() else folder
+def find_images(folder: Path | None, model: ResNet50) -> tuple[Images, np.ndarray]:
+    """Returns the images of a folder, in the order of the names of classes and files, and their labels.
+
+    Raises UserError where there is nothing to read.
+    """
+    with folders.searching(folder, "imagefolder", WHAT) as data_dir:
+        root = data_dir / TRAINING if (data_dir / TRAINING).is_dir() else data_dir
         classes = [Path(entry.path) for entry in folders.visible(root) if entry.is_dir()]
         by_class = [sorted(path for path in folders.files_below(below) if path.suffix.lower() in ENDINGS) for below in classes]
     if not classes:
@@ -96,26 +107,26 @@ def find_images(folder, model):
     return Images(list(itertools.chain(*by_class)), model.input_shape), labels
 
 
-def dataset(pixels, labels):
-    """Returns the Dataset of images (samples, height, width, 3) and labels, of which none are held out."""
+def dataset(pixels: np.ndarray, labels: np.ndarray) -> Dataset:
+    """Returns the dataset of images (samples, height, width, 3) and labels, of which none are held out."""
     digest = begin_digest(pixels.shape)
     digest.update(pixels.data)
     return Dataset(InMemory(pixels, labels), InMemory(pixels[:0], labels[:0]), end_digest(digest, labels))
 
 
-def begin_digest(shape):
-    """Begins the digest of images of this shape, all together; update it with the bytes of each in turn."""
+def begin_digest(shape: tuple[int, ...]) -> hashlib._Hash:
+    """Begins the digest of images, of which all together have this shape. It is to be updated with the bytes of each image in turn."""
     return hashlib.sha256(str(shape).encode())
 
 
-def end_digest(digest, labels):
+def end_digest(digest: hashlib._Hash, labels: np.ndarray) -> str:
     """Returns the digest of the dataset, from that of its images."""
     digest.update(labels.astype(np.int64).data)
     return digest.hexdigest()
 
 
-def _expect_room(folder, num_bytes, num_ranks):
-    """Raises UserError if so many ranks of this node cannot have so many bytes each."""
+def _expect_room(folder: Path | None, num_bytes: int, num_ranks: int) -> None:
+    """Raises UserError if the memory of this node does not have so many bytes for each of its ranks."""
     import psutil
 
     available = psutil.virtual_memory().available

@@ -4,7 +4,9 @@ import hashlib
 import math
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,24 +14,34 @@ from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.weights import DTYPES
+from common.progress import OnProgress
 
 # The copy of scikit-learn (BSD License) of the test set of "Optical Recognition of Handwritten Digits" (UCI, CC BY 4.0).
 DIGITS = Path(__file__).with_name("digits.csv.gz")
 SIDE = 28
-# Of every 7 images of a class: 1,027 in all, and 770 to train on.
+# Of every 7 images of a class so many are held out: 1,027 in all, which leaves 770 to train on.
 NUM_HELD_OUT_OF_7 = 4
 
 
-def reader(name, folder, precision):
-    """Returns a function of on_progress that reads `digits`, or `mnist` from a folder, into a Dataset. Those of MNIST are located now."""
+class Parts(NamedTuple):
+    """Images (samples, height, width) and labels, to train on and held out."""
+
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+
+
+def reader(name: str, folder: Path | None, precision: str) -> Callable[[OnProgress], Dataset]:
+    """Returns a function that reads `digits`, or `mnist` from a folder. The files of MNIST are located now."""
     if name == "digits":
-        return lambda _: _prepared(*_split(*read_digits()), precision)
+        return lambda _: _prepared(_split(*read_digits()), precision)
     files = _find_mnist(folder)
-    return lambda _: _prepared(*_read_mnist(files), precision)
+    return lambda _: _prepared(_read_mnist(files), precision)
 
 
-def read_digits(path=DIGITS):
-    """Reads 1,797 handwritten digits of 8x8 pixels, 0 to 16 (UCI, Alpaydin and Kaynak 1998), enlarges them to 28x28, and their labels.
+def read_digits(path: Path = DIGITS) -> tuple[np.ndarray, np.ndarray]:
+    """Reads 1,797 handwritten digits of 8x8 pixels, 0 to 16 (UCI, Alpaydin and Kaynak 1998), enlarged to 28x28, and their labels.
 
     Every line of the file is an image, its rows one after the other, and its label.
     """
@@ -42,19 +54,19 @@ def read_digits(path=DIGITS):
     return weights @ pixels @ weights.T, labels
 
 
-def _split(images, labels):
-    """Holds out four of every seven images of each class. The file's order is by writer, so both parts have images by all of them."""
+def _split(images: np.ndarray, labels: np.ndarray) -> Parts:
+    """Holds out four of every seven images of each class. The file's order is by writer, so both parts have images by all writers."""
     by_class = np.argsort(labels, kind="stable")
     held_out = np.zeros(len(labels), bool)
     held_out[by_class[np.arange(len(labels)) * NUM_HELD_OUT_OF_7 % 7 < NUM_HELD_OUT_OF_7]] = True
-    return images[~held_out], labels[~held_out], images[held_out], labels[held_out]
+    return Parts(images[~held_out], labels[~held_out], images[held_out], labels[held_out])
 
 
-def enlarging_weights(old, new):
-    """Interpolates bilinearly along one axis: returns an integer matrix of shape (new, old) whose rows sum to 2 * new.
+def enlarging_weights(old: int, new: int) -> np.ndarray:
+    """Returns the weights of bilinear interpolation along one axis, integers of shape (new, old) whose rows sum to 2 * new.
 
-    Pixel centres are at half-integers and edge pixels are extended. With integers the data is bitwise the same on every machine;
-    standardisation removes the common factor.
+    Pixel centres are at half-integers and edge pixels are extended. With integers the data is bitwise the same on every machine.
+    Standardisation removes the common factor.
     """
     position = np.clip((2 * np.arange(new) + 1) * old - new, 0, 2 * new * (old - 1))
     left, right_weight = np.divmod(position, 2 * new)
@@ -64,15 +76,15 @@ def enlarging_weights(old, new):
     return weights
 
 
-def _prepared(train_images, train_labels, test_images, test_labels, precision):
-    """Returns the Dataset of images (samples, 28, 28), standardised with the training images, and labels 0 to 9."""
+def _prepared(parts: Parts, precision: str) -> Dataset:
+    """Returns the dataset of images of 28x28 pixels, standardised with the training images, and labels 0 to 9."""
     digest = hashlib.sha256()
-    for array in (train_images, train_labels, test_images, test_labels):
+    for array in parts:
         digest.update(np.ascontiguousarray(array, np.int64).data)
-    mean, spread = train_images.mean(dtype=np.float64), train_images.std(dtype=np.float64)
+    mean, deviation = parts.train_images.mean(dtype=np.float64), parts.train_images.std(dtype=np.float64)
     train, test = (
-        InMemory(((images - mean) / spread).astype(DTYPES[precision]), labels.astype(np.int64))
-        for images, labels in ((train_images, train_labels), (test_images, test_labels))
+        InMemory(((images - mean) / deviation).astype(DTYPES[precision]), labels.astype(np.int64))
+        for images, labels in (parts[:2], parts[2:])
     )
     return Dataset(train, test, digest.hexdigest())
 
@@ -81,15 +93,16 @@ MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-image
 MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def _find_mnist(folder):
+def _find_mnist(folder: Path | None) -> list[Path]:
     """Returns the paths of the four IDX files in the folder, or that of mnist.npz."""
-    with folders.searching(folder, "mnist", "the IDX files or mnist.npz"):
-        folders.expect_target(folder / "mnist.npz")
-        if (folder / "mnist.npz").is_file():
-            return [folder / "mnist.npz"]
+    with folders.searching(folder, "mnist", "the IDX files or mnist.npz") as data_dir:
+        archive = data_dir / "mnist.npz"
+        folders.expect_target(archive)
+        if archive.is_file():
+            return [archive]
         paths = []
         for name in MNIST_FILES:
-            variants = [folder / (stem + end) for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz")]
+            variants = [data_dir / (stem + end) for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz")]
             path = next((path for path in variants if path.is_file()), None)
             if path is None:
                 for variant in variants:
@@ -99,7 +112,7 @@ def _find_mnist(folder):
         return paths
 
 
-def _read_mnist(paths):
+def _read_mnist(paths: list[Path]) -> Parts:
     arrays = _read_npz(paths[0]) if len(paths) == 1 else [_read_idx(path) for path in paths]
     for images, labels in (arrays[:2], arrays[2:]):
         are_in_shape = images.shape[1:] == (SIDE, SIDE) and labels.shape == images.shape[:1] and len(labels)
@@ -113,10 +126,10 @@ def _read_mnist(paths):
         outside = labels[(labels < 0) | (labels > 9)]
         if len(outside):
             raise UserError(f"{paths[0].parent}: label {outside[0]} is invalid; MNIST's labels are 0 to 9: copy the files again")
-    return arrays
+    return Parts(*arrays)
 
 
-def _read_npz(path):
+def _read_npz(path: Path) -> list[np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return [archive[key] for key in MNIST_KEYS]
@@ -124,7 +137,7 @@ def _read_npz(path):
         raise UserError(f"{path} cannot be read ({error}); it must be a complete .npz with {', '.join(MNIST_KEYS)}") from None
 
 
-def _read_idx(path):
+def _read_idx(path: Path) -> np.ndarray:
     """Reads the array in an IDX file of unsigned bytes, optionally gzipped (format: LeCun, Cortes, Burges, The MNIST database)."""
     raw = folders.content(path)
     if len(raw) < 4 or raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:

@@ -1,17 +1,17 @@
-"""The manifest of a converted data set: what its folder has, and how a run knows that it is still that (common/README.md, Trust)."""
+"""The manifest of a converted data set: its files, and how a run knows that they have not changed (common/README.md, Trust)."""
 
 import hashlib
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from common import durable
 from common.data.formats import NAMES
 from common.errors import UserError
-from common.progress import no_progress
+from common.progress import OnProgress, no_progress
 
 NAME = "manifest.json"
 VERSION = 1
@@ -19,47 +19,54 @@ NUM_LOSSES = "train.num_losses.npy"
 
 
 class FileState(NamedTuple):
-    """Size and time of a file."""
+    """The size of a file, and the time at which it was changed."""
 
     size_bytes: int
     changed_ns: int
 
 
-class Manifest(NamedTuple):
-    """What a folder has.
+class FileEntry(NamedTuple):
+    """A file as it was written."""
 
-    `source`: what it was made from: `workload`, `dataset`, `tokenizer`; `copies`, how often its training samples follow each other; and
-    `identity`, which tells the data from other data of that name. `data_digest`: that of the dataset, as a run records it.
-    `num_samples`: of the parts `train` and `test`. `inputs` and `targets`: NumPy's type of those of a sample, with its shape.
-    `files`: {name: [size, time in ns, SHA-256]}.
-    `convert_seconds`: None where the conversion was interrupted.
+    size_bytes: int
+    changed_ns: int
+    sha256: str
+
+
+class Manifest(NamedTuple):
+    """The content of a folder.
+
+    `source` has the `workload`, the `dataset` and the `tokenizer` that the data was made from; `copies`, how many times its training
+    samples follow each other; and `identity`, which differs from that of other data of the same name. `data_digest` is the digest of the
+    dataset that a run records. `num_samples` has the parts `train` and `test`. `inputs` and `targets` are NumPy's types of those of a
+    sample, with their shapes. `files` are by name. `convert_seconds` is None if the conversion was interrupted.
     """
 
     data_format: str
-    source: dict
+    source: dict[str, str | int | None]
     data_digest: str
     num_samples: dict[str, int]
     samples_per_file: int
     inputs: np.dtype
     targets: np.dtype
-    files: dict[str, list]
+    files: dict[str, FileEntry]
     convert_seconds: float | None
 
     @property
-    def size_bytes(self):
-        """Bytes of all files."""
-        return sum(size for size, *_ in self.files.values())
+    def size_bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(entry.size_bytes for entry in self.files.values())
 
 
-def write(folder, manifest):
+def write(folder: Path, manifest: Manifest) -> None:
     """Writes the manifest, which makes a data set of the folder."""
-    rows = {name: getattr(manifest, name) for name in NAMES}
-    content = {"version": VERSION} | manifest._asdict() | {name: [of_row.base.str, *of_row.shape] for name, of_row in rows.items()}
+    row_types = zip(NAMES, (manifest.inputs, manifest.targets), strict=True)
+    content = {"version": VERSION} | manifest._asdict() | {name: [row_type.base.str, *row_type.shape] for name, row_type in row_types}
     durable.write_text(folder / NAME, json.dumps(content | {"sha256": _digest(content)}, indent=1) + "\n")
 
 
-def read(folder):
-    """Returns the Manifest of a folder. Raises UserError where there is none, or it is not as it was written."""
+def read(folder: Path) -> Manifest:
+    """Reads the manifest of a folder. Raises UserError where there is none, or it is not as it was written."""
     path = Path(folder, NAME)
     try:
         content = json.loads(path.read_text())
@@ -73,30 +80,32 @@ def read(folder):
         raise UserError(f"{path} has version {version}, this Tandem reads {VERSION}; {CONVERT}")
     if written != _digest({"version": version} | content):
         raise UserError(f"{path} was changed after it was written: its SHA-256 is another; {CONVERT}")
-    return Manifest(**content | {name: np.dtype((content[name][0], tuple(content[name][1:]))) for name in NAMES})
+    files = {name: FileEntry(*entry) for name, entry in content["files"].items()}
+    row_types = {name: np.dtype((content[name][0], tuple(content[name][1:]))) for name in NAMES}
+    return Manifest(**content | row_types | {"files": files})
 
 
 CONVERT = "write it with python -m launch.convert_data into an empty folder"
 
 
-def _digest(content):
+def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def expect_whole(folder, manifest, on_progress=no_progress):
-    """Returns the FileState of each file that the manifest names. Raises UserError for one that is missing or not what it was.
+def expect_whole(folder: Path, manifest: Manifest, on_progress: OnProgress = no_progress) -> dict[str, FileState]:
+    """Returns the states of the files of the manifest by name. Raises UserError for a file that is missing or has changed.
 
-    It calls on_progress(number of files, number of all) for each file.
+    It calls `on_progress` for each file.
     """
     states = {}
-    for number, (name, (size_bytes, changed_ns, sha256)) in enumerate(manifest.files.items()):
+    for number, (name, entry) in enumerate(manifest.files.items()):
         path = Path(folder, name)
         on_progress(number, len(manifest.files))
         try:
             states[name] = state(path)
-            if states[name].size_bytes != size_bytes:
-                difference = f"size is {states[name].size_bytes:,} bytes, and was {size_bytes:,}"
-            elif states[name].changed_ns != changed_ns and digest(path) != sha256:
+            if states[name].size_bytes != entry.size_bytes:
+                difference = f"size is {states[name].size_bytes:,} bytes, and was {entry.size_bytes:,}"
+            elif states[name].changed_ns != entry.changed_ns and digest(path) != entry.sha256:
                 difference = "SHA-256 is another"
             else:
                 continue
@@ -106,13 +115,12 @@ def expect_whole(folder, manifest, on_progress=no_progress):
     return states
 
 
-def state(path):
-    """Returns the FileState of a file."""
+def state(path: Path) -> FileState:
     status = os.stat(path)
     return FileState(status.st_size, status.st_mtime_ns)
 
 
-def digest(path):
+def digest(path: Path) -> str:
     """Returns the SHA-256 of a file."""
     sha256 = hashlib.sha256()
     with open(path, "rb") as file:

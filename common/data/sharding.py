@@ -28,9 +28,9 @@ class Epoch(NamedTuple):
 
 
 class DataParallel(NamedTuple):
-    """The place of a rank in data parallelism: the `index` of its shard, of the `degree` shards of a global batch."""
+    """The place of a rank in data parallelism: the number of its shard, of the `degree` shards of a global batch."""
 
-    index: int
+    shard: int
     degree: int
 
 
@@ -67,7 +67,7 @@ def training_shard(epoch: Epoch, place: DataParallel, num_losses: int | np.ndarr
     indices = order[positions % num_samples]
     num_counted = valid * np.broadcast_to(num_losses, num_samples)[indices]
     weights = valid * (place.degree / num_counted.sum(axis=1, keepdims=True))
-    of_shard = slice(place.index * local_batch, (place.index + 1) * local_batch)
+    of_shard = slice(place.shard * local_batch, (place.shard + 1) * local_batch)
     return indices[:, of_shard], weights[:, of_shard]
 
 
@@ -104,5 +104,5 @@ def evaluation_shard(num_samples: int, max_batch: int, place: DataParallel) -> t
     share = -(-num_samples // place.degree)
     num_batches = -(-share // max_batch)
     batch = -(-share // num_batches)
-    positions = np.arange(num_batches * batch * place.degree).reshape(place.degree, num_batches, batch)[place.index]
+    positions = np.arange(num_batches * batch * place.degree).reshape(place.degree, num_batches, batch)[place.shard]
     return positions % num_samples, (positions < num_samples).astype(np.float64)

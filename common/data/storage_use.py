@@ -1,64 +1,69 @@
-"""What reading a converted data set takes: counted on each rank, and added to the record."""
+"""The cost of reading a converted data set, which is counted on each rank and added to the record."""
 
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from common.trainer import by_rank
+from common.config import Settings
+from common.data.samples import Samples
+from common.meter import Meter
+from common.trainer import Trainer, by_rank
 
 PROCESS_IO = Path("/proc/self/io")
 
 
 class Use:
-    """Counts what reading takes: `num_opens` files, `size_bytes` of samples, and the `wait_seconds` of training in `num_steps` steps.
+    """Counts the files that are opened, the bytes of the samples that are read, and the seconds for which training waits for its steps.
 
     Only the thread of training waits, and counts steps.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.num_opens = self.size_bytes = self.num_steps = 0
         self.wait_seconds = 0.0
         self._lock = threading.Lock()
 
-    def opened(self, num_files):
+    def opened(self, num_files: int) -> None:
         with self._lock:
             self.num_opens += num_files
 
-    def read(self, size_bytes):
+    def read(self, size_bytes: int) -> None:
         with self._lock:
             self.size_bytes += size_bytes
 
 
 class Recorder:
-    """Drops page caches as the settings ask, and makes the record's `reading`. All ranks make the same calls; `clock` is that of the run.
+    """Drops page caches as the settings ask, and makes the record's `reading`. For data in memory it does nothing.
 
-    It does nothing for data in memory.
+    All ranks make the same calls. `clock` is that of the run.
     """
 
-    def __init__(self, trainer, samples, settings, clock):
+    def __init__(self, trainer: Trainer, samples: Samples, settings: Settings, clock: Meter) -> None:
         self._trainer, self._samples, self._storage = trainer, samples, samples.storage
         self._clock, self._when = clock, settings.drop_caches
         self._before = process_io()
 
-    def begin_epoch(self):
+    def begin_epoch(self) -> None:
         """Drops the page cache of all files before the first epoch, or before each."""
         if self._storage and self._when != "none":
             self._when = "none" if self._when == "once" else self._when
             with self._clock.pause("checks"):
                 if self._trainer.ranks.local_rank == 0:
                     drop_caches(self._storage.paths())
-                # Barrier: what others read already would be dropped.
+                # Barrier: the pages that other ranks have read already would be dropped.
                 self._trainer.sum(np.zeros(1))
 
-    def of_record(self):
-        """Returns {"reading": what common/record/definition.py says of it}; empty for data in memory."""
-        if not self._storage:
+    def of_record(self) -> dict[str, dict[str, Any]]:
+        """Returns the record's `reading` (common/record/definition.py) under this key; nothing for data in memory."""
+        storage, use = self._storage, self._samples.use
+        if storage is None or use is None:
             return {}
-        use, written = self._samples.use, self._storage.written
-        now = process_io()
-        read, from_disk = (now[key] - self._before[key] if now else np.nan for key in ("rchar", "read_bytes"))
+        before, now = self._before, process_io()
+        read, from_disk = (now[key] - before[key] if before and now else np.nan for key in ("rchar", "read_bytes"))
         counts = {"sample_bytes": use.size_bytes, "num_opens": use.num_opens, "read_bytes": read, "disk_bytes": from_disk}
         return {
             "reading": {
@@ -66,21 +71,21 @@ class Recorder:
                 "num_steps": use.num_steps,
                 "wait_seconds_by_rank": by_rank(self._trainer, use.wait_seconds).tolist(),
                 **{f"{name}_by_rank": [_whole(number) for number in by_rank(self._trainer, value)] for name, value in counts.items()},
-                "budget_bytes": self._storage.budget_bytes,
-                "stored_bytes": written.size_bytes,
-                "convert_seconds": written.convert_seconds,
+                "budget_bytes": storage.budget_bytes,
+                "stored_bytes": storage.written.size_bytes,
+                "convert_seconds": storage.written.convert_seconds,
             }
         }
 
 
-def _whole(value):
+def _whole(value: float) -> int | None:
     return None if np.isnan(value) else int(value)
 
 
-def process_io():
-    """Reads {name: number} of /proc/self/io: `rchar`, bytes that this process has read, and `read_bytes`, those that came from disks.
+def process_io() -> dict[str, int] | None:
+    """Reads the numbers of /proc/self/io, or None where Linux does not have it.
 
-    None where Linux does not tell.
+    `rchar` are the bytes that this process has read, and `read_bytes` are those of them that came from disks.
     """
     try:
         return {name: int(value) for name, value in (line.split(": ") for line in PROCESS_IO.read_text().splitlines())}
@@ -88,8 +93,8 @@ def process_io():
         return None
 
 
-def drop_caches(paths):
-    """Takes the files out of the page cache, as far as no other process maps them (posix_fadvise(2)); needs no privilege."""
+def drop_caches(paths: Iterable[Path]) -> None:
+    """Takes the files out of the page cache, unless another process maps them (posix_fadvise(2)). This needs no privilege."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

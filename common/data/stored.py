@@ -5,6 +5,7 @@ import mmap
 import struct
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -29,25 +30,25 @@ from common.process.ranks import from_environment
 MIB = 2**20
 # Samples that are shuffled at once where they can be read in order only.
 BUFFER_SIZE = 1024
-# Of each rank's shards, each of which has a file open or two.
+# The number of shards that each rank has open at most, each with one or two files.
 MAX_OPEN = 32
-# What the libraries raise for a file that is damaged. OSError has the system's reasons.
+# The exceptions of the libraries for a damaged file. OSError has the system's reasons.
 DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, RuntimeError, struct.error)
 
 
-def source_of(settings, dataset):
-    """Returns what the data of a run is made from; a tokenizer is named by its SHA-256."""
+def source_of(settings: Settings, dataset: str | None) -> dict[str, str | None]:
+    """Returns the workload, the dataset and the tokenizer of the data of a run. A tokenizer is named by its SHA-256."""
     tokenizer = None if settings.tokenizer is None else manifest.digest(Path(settings.tokenizer))
     return {"workload": settings.workload, "dataset": dataset, "tokenizer": tokenizer}
 
 
 def find(settings: Settings, dataset: str, plan: BatchPlan | None) -> Dataset:
-    """Returns the Dataset in --data-dir. Raises UserError where it is not whole, not that of the settings, or too large."""
+    """Returns the Dataset in --data-dir. Raises UserError where it is not whole, not that of the settings, or does not fit into memory."""
     if settings.data_dir is None:
         raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
     folder, module = Path(settings.data_dir), formats.module_of(settings.data_format)
     written = manifest.read(folder)
-    _expect_same(written, settings, source_of(settings, dataset), folder)
+    _expect_data_of(settings, source_of(settings, dataset), written, folder)
     show = partial(print, file=sys.stderr) if from_environment().rank == 0 else lambda _: None
     states = manifest.expect_whole(folder, written, progress.reading(show, label="reading the files again, whose times have changed"))
     if module.IN_ORDER and settings.num_workers > 1:
@@ -57,7 +58,7 @@ def find(settings: Settings, dataset: str, plan: BatchPlan | None) -> Dataset:
     test = StoredSamples(storage, "test")
     if plan:
         train.plan(plan.local_batch)
-    if plan and len(test):
+    if plan and settings.evaluation_batch_size and len(test):
         test.plan(settings.evaluation_batch_size)
     digest, streamed = written.data_digest, storage.streamed
     if streamed is not None:
@@ -67,23 +68,23 @@ def find(settings: Settings, dataset: str, plan: BatchPlan | None) -> Dataset:
     return Dataset(train, test, digest)
 
 
-def _expect_same(written, settings, source, folder):
-    """Raises UserError where a folder has another format, or was made from other data, than the settings say."""
+def _expect_data_of(settings: Settings, source: dict[str, str | None], written: manifest.Manifest, folder: Path) -> None:
+    """Raises UserError where a folder has another format than that of the settings, or was made from other data than their source."""
     if written.data_format != settings.data_format:
         raise UserError(f"--data-dir {folder} has the format {written.data_format}; give --data-format {written.data_format}")
     for name, value in source.items():
         if written.source[name] != value:
             values = " (another file)" if name == "tokenizer" else f" {written.source[name]}, and this run has {value}"
             raise UserError(f"--data-dir {folder} was converted with {flag(name)}{values}; convert the data of this run into a folder")
-    of_run = np.dtype(DTYPES[settings.precision])
-    if written.inputs.base.kind == "f" and written.inputs.base != of_run:
+    dtype = np.dtype(DTYPES[settings.precision])
+    if written.inputs.base.kind == "f" and written.inputs.base != dtype:
         raise UserError(
-            f"--data-dir {folder} has samples of {written.inputs.base}, and --precision {settings.precision} needs {of_run}; "
+            f"--data-dir {folder} has samples of {written.inputs.base}, and --precision {settings.precision} needs {dtype}; "
             f"convert them with --precision {settings.precision}"
         )
 
 
-def _budget_bytes(settings):
+def _budget_bytes(settings: Settings) -> int:
     """Returns the memory of a rank for samples that are read."""
     if settings.data_budget is not None:
         return int(settings.data_budget * MIB)
@@ -93,7 +94,7 @@ def _budget_bytes(settings):
 class Storage(NamedTuple):
     """A converted data set, and how a run with these settings reads it.
 
-    `states`: of its files as they were when the run started. `module`: of its format. `budget_bytes`: memory for samples that are read.
+    `states` are those of its files when the run started. `module` is that of its format. `budget_bytes` are for samples that are read.
     """
 
     folder: Path
@@ -104,37 +105,51 @@ class Storage(NamedTuple):
     budget_bytes: int
 
     @property
-    def streamed(self):
-        """How its samples are shuffled where they can be read in order only; else None."""
+    def streamed(self) -> Streamed | None:
+        """How samples are shuffled that can be read in order only; None for others."""
         return Streamed(self.written.samples_per_file, BUFFER_SIZE) if self.module.IN_ORDER else None
 
     @property
-    def layout(self):
-        """The types of a sample's inputs and targets."""
+    def layout(self) -> formats.Layout:
         return self.written.inputs, self.written.targets
 
-    def paths(self):
-        """The files of all samples."""
+    def paths(self) -> list[Path]:
+        """Returns the files of all samples."""
         return [self.folder / name for name in self.written.files]
 
 
+class ReadingPlan(NamedTuple):
+    """How batches are read: `num_at_once` of them at once, `num_ahead` times as many ahead, from `max_open` open shards at most."""
+
+    num_at_once: int
+    num_ahead: int
+    max_open: int
+
+
 class StoredSamples:
-    """One part of a converted data set, `train` or `test`. `use`: counts what reading it takes."""
+    """One part of a converted data set, `train` or `test`. `use` counts the cost of reading it."""
 
-    def __init__(self, storage, part, num_losses=None):
-        self.num_losses, self.streamed, self.use = num_losses, storage.streamed, Use()
-        self.storage, self._part = storage, part
+    def __init__(self, storage: Storage, part: str, num_losses: np.ndarray | None = None) -> None:
+        self.storage, self.streamed, self.use = storage, storage.streamed, Use()
+        self._part, self._num_losses = part, num_losses
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.storage.written.num_samples[self._part]
 
-    def batches(self, indices):
-        """Yields (inputs, targets) of the samples in each row of indices, read ahead by the workers. Raises UserError for damaged files.
+    @property
+    def num_losses(self) -> np.ndarray:
+        """The number of targets of each sample that count, which only training samples have."""
+        assert self._num_losses is not None, f"the samples of {self._part} have no numbers of losses"
+        return self._num_losses
 
-        The files are opened anew, and those that were read are looked at again in the end: they must be what they were.
+    def batches(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the inputs and targets of the samples in each row of indices, read ahead by the workers.
+
+        The files are opened anew, and the states of those that were read are compared at the end. Raises UserError for damaged files.
         """
         num_at_once, num_ahead, max_open = self.plan(indices.shape[1])
-        settings, opened = self.storage.settings, set()
+        settings = self.storage.settings
+        opened: set[Path] = set()
         shard = lru_cache(max_open)(partial(self._open, opened))
         parts = [indices[first : first + num_at_once] for first in range(0, len(indices), num_at_once)]
         cores = cores_of_workers(settings.threads, settings.bind)
@@ -151,40 +166,40 @@ class StoredSamples:
         for stem in opened:
             self._expect_unchanged(stem)
 
-    def plan(self, local_batch):
-        """Returns how many batches of this size are read at once, how many times as many ahead, and how many shards may be open meanwhile.
+    def plan(self, local_batch: int) -> ReadingPlan:
+        """Plans the reading of batches of this size. Raises UserError where the batches in memory exceed the budget.
 
-        At once are read those of a buffer where samples can be read in order only. Raises UserError where what is held exceeds the budget.
+        Where samples can be read in order only, the batches of a buffer are read at once.
         """
         settings, budget_bytes, open_bytes = self.storage.settings, self.storage.budget_bytes, self.storage.module.OPEN_BYTES
         num_at_once = 1 if self.streamed is None else steps_of_buffer(self.streamed, local_batch)
         num_ahead = -(-settings.num_workers * settings.prefetch // num_at_once)
-        # One is in use, one is next, and each that is being read is there in file order too.
+        # One batch is in use, one is next, and a batch that is being read is in memory twice, in the order of the files too.
         if self.streamed is None:
             num_held = num_ahead + 2 + max(1, settings.num_workers)
         else:
             num_held = (num_ahead + 2 if settings.num_workers else 1) * num_at_once + 2
-        batch_bytes = num_held * local_batch * sum(of_row.itemsize for of_row in self.storage.layout)
+        batch_bytes = num_held * local_batch * sum(row_type.itemsize for row_type in self.storage.layout)
         if batch_bytes + open_bytes > budget_bytes:
             fewer = "lower --prefetch or --num-workers, " if settings.num_workers else ""
             raise UserError(
                 f"{num_held} batches of {local_batch} samples, which are in memory at once, take {(batch_bytes + open_bytes) / MIB:,.1f} "
                 f"MiB, and --data-budget is {budget_bytes / MIB:,.1f} MiB; {fewer}take smaller batches, or raise it"
             )
-        return num_at_once, num_ahead, min(MAX_OPEN, max(1, (budget_bytes - batch_bytes) // max(1, open_bytes)))
+        return ReadingPlan(num_at_once, num_ahead, min(MAX_OPEN, max(1, (budget_bytes - batch_bytes) // max(1, open_bytes))))
 
-    def _open(self, opened, number):
+    def _open(self, opened: set[Path], number: int) -> formats.Shard:
         stem = self._stem(number)
         opened.add(stem)
         self._expect_unchanged(stem)
         return self.storage.module.Shard(stem, self.storage.layout, self.use)
 
-    def _stem(self, number):
+    def _stem(self, number: int) -> Path:
         """Returns the path with which the names of a shard's files begin."""
         return self.storage.folder / f"{self._part}-{number:05d}"
 
-    def _expect_unchanged(self, stem):
-        """Raises UserError where a file of a shard is not what it was when the run started."""
+    def _expect_unchanged(self, stem: Path) -> None:
+        """Raises UserError where a file of a shard has changed since the run started."""
         for name in (name for name in self.storage.states if name.startswith(f"{stem.name}.")):
             path = self.storage.folder / name
             try:
@@ -194,12 +209,15 @@ class StoredSamples:
             if changed:
                 raise UserError(f"{path} has changed since the run started; leave converted data as it is, or {manifest.CONVERT}")
 
-    def _read(self, shard, indices):
-        """Reads (inputs, targets) of each row of the indices in the order of the files; of a buffer they are taken out one by one."""
+    def _read(self, shard: Callable[[int], formats.Shard], indices: np.ndarray) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+        """Reads the inputs and targets of all rows of the indices in the order of the files.
+
+        Where samples can be read in order only, the rows are copied one by one out of the buffer that has them all.
+        """
         sample_numbers, places = np.unique(indices, return_inverse=True)
         samples_per_file = self.storage.written.samples_per_file
         shard_numbers = sample_numbers // samples_per_file
-        rows = empty_rows(self.storage.layout, len(sample_numbers))
+        rows = inputs, targets = empty_rows(self.storage.layout, len(sample_numbers))
         for number in np.unique(shard_numbers):
             part = slice(*np.searchsorted(shard_numbers, (number, number + 1)))
             try:
@@ -210,7 +228,7 @@ class StoredSamples:
         self.use.read(sum(array.nbytes for array in rows))
         places = places.reshape(indices.shape)
         if self.streamed is not None:
-            return ([array[positions] for array in rows] for positions in places)
+            return ((inputs[positions], targets[positions]) for positions in places)
         steps = [empty_rows(self.storage.layout, len(positions)) for positions in places]
         for step, positions in zip(steps, places, strict=True):
             for array, out in zip(rows, step, strict=True):
@@ -218,13 +236,13 @@ class StoredSamples:
         return steps
 
 
-def empty_rows(layout, num_rows):
-    """Returns arrays for the inputs and targets of so many samples, in memory that goes back to the system with them.
+def empty_rows(layout: formats.Layout, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns arrays for the inputs and targets of so many samples."""
+    inputs, targets = (_empty(row_type, num_rows) for row_type in layout)
+    return inputs, targets
 
-    The C library would keep fragments of it for each thread.
-    """
-    rows = []
-    for of_row in layout:
-        mapped = mmap.mmap(-1, num_rows * of_row.itemsize)
-        rows.append(np.frombuffer(mapped, of_row.base).reshape(num_rows, *of_row.shape))
-    return rows
+
+def _empty(row_type: np.dtype, num_rows: int) -> np.ndarray:
+    """Returns an array in memory that goes back to the system with it. The C library would keep fragments of it for each thread."""
+    mapped = mmap.mmap(-1, num_rows * row_type.itemsize)
+    return np.frombuffer(mapped, row_type.base).reshape(num_rows, *row_type.shape)

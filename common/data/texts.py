@@ -4,21 +4,25 @@ import hashlib
 import itertools
 import json
 import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from common.data import folders
 from common.data.samples import Dataset, InMemory
-from common.data.tokens import BYTES, END_OF_TEXT
+from common.data.tokens import BYTES, END_OF_TEXT, Vocabulary
 from common.errors import UserError
-from common.progress import no_progress
+from common.progress import OnProgress, no_progress
 
-# The chapter on the standard types of the documentation of Python 3.11.7 (PSF License), of 38 KB, and its SHA-256: the topic `types` of an
-# installed Python differs from release to release, and machines with others would not train the same.
+# The inputs and targets of sequences.
+Sequences = tuple[np.ndarray, np.ndarray]
+
+# The chapter on the standard types of the documentation of Python 3.11.7 (PSF License), of 38 KB, and its SHA-256. The topic `types` of an
+# installed Python differs from release to release, so that machines with different releases would not train the same.
 TYPES = Path(__file__).with_name("python_types.txt.gz")
 TYPES_DIGEST = "1935c3930a60ffcee3c5e5f639e480b173c7e797ef37f574ab07861dbf44a1db"
-# Held-out fraction if no file name marks held-out data: one sequence in this many.
+# If no file name marks held-out data, one sequence in this many is held out.
 HELD_OUT_EVERY = 10
 HELD_OUT_NAMES = ("valid", "validation", "val", "test", "dev")
 ENDINGS = {"tinystories": (".txt", ".jsonl", ".txt.gz", ".jsonl.gz"), "xsum": (".jsonl", ".jsonl.gz")}
@@ -29,11 +33,11 @@ WHAT = {
 END_OF_STORY = END_OF_TEXT.encode()
 
 
-def reader(name, folder, context, vocabulary=BYTES):
-    """Returns a function of on_progress that reads a text dataset, as sequences of `context` tokens.
+def reader(name: str, folder: Path | None, context: int, vocabulary: Vocabulary = BYTES) -> Callable[..., Dataset]:
+    """Returns a function that reads a text dataset as sequences of `context` tokens.
 
-    Files are located now. Raises UserError if there are none; the function raises it for damaged files. While it encodes texts, it calls
-    on_progress(how much is encoded, how much there is).
+    Files are located now. Raises UserError if there are none; the function raises it for damaged files. Its argument, an OnProgress, is
+    called while it encodes texts.
     """
     if name.startswith("pydoc"):
         text = _types() if name == "pydoc-types" else _installed_topics()
@@ -41,7 +45,7 @@ def reader(name, folder, context, vocabulary=BYTES):
     train, held_out = find(name, folder)
     read = _stories if name == "tinystories" else _summaries
 
-    def dataset(on_progress=no_progress):
+    def dataset(on_progress: OnProgress = no_progress) -> Dataset:
         if not held_out:
             return _split(read(train, context, vocabulary, on_progress))
         return _dataset(*(read(paths, context, vocabulary, on_progress) for paths in (train, held_out)))
@@ -49,25 +53,25 @@ def reader(name, folder, context, vocabulary=BYTES):
     return dataset
 
 
-def _types():
-    """Returns the text of TYPES. Raises UserError where it is not what it was."""
+def _types() -> bytes:
+    """Reads the text of TYPES. Raises UserError where it has changed."""
     text = _content(TYPES)
     if hashlib.sha256(text).hexdigest() != TYPES_DIGEST:
         raise UserError(f"{TYPES} is not the text that every machine trains on; restore it (git checkout)")
     return text
 
 
-def _installed_topics():
+def _installed_topics() -> bytes:
     """Returns all topics of the documentation of this Python."""
     from pydoc_data.topics import topics
 
     return "\n".join(topics[key] for key in sorted(topics)).encode()
 
 
-def find(name, folder):
-    """Returns (training files, held-out files) of a dataset, by file name."""
-    with folders.searching(folder, name, WHAT[name]):
-        files = [Path(entry.path) for entry in folders.visible(folder) if entry.is_file() and entry.name.endswith(ENDINGS[name])]
+def find(name: str, folder: Path | None) -> tuple[list[Path], list[Path]]:
+    """Returns the training files and the held-out files of a dataset, in the order of their names."""
+    with folders.searching(folder, name, WHAT[name]) as data_dir:
+        files = [Path(entry.path) for entry in folders.visible(data_dir) if entry.is_file() and entry.name.endswith(ENDINGS[name])]
     doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
     if doubled:
         raise UserError(f"{doubled[0]} also exists gzipped and would be read twice; move one of the two away")
@@ -81,8 +85,8 @@ def find(name, folder):
     return train, held_out
 
 
-def _stories(paths, context, vocabulary, on_progress):
-    """Returns (inputs, targets) of the concatenated stories."""
+def _stories(paths: list[Path], context: int, vocabulary: Vocabulary, on_progress: OnProgress) -> Sequences:
+    """Reads stories, and concatenates them."""
     texts = []
     for path in paths:
         if path.name.endswith((".txt", ".txt.gz")):
@@ -92,13 +96,13 @@ def _stories(paths, context, vocabulary, on_progress):
     return _sequences(texts, context, vocabulary, on_progress, _named(paths))
 
 
-def _summaries(paths, context, vocabulary, on_progress):
-    """Returns (inputs, targets), one sequence per document and summary; only targets of the summary count.
+def _summaries(paths: list[Path], context: int, vocabulary: Vocabulary, on_progress: OnProgress) -> Sequences:
+    """Reads documents and summaries, one sequence for each. Only targets of the summary count.
 
-    The summary is truncated to half of the sequence, and the document to the rest.
+    The summary is truncated to half of the sequence, and the document to the remaining tokens.
     """
     contents = itertools.chain.from_iterable(map(_json_lines, paths))
-    # XSum has articles of which nothing is left.
+    # XSum has empty articles.
     samples = [
         [_text(content, ("document",), where, may_be_empty=True), _text(content, ("summary",), where)] for where, content in contents
     ]
@@ -118,8 +122,8 @@ def _summaries(paths, context, vocabulary, on_progress):
     return inputs, targets
 
 
-def _sequences(texts, context, vocabulary, on_progress, where):
-    """Returns (inputs, targets) of shape (sequences, context); the target of a token is the next token."""
+def _sequences(texts: Sequence[bytes], context: int, vocabulary: Vocabulary, on_progress: OnProgress, where: str) -> Sequences:
+    """Encodes texts as sequences of shape (sequences, context). The target of a token is the next token."""
     tokens = vocabulary.encode(texts, on_progress)
     num_sequences = (len(tokens) - 1) // context
     if num_sequences < 1:
@@ -131,7 +135,7 @@ def _sequences(texts, context, vocabulary, on_progress, where):
     return tokens[:used].reshape(-1, context), tokens[1 : used + 1].reshape(-1, context)
 
 
-def _split(sequences):
+def _split(sequences: Sequences) -> Dataset:
     inputs, targets = sequences
     held_out = np.arange(len(inputs)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     if not held_out.any():
@@ -142,7 +146,7 @@ def _split(sequences):
     return _dataset((inputs[~held_out], targets[~held_out]), (inputs[held_out], targets[held_out]))
 
 
-def _dataset(train, test):
+def _dataset(train: Sequences, test: Sequences) -> Dataset:
     digest = hashlib.sha256()
     for array in (*train, *test):
         digest.update(str((array.shape, array.dtype.str)).encode())
@@ -150,12 +154,12 @@ def _dataset(train, test):
     return Dataset(InMemory(*train), InMemory(*test), digest.hexdigest())
 
 
-def _content(path):
+def _content(path: Path) -> bytes:
     return folders.content(path, path.name.endswith(".gz"))
 
 
-def _json_lines(path):
-    """Yields (location, object) of each non-empty line."""
+def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
+    """Yields the location and the content of each non-empty line."""
     for number, line in enumerate(_content(path).splitlines(), 1):
         if line.strip():
             where = f"{path}, line {number}"
@@ -166,8 +170,8 @@ def _json_lines(path):
             yield where, content
 
 
-def _text(content, keys, where, may_be_empty=False):
-    """Returns the text of the first key that is present, as bytes."""
+def _text(content: object, keys: Sequence[str], where: str, may_be_empty: bool = False) -> bytes:
+    """Returns the text of the first key that is present in a JSON object."""
     text = next((content[key] for key in keys if key in content), None) if isinstance(content, dict) else None
     if not isinstance(text, str) or not (text or may_be_empty):
         raise UserError(f"{where} has no text in {' or '.join(map(repr, keys))}; every line must be an object with one")
@@ -177,5 +181,5 @@ def _text(content, keys, where, may_be_empty=False):
         raise UserError(f"{where} has a lone surrogate in its text; write the whole character or remove it") from None
 
 
-def _named(paths):
+def _named(paths: list[Path]) -> str:
     return ", ".join(map(str, paths))

@@ -1,47 +1,60 @@
 """Texts as tokens: their bytes, or the tokens of a tokenizer.json, which the library tokenizers reads."""
 
+from __future__ import annotations
+
 import functools
 import os
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from common.errors import UserError
-from common.progress import no_progress
+from common.progress import OnProgress, no_progress
 
-# Between texts, and between a document and its summary: this token of the vocabulary, or token 0 where it has none; of bytes, byte 0.
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# The token that separates texts, and a document from its summary. A vocabulary without it has token 0 there, and bytes have byte 0.
 END_OF_TEXT = "<|endoftext|>"
-# What makes a model of the library draw tokens: of BPE, and of Unigram.
+# The options of the library's models BPE and Unigram that make them draw tokens.
 RANDOM = ("dropout", "alpha", "nbest_size")
 
 
-class Vocabulary(NamedTuple):
-    """What the tokens of a model stand for.
+class Encode(Protocol):
+    """Encodes texts, which are given as bytes, into one array of their tokens, with separators between them."""
 
-    `num_tokens`: their number; a token is an integer from 0. `unit`: what they are called. `separator`: the token between texts, an array
-    of one. `encode(texts, on_progress)`: one array with the tokens of texts, which are given as bytes, and separators between them.
+    def __call__(self, texts: Sequence[bytes], on_progress: OnProgress = no_progress) -> np.ndarray: ...
+
+
+class Vocabulary(NamedTuple):
+    """The tokens of a model, which are integers from 0.
+
+    `unit` is their name in messages. `separator` is an array of the one token between texts.
     """
 
     num_tokens: int
     unit: str
     separator: np.ndarray
-    encode: Callable
+    encode: Encode
 
 
-BYTES = Vocabulary(
-    256, "bytes", np.zeros(1, np.uint8), lambda texts, on_progress=no_progress: np.frombuffer(b"\0".join(texts), np.uint8)
-)  # fmt: skip
+def _encode_as_bytes(texts: Sequence[bytes], on_progress: OnProgress = no_progress) -> np.ndarray:
+    return np.frombuffer(b"\0".join(texts), np.uint8)
+
+
+BYTES = Vocabulary(256, "bytes", np.zeros(1, np.uint8), _encode_as_bytes)
 
 
 @functools.cache
-def vocabulary(path):
-    """Returns the Vocabulary of a tokenizer file, or BYTES for None. Raises UserError for a file that is none."""
+def vocabulary(path: Path | None) -> Vocabulary:
+    """Reads the vocabulary of a tokenizer file; without a file it is BYTES. Raises UserError for a file that is no tokenizer."""
     if path is None:
         return BYTES
-    # Its threads would compete with the rank's, and a program that has used them must not fork.
+    # The library's threads would compete with the rank's, and a program that has used them must not fork.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Imported here, since the runs on bytes do without.
+    # Imported here, since runs on bytes do not need it.
     from tokenizers import Tokenizer
 
     try:
@@ -57,14 +70,16 @@ def vocabulary(path):
             f"--tokenizer {path} encodes a text differently each time ({named} of its model), and every rank would have other data; "
             f"set {', '.join(random)} to null in it"
         )
-    # A file may ask for both.
+    # A file may ask for truncation and padding.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     separator = np.array([tokenizer.token_to_id(END_OF_TEXT) or 0], np.min_scalar_type(num_tokens - 1))
     return Vocabulary(num_tokens, "tokens", separator, functools.partial(_encode, path, tokenizer, separator))
 
 
-def _encode(path, tokenizer, separator, texts, on_progress=no_progress):
+def _encode(
+    path: Path, tokenizer: Tokenizer, separator: np.ndarray, texts: Sequence[bytes], on_progress: OnProgress = no_progress
+) -> np.ndarray:
     parts, num_done, num_bytes = [separator[:0]], 0, sum(map(len, texts))
     for text in texts:
         try:

@@ -23,22 +23,19 @@ from common.command_line import MOST, Bounds
 from common.config import Dataset as DatasetName
 from common.config import Precision, Settings
 from common.data import datasets, folders, formats, image_folders, manifest, stored
-from common.data.formats import FORMATS
+from common.data.formats import FORMATS, Layout
+from common.data.manifest import FileEntry
 from common.data.samples import Dataset, InMemory, count_losses
 from common.data.storage_use import Use
 from common.errors import UserError
+from common.model.resnet import ResNet50
+from common.progress import OnProgress
 
 # Describes what is being converted into a folder, until its manifest is written.
 PLAN = "converting.json"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The entries of the manifest that are known before anything is converted.
 Plan = dict[str, Any]
-# NumPy's types of the inputs and targets of a sample, with their shapes.
-Layout = tuple[np.dtype, np.dtype]
-# Size, time and SHA-256 of a file.
-FileEntry = list[int | str]
-# Gets the number of samples read, and that of all.
-OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def run(conversion: Conversion) -> int:
         seconds = time.monotonic() - begun if is_new else None
         del plan["version"]
         num_samples = {"train": len(data.train.inputs) * conversion.copies, "test": len(data.test.inputs)}
-        digest = data.digest or image_folders.end_digest(image_digest, data.train.targets)
+        digest = image_folders.end_digest(image_digest, data.train.targets) if image_digest else data.digest
         if conversion.copies > 1:
             digest = hashlib.sha256(f"{conversion.copies} copies of {digest}".encode()).hexdigest()
         written = manifest.Manifest(
@@ -126,7 +123,9 @@ def _loader(settings: Settings) -> tuple[Callable[[OnProgress], Data], str | Non
     if settings.dataset != "imagefolder" or settings.data_dir is None:
         load = datasets.loader(settings)
         return lambda on_progress: _in_memory(load(on_progress)), None
-    images, labels = image_folders.find_images(settings.data_dir, workloads.workload_of(settings).model)
+    model = workloads.workload_of(settings).model
+    assert isinstance(model, ResNet50), "only ResNet-50 is trained on folders of images"
+    images, labels = image_folders.find_images(settings.data_dir, model)
     described = [(str(path.relative_to(settings.data_dir)), path.stat().st_size, path.stat().st_mtime_ns) for path in images.files]
     identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()
     return lambda _: Data(Part(images, labels), Part(images[[]], labels[:0]), ""), identity
@@ -234,5 +233,4 @@ def _write(path: Path, content: bytes) -> FileEntry:
 
 
 def _described(path: Path, sha256: str) -> FileEntry:
-    size_bytes, changed_ns = manifest.state(path)
-    return [size_bytes, changed_ns, sha256]
+    return FileEntry(*manifest.state(path), sha256)

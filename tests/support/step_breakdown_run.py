@@ -28,7 +28,7 @@ def write(settings, trainer, _batches, record, _end_turn):
     ranks = trainer.ranks
     place = parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
     # Others in each shard.
-    batches = random_batches(settings, record.local_batch, 10 * place.index)
+    batches = random_batches(settings, record.local_batch, 10 * place.shard)
     before = weights.digest(trainer.state(with_optimizer_state=False))
     seconds, train_epoch = [], trainer.train_epoch
 
