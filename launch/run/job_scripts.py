@@ -1,30 +1,39 @@
 """Job scripts of a matrix, one size a job, in one bash script that submits each after the one before. Nothing is submitted here."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import shlex
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from common import workloads
 from common.config import as_arguments, cores_per_rank
+from common.record.definition import Record
 from common.record.records import ROOT
 from launch.report import comparable
 from launch.report.words import ranks_of
+from launch.run.plan import Job
 from launch.run.remaining import MARGIN
+
+if TYPE_CHECKING:
+    from launch.matrix import Matrix
 
 DEFAULT_MINUTES = 60
 # A start from a parallel file system, and the step breakdowns, which no clock of a record counts, take minutes.
 STEP_MINUTES = 10
-# What each job has of its own, or what concerns the printing.
+# The options that each job has of its own, or that concern the printing.
 OF_EACH_JOB = ("sizes", "print_jobs", "run")
 
 
 class BatchSystem(NamedTuple):
-    """A batch system. The fields of its templates are those of `directives`."""
+    """A batch system. The function `directives` fills the fields of its templates."""
 
-    # What each job asks for.
+    # The lines by which each job asks for its nodes, cores and time.
     directives: str
-    # What asks for the GPUs of a node, in the place of {gpus}.
+    # The text by which it asks for the GPUs of a node, in the place of {gpus}.
     gpus: str
     # The command that reads a script from standard input and prints the number of the job, among lines of others.
     submit: str
@@ -118,22 +127,30 @@ TAIL = """}
 submit_all "$@\""""
 
 
-def text(system, matrix, jobs, prologue, earlier, folder):
-    """The bash script that submits the jobs of a matrix to a batch system, a job for each size.
+class TimeLimit(NamedTuple):
+    """The minutes that a job may take, and the reason for them."""
 
-    `earlier`: records, by which times are estimated; `folder`: where the command was typed, from which its paths are.
+    minutes: int
+    reason: str
+
+
+def text(system: str, matrix: Matrix, jobs: Iterable[Job], prologue: str, earlier: Sequence[Record], folder: Path) -> str:
+    """Returns the bash script that submits the jobs of a matrix to a batch system, a job for each size.
+
+    `earlier`: records, by which times are estimated; `folder`: where the command was given, from which its paths are.
     """
-    kind, by_size = BATCH_SYSTEMS[system], {}
+    kind = BATCH_SYSTEMS[system]
+    jobs_by_size: dict[int, list[Job]] = {}
     for job in jobs:
-        by_size.setdefault(job.num_ranks, []).append(job)
+        jobs_by_size.setdefault(job.num_ranks, []).append(job)
     modules, place = prologue.strip() or "# module load …", shlex.quote(str(folder))
     parts = [HEAD.format(**kind._asdict(), program=kind.submit.split()[0])]
-    for number, num_ranks in enumerate(sorted(by_size)):
-        of_size = by_size[num_ranks]
-        minutes, reason = limit_minutes(of_size, earlier)
+    for number, num_ranks in enumerate(sorted(jobs_by_size)):
+        jobs_of_size = jobs_by_size[num_ranks]
+        minutes, reason = time_limit(jobs_of_size, earlier)
         script = SCRIPT.format(
-            directives=directives(kind, of_size[0], minutes), reason=reason, modules=modules, folder=place,
-            command=shlex.join(command(matrix, of_size)),
+            directives=directives(kind, jobs_of_size[0], minutes), reason=reason, modules=modules, folder=place,
+            command=shlex.join(command(matrix, jobs_of_size)),
         )  # fmt: skip
         after = f" {kind.after}" if number else ""
         parts.append(JOB.format(after=after, end=end_of(script), script=script, ranks=ranks_of(num_ranks)))
@@ -141,15 +158,15 @@ def text(system, matrix, jobs, prologue, earlier, folder):
 
 
 def end_of(script: str) -> str:
-    """A word that ends a here-document and stands nowhere in a script: what followed it would run on the login node."""
+    """Returns a word that ends a here-document and stands nowhere in a script: what followed it would run on the login node."""
     word = "END_OF_JOB"
     while word in script:
         word += "_"
     return word
 
 
-def directives(kind, job, minutes):
-    """What a job of such runs asks a batch system for."""
+def directives(kind: BatchSystem, job: Job, minutes: int) -> str:
+    """Returns the lines by which a job with such runs asks a batch system for its resources."""
     num_cores = cores_per_rank(job.settings)
     fields = job._asdict() | {
         "num_nodes": job.num_nodes, "num_cores": num_cores, "node_cores": job.ranks_per_node * num_cores,
@@ -159,8 +176,8 @@ def directives(kind, job, minutes):
     return kind.directives.format(**fields, gpus=gpus)
 
 
-def command(matrix, jobs):
-    """The command of a job with these jobs of one size. Size 1 may be one that only the backends of one process have."""
+def command(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
+    """Returns the command of a job with these runs of one size. Size 1 may be one that only the backends of one process have."""
     num_ranks = jobs[0].num_ranks
     if num_ranks not in matrix.sizes:
         matrix = dataclasses.replace(matrix, backends=",".join(dict.fromkeys(job.backend for job in jobs)))
@@ -168,29 +185,34 @@ def command(matrix, jobs):
     return [str(ROOT / "launch" / "matrix.sh"), str(num_ranks), *as_arguments(matrix, OF_EACH_JOB), *as_arguments(run)]
 
 
-def limit_minutes(jobs, earlier):
-    """(minutes, why so many) of a job: 1.3 times what the same runs took before, one after the other, else a default."""
-    seconds = [_seconds_before(job, earlier) for job in jobs]
-    if None in seconds:
-        missing = jobs[seconds.index(None)]
-        return DEFAULT_MINUTES, f"a default, since no earlier record has {missing.backend} on {missing.settings.workload} at this size"
-    minutes = STEP_MINUTES * math.ceil(MARGIN * sum(seconds) / 60 / STEP_MINUTES + 1)
-    return minutes, f"{MARGIN} times the {sum(seconds):.0f} s of the same runs in earlier records, and at least {STEP_MINUTES} minutes"
+def time_limit(jobs: Iterable[Job], earlier: Sequence[Record]) -> TimeLimit:
+    """Returns the time limit of a job: 1.3 times what the same runs took before, one after the other, else a default."""
+    total_seconds = 0.0
+    for job in jobs:
+        seconds = _seconds_before(job, earlier)
+        if seconds is None:
+            reason = f"a default, since no earlier record has {job.backend} on {job.settings.workload} at this size"
+            return TimeLimit(DEFAULT_MINUTES, reason)
+        total_seconds += seconds
+    minutes = STEP_MINUTES * math.ceil(MARGIN * total_seconds / 60 / STEP_MINUTES + 1)
+    reason = f"{MARGIN} times the {total_seconds:.0f} s of the same runs in earlier records, and at least {STEP_MINUTES} minutes"
+    return TimeLimit(minutes, reason)
 
 
-def _seconds_before(job, earlier):
-    """The seconds of the longest earlier run that a job repeats; None where there is none."""
+def _seconds_before(job: Job, earlier: Iterable[Record]) -> float | None:
+    """Returns the seconds of the longest earlier run that a job repeats; None where there is none."""
     settings = workloads.resolve(job.settings, job.degree)
     cell = job.backend, settings.workload, job.num_ranks, job.num_nodes
     repeated = [
         record
         for record in earlier
-        if (record.status, (record.backend, record.workload, record.num_ranks, record.num_nodes)) == ("ok", cell)
+        if record.status == "ok"
+        and (record.backend, record.workload, record.num_ranks, record.num_nodes) == cell
         and not comparable.setting_differences(record.settings, settings)
     ]
     return max((_seconds_of(record) for record in repeated), default=None)
 
 
-def _seconds_of(record):
+def _seconds_of(record: Record) -> float:
     parts = [record.launch_seconds, record.import_seconds, record.init_seconds, record.load_seconds, record.check_seconds]
     return sum(filter(None, [*parts, *record.train_seconds, *record.eval_seconds]))

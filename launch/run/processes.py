@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import BinaryIO, NamedTuple, final
 
 from common import progress
 from common.process import inherited, turns, watchdog
@@ -22,7 +22,7 @@ from common.progress import Progress
 from launch.run import supervisor
 
 KEPT_LINES = 200
-# What TensorFlow and Keras print in every run, on every rank: it would push the cause of a failure out of the lines that are kept.
+# TensorFlow and Keras print these in every run, on every rank: they would push the cause of a failure out of the lines that are kept.
 BANNER = re.compile(
     r"WARNING: All log messages before absl::InitializeLog|I\d{4} \d\d:\d\d:[\d.]+ +\d+ \S+:\d+\] |To enable the following instructions: "
     r"|WARNING:tensorflow:Callback method .* is slow compared to the batch time"
@@ -31,10 +31,14 @@ GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
 # Ranks stop within a millisecond of each other.
 STOPPING_SECONDS = 0.001
-# How often a run is looked at that sends no message.
+# How often a run that sends no message is looked at.
 LOOK_SECONDS = 1.0
 # How long all ranks may be stopped within a turn before the run has failed: nothing in a stopped process can report that it hangs.
 STOPPED_SECONDS = 10.0
+
+
+# A message that ends the wait for a run: the process IDs of its ranks at the end of a turn, its first Progress, or a Hang.
+Signal = list[int] | Progress | Hang
 
 
 class Outcome(NamedTuple):
@@ -69,7 +73,8 @@ def run(
     # Runs side by side would all meet at the port that a job script has exported.
     passed_on = {name: value for name, value in inherited.without_owned(os.environ).items() if name not in MASTER}
     environ = passed_on | variables | {supervisor.MARK: mark}
-    last_lines, signals = deque(maxlen=KEPT_LINES), queue.SimpleQueue()
+    last_lines: deque[str] = deque(maxlen=KEPT_LINES)
+    signals: queue.SimpleQueue[Signal] = queue.SimpleQueue()
     read_end, write_end = os.pipe()
     output = open(read_end, "rb")  # noqa: SIM115
     reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signals), daemon=True)
@@ -91,7 +96,7 @@ def run(
                 yield pids
                 deadline += time.monotonic() - stopped_at
                 supervisor.proceed(pids)
-            timed_out, problem = pids is None, seen.problem or _describe_killed(process)
+            timed_out, problem = pids is None, seen.problem or _describe_killed(argv[0], process)
         finally:
             supervisor.end(mark, GRACE_SECONDS, seen.files)
             # For a launcher whose environment cannot be read, and so not its mark.
@@ -103,7 +108,7 @@ def run(
 
 @final
 class _Seen:
-    """What is seen of a run's processes from outside: their `files`, which `note` passes on, and as `problem`, in words, that they hang.
+    """What is seen of a run's processes from outside: their `files`, which `note` passes on, and how they hang, as `problem`.
 
     A run is looked for among the processes of this node until it begins to train, and its ranks alone afterwards: that takes no time.
     """
@@ -129,11 +134,11 @@ class _Seen:
         return bool(states) and set(states) <= {"T", "Z", ""} and ("T" in states or bool(self._ended()))
 
     def describe_hang(self) -> str:
-        """Says how the ranks hang and why, as far as that is known."""
+        """Describes how the ranks hang and why, as far as that is known."""
         ended = " and ".join(self._ended())
         cause = f"{ended}, which passed their output on, has ended" if ended else "a process outside the run stopped them"
-        how = "were stopped" if any(map(supervisor.state_of, self._ranks)) else "had ended"
-        return f"all ranks {how} for {STOPPED_SECONDS:.0f} s without a message that their turn had ended: {cause}"
+        state = "were stopped" if any(map(supervisor.state_of, self._ranks)) else "had ended"
+        return f"all ranks {state} for {STOPPED_SECONDS:.0f} s without a message that their turn had ended: {cause}"
 
     def _ended(self) -> list[str]:
         return [f"{name} (pid {pid})" for pid, name in self._names.items() if not supervisor.state_of(pid)]
@@ -147,17 +152,17 @@ class _Seen:
         self._names = {pid: name for pid in pids if pid not in self._ranks and (name := supervisor.name_of(pid))}
 
 
-def _describe_killed(process):
-    """That a launcher was ended by a signal, in words; None where it was not, or has not ended."""
+def _describe_killed(program: str, process: subprocess.Popen[bytes]) -> str | None:
+    """Describes that a signal ended a launcher; None where none did, or where it has not ended."""
     if (status := process.poll()) is None or status >= 0:
         return None
-    return f"the launcher {os.path.basename(process.args[0])} (pid {process.pid}) was killed by {signal.Signals(-status).name}"
+    return f"the launcher {os.path.basename(program)} (pid {process.pid}) was killed by {signal.Signals(-status).name}"
 
 
-def _turn(process, deadline, signals, seen):
+def _turn(process: subprocess.Popen[bytes], deadline: float, signals: queue.SimpleQueue[Signal], seen: _Seen) -> list[int] | None:
     """Waits for the end of a turn. Returns the process IDs of the ranks when they have stopped; [] where the run ended or has a problem.
 
-    None: the deadline has passed. `signals` has a list of process IDs for a turn that ends, the first Progress, and a Hang.
+    Returns None where the deadline has passed.
     """
     looked_at = moved_at = time.monotonic()
     while process.poll() is None:
@@ -175,7 +180,7 @@ def _turn(process, deadline, signals, seen):
                 seen.problem = seen.describe_hang()
                 return []
             continue
-        if isinstance(message, progress.Progress):
+        if isinstance(message, Progress):
             seen.begin_training()
             continue
         if isinstance(message, Hang):
@@ -191,7 +196,14 @@ def _turn(process, deadline, signals, seen):
     return []
 
 
-def _read(output, last_lines, on_message, on_line, signals):
+def _read(
+    output: BinaryIO,
+    last_lines: deque[str],
+    on_message: Callable[[Progress | Hang], object],
+    on_line: Callable[[str], object],
+    signals: queue.SimpleQueue[Signal],
+) -> None:
+    """Reads what a run prints, to its end: passes messages and other lines on, and puts the signals into their queue."""
     has_progress = False
     with output:
         for raw_line in output:

@@ -5,7 +5,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, final
 
 from common import durable, workloads
 from common.backends import file_of
@@ -14,25 +16,64 @@ from common.errors import UserError
 from common.process import arrival, inherited, out_of_memory, turns
 from common.process.ranks import Ranks
 from common.process.watchdog import Hang
+from common.progress import Progress
 from common.record import reading, records
 from common.record.definition import Record
-from launch.launchers.commands import LAUNCHERS, THREADS_VARIABLE, Start, shell_command
+from launch.launchers.commands import LAUNCHERS, THREADS_VARIABLE, Launcher, Start, shell_command
 from launch.run import failures, processes
 from launch.run.plan import Job
+from launch.run.processes import Outcome
+from launch.run.turns import Run
 from launch.trace import traced
 
 TAIL_LINES, MAX_CAUSES = 50, 20
 
 
-def start_of(job, launcher):
-    """The Start of a job, to be run in the top folder of the checkout. Raises UserError where the library of a traced one is not built."""
+class Ending(NamedTuple):
+    """How the processes of a run have ended: the status of its record, and the error; None for a run that completed."""
+
+    status: Literal["ok", "failed", "timeout"]
+    error: str | None
+
+
+@final
+class Messages:
+    """What a run has sent: its last progress, which `on_progress` is called with, its hangs, and lines that give the reason of a failure.
+
+    The lines may stand before the last ones that `processes.run` keeps.
+    """
+
+    def __init__(self, on_progress: Callable[[Progress], object]) -> None:
+        self._on_progress = on_progress
+        self.last_progress: Progress | None = None
+        self.hangs: list[Hang] = []
+        self.causes: list[str] = []
+
+    def on_message(self, message: Progress | Hang) -> None:
+        """Keeps a message of the run."""
+        if isinstance(message, Hang):
+            self.hangs.append(message)
+        else:
+            self.last_progress = message
+            self._on_progress(message)
+
+    def on_line(self, line: str) -> None:
+        """Keeps a line that the run has printed, if it gives a reason."""
+        if len(self.causes) < MAX_CAUSES and failures.is_cause(line):
+            self.causes.append(line)
+
+
+def start_of(job: Job, launcher: Launcher) -> Start:
+    """Returns the Start of a job, for the top folder of the checkout. Raises UserError where a traced job's library is not built."""
     launcher = traced.launcher_for(job.settings, launcher)
     program = (*launcher.python, "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings))
     variables = {THREADS_VARIABLE: str(job.settings.threads)} | inherited.without_owned(launcher.variables)
     return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
 
-def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
+def run_job(
+    job: Job, launcher: Launcher, time_limit_seconds: float, on_progress: Callable[[Progress], object], turn_share: Path | None = None
+) -> Run[Record]:
     """Runs a job: a generator that returns its record, the run's own or completed here where the run failed.
 
     With `turn_share`, the file in which runs side by side agree on their turns, it yields at the end of each turn, as processes.run does.
@@ -45,74 +86,74 @@ def run_job(job, launcher, time_limit_seconds, on_progress, turn_share=None):
     of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns
     argv = start.with_passed(variables)._replace(program=(*start.program, arrival.argument(variables))).argv()
-    ending, last_lines, last_progress, hangs, problem = ("failed", "interrupted"), [], None, [], None
-    causes = []
+    ending, outcome, messages = Ending("failed", "interrupted"), None, Messages(on_progress)
     num_kills_before = out_of_memory.num_kills()
     traced.clear(job.settings)
-
-    def on_message(message):
-        nonlocal last_progress
-        if isinstance(message, Hang):
-            hangs.append(message)
-        else:
-            last_progress = message
-            on_progress(message)
-
-    def on_line(line):
-        if len(causes) < MAX_CAUSES and failures.is_cause(line):
-            causes.append(line)
-
     # Stopped ranks receive no SIGTERM, which is all that an mpiexec sends them. Those of a cluster's launcher its daemons kill.
     death_signal = signal.SIGTERM if not turn_share or LAUNCHERS[launcher.name].places == "cluster" else signal.SIGKILL
     try:
         outcome = yield from processes.run(
-            argv, variables, mark_of(job), records.ROOT, time_limit_seconds, on_message, on_line, death_signal=death_signal
+            argv,
+            variables,
+            mark_of(job),
+            records.ROOT,
+            time_limit_seconds,
+            messages.on_message,
+            messages.on_line,
+            death_signal=death_signal,
         )
-        ending, last_lines, problem = ending_of(outcome, time_limit_seconds, launcher, causes), outcome.last_lines, outcome.problem
+        ending = ending_of(outcome, time_limit_seconds, launcher, messages.causes)
     except OSError as error:
-        ending = "failed", f"{launcher.executable} could not be started: {error.strerror}"
+        ending = Ending("failed", f"{launcher.executable} could not be started: {error.strerror}")
     finally:
-        num_kills = None if num_kills_before is None else out_of_memory.num_kills() - num_kills_before
-        record = _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_kills, causes)
+        record = _complete(job, launch, ending, outcome, messages, _num_kills_since(num_kills_before))
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
         records.update(record, traced.summary(job.settings))
         return _written(job, record)
     return record
 
 
-def record_path(job):
-    """The path of a job's record, which rank 0 of its run writes."""
+def _num_kills_since(num_before: int | None) -> int | None:
+    """Returns how many processes the kernel's OOM killer has ended since there were `num_before`; None where that is not known."""
+    num_kills = out_of_memory.num_kills()
+    return None if num_before is None or num_kills is None else num_kills - num_before
+
+
+def record_path(job: Job) -> Path:
+    """Returns the path of a job's record, which rank 0 of its run writes."""
     return records.folder(job.settings) / f"{job.settings.run_id}.json"
 
 
-def mark_of(job):
-    """The mark of all processes of a job's run: its record, which no other run may write at the same time."""
+def mark_of(job: Job) -> str:
+    """Returns the mark of all processes of a job's run: the path of its record, which no other run may write at the same time."""
     return str(record_path(job).absolute())
 
 
-def ending_of(outcome, time_limit_seconds, launcher, causes: Sequence[str] = ()) -> tuple[str, str | None]:
-    """Returns (status, error) of a run whose processes have ended; the error is None for a run that completed.
+def ending_of(outcome: Outcome, time_limit_seconds: float, launcher: Launcher, causes: Sequence[str] = ()) -> Ending:
+    """Returns how a run ended. `causes`: as in Messages.
 
-    `causes`: lines that say why it failed, which may stand before the last ones that are kept. Where one rank fails, the others fail of it:
-    the first error is the cause.
+    Where one rank fails, the others fail as a consequence: the first error is the cause.
     """
     if outcome.timed_out:
-        return "timeout", f"ended after the time limit of {time_limit_seconds:g} s"
+        return Ending("timeout", f"ended after the time limit of {time_limit_seconds:g} s")
     if outcome.problem:
-        return "failed", outcome.problem
+        return Ending("failed", outcome.problem)
     if outcome.returncode == 0:
-        return "ok", None
+        return Ending("ok", None)
     lines = [*causes, *outcome.last_lines]
     error = failures.reported(lines) or failures.describe_exit(outcome.returncode, outcome.last_lines)
-    return "failed", error + failures.advice(lines, launcher)
+    return Ending("failed", error + failures.advice(lines, launcher))
 
 
-def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, num_oom_kills, causes):
-    """The record of a job that has ended, rewritten here unless the run has recorded that it completed.
+def _complete(
+    job: Job, launch: Mapping[str, Any], ending: Ending, outcome: Outcome | None, messages: Messages, num_oom_kills: int | None
+) -> Record:
+    """Returns the record of a job that has ended, rewritten here unless the run has recorded that it completed.
 
-    `problem`: the cause, where it is known; the ranks' reports follow from it.
+    `outcome`: None for a run that was interrupted or not started.
     """
-    # No process of it is left that could write one.
+    last_lines, problem = (outcome.last_lines, outcome.problem) if outcome else ([], None)
+    # No process of the run is left that could write one.
     durable.remove_left(record_path(job), at_least_seconds=0)
     if (record := recorded(job)) is None:
         settings = workloads.resolve(job.settings, job.degree)
@@ -121,12 +162,13 @@ def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, nu
     status, error = ending
     if (status, record.status) == ("ok", "ok"):
         return record
-    if status == "failed" and hangs and not problem:
-        error = failures.describe_hang(hangs, job.num_ranks)
+    # The ranks' reports follow from a problem of the processes.
+    if status == "failed" and messages.hangs and not problem:
+        error = failures.describe_hang(messages.hangs, job.num_ranks)
     elif status == "failed" and not problem and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
-        description = failures.describe_killed(killed, last_progress, num_oom_kills, job.ranks_per_node)
-        is_reported = failures.reported([*causes, *last_lines]) is not None
-        # Where a rank is killed, the others fail of it and report that; where it is not known which, a report may be the cause.
+        description = failures.describe_killed(killed, messages.last_progress, num_oom_kills, job.ranks_per_node)
+        is_reported = failures.reported([*messages.causes, *last_lines]) is not None
+        # Where a rank is killed, the others fail as a consequence and report that; where it is not known which, a report may be the cause.
         error = description if killed.rank is not None or not is_reported else f"{error}; then {description}"
     if record.status == "ok":
         # The run had trained, compared its replicas and recorded everything.
@@ -139,14 +181,14 @@ def _complete(job, launch, ending, problem, last_lines, last_progress, hangs, nu
 
 
 def recorded(job: Job) -> Record | None:
-    """The record of a job on disk; None where there is none, or none that can be read."""
+    """Returns the record of a job on disk; None where there is none, or none that can be read."""
     with contextlib.suppress(OSError, UserError):
         return reading.read(record_path(job))
     return None
 
 
-def _written(job, record):
-    """The record as it is on disk when it has been written. Where it cannot be, the run has failed and the record is nowhere else."""
+def _written(job: Job, record: Record) -> Record:
+    """Writes a record and returns it as it is on disk. Where it cannot be written, returns the record of a failed run."""
     try:
         records.write(record_path(job), record)
         return reading.read(record_path(job))

@@ -1,5 +1,7 @@
 """The runs of a matrix: group after group, shown while they run, with the report of those that are done."""
 
+from __future__ import annotations
+
 import functools
 import itertools
 import math
@@ -8,22 +10,33 @@ import secrets
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.process import binding, control_groups
+from common.record.definition import Record
 from launch.launchers import allocation_end
+from launch.launchers.commands import Launcher
 from launch.report import live, noise, widths
+from launch.report.widths import Width
 from launch.run import room, runner, turns
 from launch.run.display import Display
-from launch.run.plan import Job, groups
+from launch.run.plan import Job, NumberedJob, groups
 from launch.run.remaining import Remaining, describe
+from launch.run.turns import Run
+
+if TYPE_CHECKING:
+    from launch.matrix import Matrix
 
 MAX_AGAIN = 3
 
 
-def run_all(matrix, run_records, jobs, launcher, page):
+def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, page: Path) -> int:
     """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
-    remaining, left, groups_run = Remaining(allocation_end.end()), [], []
+    remaining = Remaining(allocation_end.end())
+    left: list[NumberedJob] = []
+    groups_run: list[list[NumberedJob]] = []
     try:
         with Display(len(jobs)) as display:
             for group in needed(matrix, jobs, run_records, display):
@@ -35,8 +48,7 @@ def run_all(matrix, run_records, jobs, launcher, page):
                 with remaining.timed(group):
                     run_group(group, launcher, matrix.time_limit, display, run_records)
                 groups_run.append(group)
-            if matrix.quiet_limit:
-                run_again(matrix, groups_run, launcher, display, run_records, remaining)
+            run_again(matrix, groups_run, launcher, display, run_records, remaining)
     finally:
         if run_records:
             live.write_page(page, run_records)
@@ -52,54 +64,64 @@ def run_all(matrix, run_records, jobs, launcher, page):
     return 0 if all_ok and not left and not unrecorded else 1
 
 
-def without_final_record(jobs: list[Job]) -> list[str]:
-    """The names of the runs of jobs that have no record on disk of how they ended, such as where the disk is full."""
-    run_records = {job.settings.run_id: runner.recorded(job) for job in jobs}
+def without_final_record(jobs: Iterable[Job]) -> list[str]:
+    """Returns the names of the runs of jobs that have no record on disk of how they ended, such as where the disk is full."""
+    run_records = {str(job.settings.run_id): runner.recorded(job) for job in jobs}
     return [run_id for run_id, record in run_records.items() if record is None or record.status == "started"]
 
 
-def failed_at_start(run_records):
-    """Whether a run failed before its first step, for another reason than that it was interrupted."""
+def failed_at_start(run_records: Iterable[Record]) -> bool:
+    """Tells whether a run failed before its first step, for another reason than that it was interrupted."""
     return any(record.status == "failed" and record.pids_by_rank is None and record.error != "interrupted" for record in run_records)
 
 
-def needed(matrix, jobs, run_records, display):
-    """Groups of (number, job); with --until without those of a workload and size whose intervals are narrow before their repeat."""
-    measured, repeat, num_before = {}, 0, 0
+def needed(matrix: Matrix, jobs: Iterable[Job], run_records: Sequence[Record], display: Display) -> Iterator[list[NumberedJob]]:
+    """Yields the groups to be run; with --until without jobs of a workload and size whose intervals are narrow before their repeat."""
+    measured: dict[tuple[str, int], Width] = {}
+    repeat, num_before, until = 0, 0, matrix.run.until
     num_cores = min(binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()), control_groups.quota_cores() or math.inf)
     for group in groups(jobs, matrix.side_by_side, num_cores):
         first = group[0]
-        if matrix.run.until and first.settings.repeat != repeat:
+        if until and first.settings.repeat != repeat:
             repeat, measured = first.settings.repeat, widths.by_size(run_records)
-            for line in widths.describe(measured, matrix.run.until, matrix.repeats):
+            for line in widths.describe(measured, until, matrix.repeats):
                 display.print_line(line)
         wide = [
             (number, job)
             for number, job in enumerate(group, num_before + 1)
-            if (width := measured.get((job.settings.workload, job.num_ranks))) is None or width.percent > matrix.run.until
+            if not until or (width := measured.get((job.settings.workload, job.num_ranks))) is None or width.percent > until
         ]
         if wide:
             yield wide
         num_before += len(group)
 
 
-def run_again(matrix, groups_run, launcher, display, run_records, remaining):
-    """Runs the groups again that met a machine which was not quiet."""
+def run_again(
+    matrix: Matrix,
+    groups_run: Sequence[Sequence[NumberedJob]],
+    launcher: Launcher,
+    display: Display,
+    run_records: list[Record],
+    remaining: Remaining,
+) -> None:
+    """Runs the groups again that met a machine which was not quiet, with --quiet-limit."""
+    if matrix.quiet_limit is None:
+        return
     for attempt in range(1, MAX_AGAIN + 1):
         for group in filter(remaining.has_time_for, disturbed(groups_run, run_records, matrix.quiet_limit)):
-            runs = ", ".join(job.settings.run_id for _, job in group)
+            runs = ", ".join(str(job.settings.run_id) for _, job in group)
             display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_AGAIN}): {runs}")
             set_aside(group, run_records)
             run_group(group, launcher, matrix.time_limit, display, run_records)
 
 
-def disturbed(groups_run, run_records, percent):
-    """The groups of jobs with a run beside which the machine's speed was further from the median of the matrix than `percent`."""
-    run_ids = {record.settings.run_id for record, distance_percent in noise.farthest(run_records) if abs(distance_percent) > percent}
+def disturbed(groups_run: Iterable[Sequence[NumberedJob]], run_records: Iterable[Record], percent: float) -> list[Sequence[NumberedJob]]:
+    """Returns the groups with a run beside which the machine's speed was further from the median of the matrix than `percent`."""
+    run_ids = {farthest.record.settings.run_id for farthest in noise.farthest(run_records) if abs(farthest.percent) > percent}
     return [group for group in groups_run if any(job.settings.run_id in run_ids for _, job in group)]
 
 
-def set_aside(group, run_records):
+def set_aside(group: Sequence[NumberedJob], run_records: list[Record]) -> None:
     """Keeps the records of a group that is run again under other names, and takes them from those that are done."""
     for _, job in group:
         path = runner.record_path(job)
@@ -110,18 +132,20 @@ def set_aside(group, run_records):
     run_records[:] = [record for record in run_records if record.settings.run_id not in run_ids]
 
 
-def run_group(group, launcher, time_limit_seconds, display, run_records):
-    """Runs (number, job)s side by side and adds their records to those that are done, also where it is interrupted."""
-    ended = set()
+def run_group(
+    group: Sequence[NumberedJob], launcher: Launcher, time_limit_seconds: float, display: Display, run_records: list[Record]
+) -> None:
+    """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
+    ended: set[int] = set()
     # A name that nobody can guess: the folder is open to all users. The first run makes the file.
     turn_share = Path(tempfile.gettempdir()) / f"tandem-turn-share-{secrets.token_hex(16)}"
 
-    def start(number, job):
+    def start(number: int, job: Job) -> Run[Record]:
         display.begin(number, job)
         on_progress = functools.partial(display.progress, number, job)
         return runner.run_job(job, launcher, time_limit_seconds, on_progress, turn_share if len(group) > 1 else None)
 
-    def on_end(index, record):
+    def on_end(index: int, record: Record) -> None:
         ended.add(index)
         run_records.append(record)
         display.finish(*group[index], record)

@@ -31,9 +31,8 @@ PROXY, TOPOLOGY = "hydra_", re.compile(rb"/tmp/hydra_hwloc_xmlfile_\w{6}")
 def supervised(run: str, grace_seconds: float, output: io.BufferedReader) -> Iterator[Callable[[Iterable[str]], None]]:
     """Within this context a run is ended when this process is gone. `run` is the value of the mark.
 
-    Gives a function that takes the paths of files to remove then.
-    `output` is the file the run prints into. The supervisor holds it open too: a rank that printed into a pipe without a reader would
-    fail of that before it is ended, and record it.
+    The context is a function that takes the paths of files to remove then. `output` is the file into which the run prints. The supervisor
+    holds it open too: a rank that printed into a pipe without a reader would fail, and record this failure, before it is ended.
     """
     command = [sys.executable, "-IS", os.path.abspath(__file__), run, str(grace_seconds)]
     # In a session of its own: it must outlive what a terminal, or a signal to the group, does to the matrix.
@@ -41,11 +40,13 @@ def supervised(run: str, grace_seconds: float, output: io.BufferedReader) -> Ite
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         pass_fds=[output.fileno()],
     )  # fmt: skip
+    assert process.stdin, "standard input is a pipe"
+    descriptor = process.stdin.fileno()
 
     def note(files: Iterable[str]) -> None:
         # It may have been killed.
         with contextlib.suppress(BrokenPipeError):
-            os.write(process.stdin.fileno(), b"".join(os.fsencode(path) + b"\0" for path in files))
+            os.write(descriptor, b"".join(os.fsencode(path) + b"\0" for path in files))
 
     try:
         yield note
@@ -84,7 +85,7 @@ def files_of(pids: Iterable[int]) -> set[str]:
     """Returns the paths of the files which libraries of these processes share and do not remove when they are killed."""
     files = set()
     for pid in pids:
-        # What a process keeps in its memory only some may read, such as those that started it.
+        # Only some processes may read the memory of another, such as those that started it.
         with contextlib.suppress(OSError):
             files |= {os.fsdecode(path) for path in _files_of(pid)}
     return files
@@ -122,7 +123,7 @@ def _terminate(launcher: int, pids: list[int]) -> None:
 
 
 def _kill(run: str) -> bool:
-    """Kills what is left of a run. Returns whether nothing was."""
+    """Kills what is left of a run, and tells whether nothing was left."""
     pids = processes_of(run)
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -163,7 +164,7 @@ def _wait_for(condition: Callable[[], bool], limit_seconds: float) -> None:
 
 
 def _run_of(pid: int | str) -> str | None:
-    """The value of the mark in a process's environment; None where it has none."""
+    """Returns the value of the mark in a process's environment; None where it has none."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         environ = file.read().split(b"\0")
     prefix = f"{MARK}=".encode()
@@ -184,7 +185,7 @@ def _files_of(pid: int) -> Iterator[bytes]:
 
 
 def _stat_of(pid: int | str) -> list[str]:
-    """The fields of /proc/PID/stat from the state of the process on (proc(5))."""
+    """Returns the fields of /proc/PID/stat from the state of the process on (proc(5))."""
     # A program may have any bytes for a name.
     with open(f"/proc/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
