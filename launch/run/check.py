@@ -71,7 +71,7 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
         jobs,
         asked_node or node.facts(),
         of_ranks=asked_node is not None and answers.of_ranks,
-        choice=how_chosen(matrix.launcher, matrix.machine_file if machine.launcher else None, launcher),
+        choice=describe_choice(matrix.launcher, matrix.machine_file if machine.launcher else None, launcher),
         launcher=launcher,
         runnable=tuple(runnable),
         reasons=reasons,
@@ -81,7 +81,7 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
     )
 
 
-def how_chosen(option: str | None, machine_file: str | None, launcher: Launcher) -> str:
+def describe_choice(option: str | None, machine_file: str | None, launcher: Launcher) -> str:
     """Describes how a launcher was chosen."""
     if option or machine_file:
         return "by --launcher" if option else f"by the machine file {machine_file}"

@@ -27,7 +27,7 @@ from launch.run import available, lock, room
 from launch.run.plan import Job
 from launch.run.seen import Level, Seen
 
-# Levels and texts.
+# The level and the text of each line.
 Lines = Iterator[tuple[Level, str]]
 OK: Level = "ok"
 NOTE: Level = "note"
@@ -138,7 +138,7 @@ def backends(seen: Seen) -> Lines:
         yield PROBLEM, reason if ";" in reason else f"{reason}; --dry-run prints the commands that would be started"
     for reason in dict.fromkeys(seen.reasons.values()):
         names = [name for name, its_reason in seen.reasons.items() if its_reason == reason]
-        # Of a matrix of all, or of those by default, some are always left out.
+        # With all backends, or those by default, some are always left out.
         lacks_mpi = seen.launcher is not None and reason == available.mpi_problem(names[0], seen.launcher.name)
         is_usual = seen.requested == ALL or (seen.requested is None and lacks_mpi)
         remedy = "" if ";" in reason else "; leave it out of --backends, or run launch/setup.sh"
@@ -215,7 +215,7 @@ def results(seen: Seen) -> Lines:
     folder = records.folder(seen.settings)
     records.expect_writable(folder)
     try:
-        # It has no name, or loses it at once.
+        # The file has no name, or loses it at once.
         with tempfile.TemporaryFile(dir=existing(folder)) as file:
             reason = lock.lock(file.fileno())
     except OSError as problem:

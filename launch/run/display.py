@@ -1,4 +1,4 @@
-"""What a matrix shows while it runs: a live line on a terminal, plain lines elsewhere."""
+"""Shows a matrix while it runs: a live line on a terminal, plain lines elsewhere."""
 
 import contextlib
 import time

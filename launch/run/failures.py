@@ -1,4 +1,4 @@
-"""Why a run failed: from what its ranks and their libraries print, from the launcher's message about a killed rank, or from watchdogs."""
+"""Finds why a run failed, from the output of ranks and their libraries, the launcher's message about a killed rank, or watchdogs."""
 
 import re
 import signal
@@ -10,13 +10,13 @@ from common.process.watchdog import Hang, Place
 from common.progress import Progress
 from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS, Launcher
 
-# Those that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.
+# Messages that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.
 MESSAGES = dict.fromkeys(kind.killed for kind in LAUNCHERS.values() if kind.killed)
 LAUNCHER_MESSAGES = sorted(MESSAGES, key=lambda pattern: "rank" not in pattern.groupindex)
-# Ignored, because torchrun ends the remaining workers with SIGTERM.
+# These signals are ignored, because torchrun ends the remaining workers with SIGTERM.
 PASSED_ON = {signal.SIGTERM}
 MAX_RANKS_NAMED = 8
-# What an MPI prints that cannot start, and srun about a --mpi that it cannot offer.
+# What an MPI that cannot start prints, and srun about a --mpi that it cannot offer.
 NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 
 # What a rank prints about its failure, and what UCX, a library of MPI, prints before it aborts.
@@ -126,9 +126,10 @@ def describe_hang(hangs: Sequence[Hang], num_ranks: int) -> str:
     ranks behind the others; if all are at the same place, only the place.
     """
     by_rank = {hang.rank: hang for hang in hangs}
-    first_place, last_place = (extreme((hang.place for hang in hangs), key=_step_of) for extreme in (min, max))
+    places = [hang.place for hang in hangs]
+    first_place, last_place = min(places, key=_place_in_training), max(places, key=_place_in_training)
     missing = sorted(set(range(num_ranks)) - set(by_rank))
-    behind = sorted(rank for rank, hang in by_rank.items() if _step_of(hang.place) < _step_of(last_place))
+    behind = sorted(rank for rank, hang in by_rank.items() if _place_in_training(hang.place) < _place_in_training(last_place))
     limit = f"{hangs[0].seconds:.0f} s (--watchdog-timeout)"
     if missing:
         return f"{name_ranks(missing)} hung without a report, as a stopped process does; the others waited {first_place} for {limit}"
@@ -138,7 +139,7 @@ def describe_hang(hangs: Sequence[Hang], num_ranks: int) -> str:
     return f"{hung_ranks} hung {first_place} for {limit}"
 
 
-def _step_of(place: Place | str) -> Place:
+def _place_in_training(place: Place | str) -> Place:
     """Returns the place in a training; where a hang has words instead, the place before the first epoch."""
     return place if isinstance(place, Place) else Place()
 

@@ -40,7 +40,7 @@ def expect_free(folder: Path, jobs: Iterable[Job | Start], share_machine: bool) 
     descriptor = None if share_machine else _open_existing(path)
     if descriptor is not None:
         try:
-            if not is_locked_here(descriptor, path):
+            if not try_lock(descriptor, path):
                 raise _refusal(descriptor)
         finally:
             os.close(descriptor)
@@ -55,7 +55,7 @@ def held(folder: Path, jobs: Iterable[Job | Start], share_machine: bool) -> Iter
     path = path_of(folder, jobs)
     descriptor = _open_or_make(path)
     try:
-        if is_locked_here(descriptor, path):
+        if try_lock(descriptor, path):
             # Whoever starts a matrix later reads it.
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             text = f"pid {os.getpid()} on {socket.gethostname()}, since {since}, results in {folder.absolute()}\n"
@@ -110,7 +110,7 @@ def _open_or_make(path: Path) -> int:
     descriptor = _open_existing(path)
     if descriptor is None:
         descriptor = _open(path, os.O_RDWR | os.O_CREAT)
-        # Past the umask; where another user has just made the file, it is done already.
+        # The umask does not apply to this. Where another user has just made the file, it is done already.
         with contextlib.suppress(PermissionError):
             os.fchmod(descriptor, 0o666)
     return descriptor
@@ -148,8 +148,8 @@ def _unusable(path: Path, reason: str) -> UserError:
     return UserError(f"the lock {name!r} {reason}; remove it, or name another file in {VARIABLE}")
 
 
-def is_locked_here(descriptor: int, path: Path) -> bool:
-    """Locks the file, unless another process has locked it, and tells whether none has. Prints where the file system has no locks."""
+def try_lock(descriptor: int, path: Path) -> bool:
+    """Locks the file, unless another process has locked it, and tells whether none has. Prints a line where there are no locks."""
     try:
         if reason := lock(descriptor):
             print(f"{path} {reason}", file=sys.stderr)
@@ -159,7 +159,7 @@ def is_locked_here(descriptor: int, path: Path) -> bool:
 
 
 def lock(descriptor: int) -> str | None:
-    """Locks an open file. Describes in words that its file system has no locks, where that is so.
+    """Locks an open file. Returns a description of the problem where its file system has no locks.
 
     Raises BlockingIOError where another process has locked it.
     """

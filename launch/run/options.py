@@ -1,4 +1,4 @@
-"""What the programs that start ranks have in common: by which launcher, on which nodes, and for how long."""
+"""The options that programs which start ranks have in common: by which launcher, on which nodes, and for how long."""
 
 from dataclasses import dataclass
 from pathlib import Path

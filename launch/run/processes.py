@@ -78,7 +78,7 @@ def run(
     read_end, write_end = os.pipe()
     output = open(read_end, "rb")  # noqa: SIM115
     reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signals), daemon=True)
-    # The supervisor is there before the run is, so that there is no moment at which the run could be left alone.
+    # The supervisor starts before the run, so that there is no moment at which the run could be left alone.
     with supervisor.supervised(mark, GRACE_SECONDS, output) as note:
         seen = _Seen(mark, note)
         note(filter(None, [variables.get(turns.SHARE_VARIABLE)]))
@@ -99,7 +99,7 @@ def run(
             timed_out, problem = pids is None, seen.problem or _describe_killed(argv[0], process)
         finally:
             supervisor.end(mark, GRACE_SECONDS, seen.files)
-            # For a launcher whose environment cannot be read, and so not its mark.
+            # The environment of the launcher, and so its mark, may not be readable.
             process.kill()
             process.wait()
     reader.join(timeout=GRACE_SECONDS)

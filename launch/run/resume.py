@@ -1,4 +1,4 @@
-"""Whether a matrix is new or resumes one that was interrupted, and which of its jobs are still to be run.
+"""Finds whether a matrix is new or resumes one that was interrupted, and which of its jobs are still to be run.
 
 Beside its records a matrix has a file STAMP.matrix with what it runs. It is locked for as long as the matrix runs.
 """
@@ -143,7 +143,7 @@ def _locked(path: Path) -> BinaryIO | None:
         file = path.open("ab", buffering=0)
     except PermissionError:
         return None
-    if lock.is_locked_here(file.fileno(), path):
+    if lock.try_lock(file.fileno(), path):
         return file
     file.close()
     return None

@@ -1,4 +1,4 @@
-"""Whether runs fit into the memory of this node and of its GPUs: each by itself, and another one beside those that are ready."""
+"""Tells whether runs fit into the memory of this node and of its GPUs: each by itself, and another one beside those that are ready."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -29,7 +29,7 @@ from launch.run.turns import Run
 if TYPE_CHECKING:
     from launch.matrix import Matrix
 
-MAX_AGAIN = 3
+MAX_ATTEMPTS = 3
 
 
 def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, page: Path) -> int:
@@ -107,10 +107,10 @@ def run_again(
     """Runs the groups again that met a machine which was not quiet, with --quiet-limit."""
     if matrix.quiet_limit is None:
         return
-    for attempt in range(1, MAX_AGAIN + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         for group in filter(remaining.has_time_for, disturbed(groups_run, run_records, matrix.quiet_limit)):
             runs = ", ".join(str(job.settings.run_id) for _, job in group)
-            display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_AGAIN}): {runs}")
+            display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_ATTEMPTS}): {runs}")
             set_aside(group, run_records)
             run_group(group, launcher, matrix.time_limit, display, run_records)
 

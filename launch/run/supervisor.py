@@ -35,7 +35,7 @@ def supervised(run: str, grace_seconds: float, output: io.BufferedReader) -> Ite
     holds it open too: a rank that printed into a pipe without a reader would fail, and record this failure, before it is ended.
     """
     command = [sys.executable, "-IS", os.path.abspath(__file__), run, str(grace_seconds)]
-    # In a session of its own: it must outlive what a terminal, or a signal to the group, does to the matrix.
+    # It has a session of its own, since it must outlive what a terminal, or a signal to the group, does to the matrix.
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         pass_fds=[output.fileno()],
@@ -44,7 +44,7 @@ def supervised(run: str, grace_seconds: float, output: io.BufferedReader) -> Ite
     descriptor = process.stdin.fileno()
 
     def note(files: Iterable[str]) -> None:
-        # It may have been killed.
+        # The supervisor may have been killed.
         with contextlib.suppress(BrokenPipeError):
             os.write(descriptor, b"".join(os.fsencode(path) + b"\0" for path in files))
 
@@ -118,7 +118,7 @@ def _terminate(launcher: int, pids: list[int]) -> None:
         for pid in pids:
             if os.getpgid(pid) == group:
                 os.kill(pid, signal.SIGTERM)
-    # A process that has stopped between its turns ends of no signal but SIGKILL.
+    # Only SIGKILL ends a process that has stopped between its turns.
     proceed(pids)
 
 

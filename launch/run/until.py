@@ -1,4 +1,4 @@
-"""Whether --until can end the repeats of a matrix before their limit."""
+"""Tells whether --until can end the repeats of a matrix before their limit."""
 
 from collections.abc import Iterable, Sequence
 
