@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 import numpy as np
 
 from common.process.ranks import Ranks
-from common.record.definition import TensorBytesByRank
+from common.record.definition import TensorBytesByRank, Transport
 
 
 class Batch(NamedTuple):
@@ -118,12 +118,17 @@ class Device(NamedTuple):
 class Trainer(ABC):
     """A backend, driven by common/training/loop.py. Its methods, and those of a framework's Trainer, are abstract or final.
 
-    For the record, a backend stores in `transport` what its gradients go over, mpi, gloo or nccl, if they go anywhere, and in
-    `configuration` the configuration of its library, if it has one. One whose ranks train asynchronously stores in `staleness` the counts
-    of each epoch since `restore`, and in `left_out` one line for each rank that no longer trains (common/record/definition.py).
+    Its `transport`, `configuration`, `staleness` and `left_out` are for the record (common/record/definition.py).
     """
 
     ranks: Ranks
+    # What the gradients go over, if they go anywhere.
+    transport: Transport | None = None
+    # The configuration of the library, if it has one.
+    configuration: dict[str, Any] | None = None
+    # Where ranks train asynchronously: the counts of each epoch since `restore`, and a line for each rank that no longer trains.
+    staleness: list[dict[str, int]] | None = None
+    left_out: list[str] | None = None
     # Functions of `cpu` or `cuda` that say why the framework or the library cannot train on it; None if it can.
     device_problems: ClassVar[tuple[Callable[[str], str | None], ...]]
 

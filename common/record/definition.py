@@ -29,6 +29,7 @@ Moment = Annotated[
     Pattern("[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", "the form 2026-01-31T23:59:59Z"),
 ]
 Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "64 of the digits 0 to 9 and a to f")]
+Transport = Literal["mpi", "gloo", "nccl"]
 # A number that is not finite is written as null.
 Numbers = list[Annotated[float, Bounds(at_least=-1e40, at_most=1e40)] | None]
 Rates = list[Positive | None]
@@ -364,7 +365,7 @@ class Record(Closed):
     """Samples of a step of one shard. `null` in records of earlier versions."""
     micro_batch: FromOne | None = None
     """Samples of one micro-batch of a shard. `null` in records of earlier versions."""
-    transport: Literal["mpi", "gloo", "nccl"] | None = None
+    transport: Transport | None = None
     """What the gradients went over. `null` for a backend that does not exchange any."""
     num_nodes: FromOne | None = None
     """Number of nodes."""

@@ -1,52 +1,62 @@
-"""What must be the same on all ranks: its digests are compared, and the ranks whose digest is another are named."""
+"""The comparison of what must be equal on all ranks, by its digests. An error names the ranks whose digest differs."""
 
 import socket
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 
 from common.errors import RunError
+from common.trainer import Trainer
 
-# Of the name of a node in the message; a host name of Linux has at most 64 bytes.
+# A host name of Linux has at most 64 bytes.
 NAME_BYTES = 64
 
 
 class OutOfSync(RunError):
-    """Something that must be the same on all ranks is not."""
+    """Something that must be equal on all ranks is not."""
 
 
-def differs(trainer, digest: bytes, others: tuple[bool, ...] = ()) -> np.ndarray:
-    """Whether the ranks' digests, of 32 bytes, differ, and whether any rank has each of the `others`. All ranks call this.
+class Comparison(NamedTuple):
+    """Whether the digests of any ranks differ, and whether any rank has set its flag."""
 
-    Integers are equal on all ranks if and only if their sum is `size` times each rank's own value. The digest is summed as eight
+    differs: bool
+    is_flagged: bool
+
+
+def compare(trainer: Trainer, digest: bytes, flag: bool = False) -> Comparison:
+    """Compares digests of 32 bytes over the ranks. All ranks call this, each with a flag of its own.
+
+    Integers are equal on all ranks if and only if their sum is `size` times the value of each rank. The digest is summed as eight
     32-bit integers, which is exact in float64.
     """
     numbers = _numbers(digest)
-    has_other_sum = (trainer.sum(numbers) != trainer.ranks.size * numbers).any()
-    return trainer.sum(np.array([has_other_sum, *others], dtype=np.float64)) != 0
+    has_unequal_sum = (trainer.sum(numbers) != trainer.ranks.size * numbers).any()
+    num_differing, num_flagged = trainer.sum(np.array([has_unequal_sum, flag], dtype=np.float64)).tolist()
+    return Comparison(num_differing > 0, num_flagged > 0)
 
 
-def expect_same(trainer, digest: bytes, difference: str, remedy: str) -> None:
-    """Compares a digest over the ranks. Raises OutOfSync on every rank where it differs, with the ranks and nodes that have another.
+def expect_same(trainer: Trainer, digest: bytes, difference: str, remedy: str) -> None:
+    """Raises OutOfSync on every rank, with the differing ranks and their nodes, where the digests differ. All ranks call this.
 
-    `difference`: what the ranks have where they differ, after "the ranks". All ranks call this.
+    The difference is the end of a sentence that begins with "the ranks", such as "have read different data".
     """
-    if differs(trainer, digest)[0]:
+    if compare(trainer, digest).differs:
         raise OutOfSync(f"the ranks {difference}: {describe(*_gathered(trainer, digest))}; {remedy}")
 
 
 def describe(digests: list[bytes], nodes: list[str]) -> str:
-    """Names the ranks whose digest is not that of most ranks, or of rank 0 where as many have another, and their nodes."""
-    # The first of the most frequent ones, which of equally frequent ones is that of the lowest rank.
-    common = Counter(digests).most_common(1)[0][0]
-    reference = digests.index(common)
-    different = [f"rank {rank} ({nodes[rank]})" for rank, digest in enumerate(digests) if digest != common]
+    """Names the ranks, and their nodes, whose digest is not the most frequent one. Of equally frequent ones the lowest rank decides."""
+    # Counter returns the first of equally frequent digests.
+    most_frequent = Counter(digests).most_common(1)[0][0]
+    reference = digests.index(most_frequent)
+    different = [f"rank {rank} ({nodes[rank]})" for rank, digest in enumerate(digests) if digest != most_frequent]
     shown = different[:8] + ([f"{len(different) - 8} more"] if len(different) > 8 else [])
     return f"{', '.join(shown)} {'has' if len(different) == 1 else 'have'} not the same as rank {reference} ({nodes[reference]})"
 
 
-def _gathered(trainer, digest: bytes) -> tuple[list[bytes], list[str]]:
-    """The digest and the name of the node of each rank."""
+def _gathered(trainer: Trainer, digest: bytes) -> tuple[list[bytes], list[str]]:
+    """Returns the digest and the name of the node of each rank."""
     name = np.zeros(NAME_BYTES, np.uint8)
     encoded = socket.gethostname().encode()[:NAME_BYTES]
     name[: len(encoded)] = list(encoded)

@@ -4,20 +4,23 @@ A checkpoint is a safetensors file with parameters and optimizer state in the na
 describes the run; a run resumes only from a checkpoint with the same description.
 """
 
-import dataclasses
+import contextlib
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, get_args, get_type_hints
+from typing import Literal, NamedTuple, NoReturn, get_args, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from common import durable, workloads
+from common.config import Settings
 from common.errors import UserError
-from common.record import definition
+from common.record.definition import CheckpointIo
+from common.trainer import Trainer
 
 MOVE_AWAY = "move it away, or give another --checkpoint-dir"
 LAST, BEST = "model-last.safetensors", "model-best.safetensors"
@@ -43,14 +46,14 @@ MUST_AGREE = {
 }
 
 
-def write(path, state, about):
+def write(path: Path, state: Mapping[str, np.ndarray], about: About) -> None:
     """Replaces the checkpoint at `path` atomically."""
     with durable.replacing(path) as part:
         save_file({name: np.array(array, order="C") for name, array in state.items()}, part, {"tandem": json.dumps(about._asdict())})
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], About]:
-    """(state, About) of a checkpoint. Raises UserError if the file is not a checkpoint."""
+    """Reads the state and the metadata of a checkpoint. Raises UserError if the file is not a checkpoint."""
     try:
         with safe_open(path, "numpy") as file:
             about = _about(file.metadata()["tandem"])
@@ -61,7 +64,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], About]:
 
 
 def _about(text: str) -> About:
-    """The About in the metadata. Raises ValueError where a value has another type, or is none that a run writes."""
+    """Reads the metadata. Raises ValueError where a value has a wrong type, or is none that a run writes."""
     about = About(**json.loads(text, parse_constant=_reject_constant))
     for name, hint in get_type_hints(About).items():
         if type(value := getattr(about, name)) not in (get_args(hint) or (hint,)):
@@ -71,14 +74,14 @@ def _about(text: str) -> About:
     return about
 
 
-def _reject_constant(name):
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def expect_whole(path: Path, state: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Raises UserError where a checkpoint lacks a parameter or some of a kind of optimizer state, or has other shapes or NaN.
+def expect_whole(path: Path, state: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises UserError where a checkpoint lacks a parameter or a part of a kind of optimizer state, or has wrong shapes or NaN.
 
-    `shapes`: those of the parameters by name. Optimizer state, KIND/NAME, has the shape of its parameter, or one number.
+    The shapes are those of the parameters by name. Optimizer state, KIND/NAME, has the shape of its parameter, or one number.
     """
     kinds = dict.fromkeys(name.rpartition("/")[0] for name in state)
     expected = {f"{kind}/{name}" if kind else name for kind in ["", *filter(None, kinds)] for name in shapes}
@@ -93,49 +96,55 @@ def expect_whole(path: Path, state: dict[str, np.ndarray], shapes: dict[str, tup
 
 
 class Checkpoints:
-    """The checkpoints of a run, and how long they take. All ranks make the same calls; rank 0 writes. `about` describes the run so far.
+    """The checkpoints of a run, and the time that they take. All ranks make the same calls, and rank 0 writes.
 
-    With --checkpoint-async a thread writes a copy of the state. Then one checkpoint is written at a time: the next one waits for it.
+    `about` describes the run so far. With --checkpoint-async a thread writes a copy of the state. Then one checkpoint is written at a time:
+    the next one waits for it.
     """
 
-    def __init__(self, trainer, settings, about):
+    def __init__(self, trainer: Trainer, settings: Settings, about: About) -> None:
         self._trainer, self._settings, self.about = trainer, settings, about
         self._pool = ThreadPoolExecutor(1, "checkpoint") if settings.checkpoint_async else None
-        self._writing = None
-        self._totals = definition.CheckpointIo()
+        self._writing: Future[None] | None = None
+        self._io = CheckpointIo()
 
-    def resume(self):
+    def resume(self) -> None:
         """Loads the last checkpoint, if there is one. Raises UserError if it belongs to another run, or no epoch is left to train."""
-        path, epochs = self._settings.checkpoint_dir / LAST, self._settings.epochs
-        if not path.exists():
+        folder, num_epochs = self._settings.checkpoint_dir, self._settings.epochs
+        if folder is None or not (path := folder / LAST).exists():
             return
-        state, about = self._timed("read_seconds", read, path)
-        self._totals.num_reads += 1
-        self._totals.read_bytes += path.stat().st_size
+        with self._timed("read_seconds"):
+            state, about = read(path)
+        self._io.num_reads += 1
+        self._io.read_bytes += path.stat().st_size
         for name, setting in MUST_AGREE.items():
             saved, current = getattr(about, name), getattr(self.about, name)
             if saved != current:
                 detail = "" if name == "workload_digest" else f" ({name} {saved} there, {current} here)"
                 raise UserError(f"{path} belongs to a different run{detail}; use the same {setting}, or another --checkpoint-dir")
-        if about.epochs >= epochs:
-            raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {epochs} leaves nothing to train")
+        if num_epochs is not None and about.epochs >= num_epochs:
+            raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {num_epochs} leaves nothing to train")
         parameters = workloads.workload_of(self._settings).parameters
         expect_whole(path, state, {name: tuple(initial.shape) for name, initial in parameters.items()})
         self._trainer.restore(state)
         self.about = about
 
-    def keep(self, epochs, accuracy, ended):
-        """Writes the checkpoints due after so many epochs, the last of which is done if the run has `ended`.
+    def keep(self, epochs: int, accuracy: float | None, ended: bool) -> None:
+        """Writes the checkpoints due after so many epochs; the last epoch of a run that has `ended` always writes one.
 
-        Raises what the writing before raised in the background.
+        Raises the error of the previous writing in the background.
         """
-        best = accuracy is not None and (self.about.best_accuracy is None or accuracy > self.about.best_accuracy)
-        self.about = self.about._replace(epochs=epochs, best_accuracy=accuracy if best else self.about.best_accuracy)
-        due = [LAST] if ended or epochs % self._settings.checkpoint_every == 0 else []
-        paths = [self._settings.checkpoint_dir / name for name in [*due, *([BEST] if best else [])]]
+        folder = self._settings.checkpoint_dir
+        if folder is None:
+            return
+        is_best = accuracy is not None and (self.about.best_accuracy is None or accuracy > self.about.best_accuracy)
+        self.about = self.about._replace(epochs=epochs, best_accuracy=accuracy if is_best else self.about.best_accuracy)
+        is_due = ended or epochs % self._settings.checkpoint_every == 0
+        paths = [folder / name for name, is_written in ((LAST, is_due), (BEST, is_best)) if is_written]
         if not paths:
             return
-        state = self._timed("gather_seconds", self._trainer.state)
+        with self._timed("gather_seconds"):
+            state = self._trainer.state()
         if self._trainer.ranks.rank == 0 and self._pool:
             self._finish()
             # A framework may change its arrays with the next step.
@@ -144,27 +153,30 @@ class Checkpoints:
         elif self._trainer.ranks.rank == 0:
             self._write(paths, state, self.about)
 
-    def of_record(self):
-        """`checkpoint_io` of the record, when all is written; empty where nothing was read or written."""
+    def io(self) -> CheckpointIo | None:
+        """Waits until all is written and returns `checkpoint_io` of the record; None where nothing was read or written."""
         self._finish()
-        is_used = self._totals.num_writes or self._totals.num_reads
-        return {"checkpoint_io": dataclasses.asdict(self._totals)} if is_used else {}
+        return self._io if self._io.num_writes or self._io.num_reads else None
 
-    def _finish(self):
+    def _finish(self) -> None:
         """Waits until all is written."""
         if self._writing:
             writing, self._writing = self._writing, None
-            self._timed("wait_seconds", writing.result)
+            with self._timed("wait_seconds"):
+                writing.result()
 
-    def _write(self, paths, state, about):
+    def _write(self, paths: Sequence[Path], state: Mapping[str, np.ndarray], about: About) -> None:
         for path in paths:
-            self._timed("write_seconds", write, path, state, about)
-            self._totals.num_writes += 1
-            self._totals.written_bytes += path.stat().st_size
+            with self._timed("write_seconds"):
+                write(path, state, about)
+            self._io.num_writes += 1
+            self._io.written_bytes += path.stat().st_size
 
-    def _timed(self, name, function, *arguments):
+    @contextlib.contextmanager
+    def _timed(self, name: Literal["gather_seconds", "write_seconds", "read_seconds", "wait_seconds"]) -> Iterator[None]:
+        """Adds the time within this context to the seconds of that name."""
         begun = time.perf_counter()
         try:
-            return function(*arguments)
+            yield
         finally:
-            setattr(self._totals, name, getattr(self._totals, name) + time.perf_counter() - begun)
+            setattr(self._io, name, getattr(self._io, name) + time.perf_counter() - begun)

@@ -1,96 +1,124 @@
 """The training loop and its clock, the same for every backend's Trainer."""
 
 import functools
-import hashlib
-import json
 import math
 import os
 import resource
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from common import config, workloads
+from common import workloads
 from common.config import Settings
 from common.cost import parallelism
 from common.data import sharding, storage_use
-from common.data.samples import Dataset, Samples, counted
-from common.errors import Diverged
+from common.data.samples import Dataset
 from common.meter import Meter
-from common.model import families, schedules, weights
+from common.model import schedules, weights
 from common.process import energy, gpus
+from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Place, Watchdog
 from common.progress import Progress, format_line, reading
 from common.record import records
-from common.record.definition import Record
-from common.trainer import NO_LOSS, POINTS, Batch, Totals, by_rank
-from common.training import agreement, checkpoints
+from common.record.definition import HeldByRank, Record, TensorBytesByRank
+from common.trainer import POINTS, Batches, Totals, Trainer, by_rank
+from common.training import batches, checks
+from common.training.batches import SampleBatches
+from common.training.checkpoints import About, Checkpoints
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
 NUM_WARMUP_STEPS = 3
-# Keys of the record that only some backends measure, by attributes of their Trainers.
-OF_A_TRAINER = ("staleness", "left_out")
-# Settings that ranks may have different values of, such as folders and names.
-OF_A_NODE = {*config.with_role(config.Role.MAY_DIFFER), "checkpoint_dir"} - {*config.TRAINING_SETTINGS}
-REMEDY = "lower --learning-rate, or give more --warmup-epochs"
+RESOLVED = "the settings are resolved"
+
+# It is called with the amount that is read and that of all the data.
+OnProgress = Callable[[int, int], object]
 
 
-def prepare(trainer, settings, record, heartbeat=lambda: None):
-    """Warms the trainer up and sets the initial parameters, which must be the same on all ranks. Returns the Turns of the run.
+class Report(Protocol):
+    """Reports the progress after a step, at most once a second unless `shows`."""
+
+    def __call__(self, step: int, loss: Any, shows: bool = False) -> None: ...
+
+
+class TrainedEpoch(NamedTuple):
+    """The losses of the steps of an epoch on this rank, and the times at which the steps ended, in seconds on the clock."""
+
+    losses: np.ndarray
+    step_ends: list[float]
+
+
+def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Callable[[], object] = lambda: None) -> Turns:
+    """Warms the trainer up and sets the initial parameters, which must be the same on all ranks. Returns the turns of the run.
 
     Every step is a heartbeat: a large model takes minutes for all of them.
     """
-    expect_same_settings(trainer, settings)
+    checks.expect_same_settings(trainer, settings)
     if not settings.share_gpu:
         gpus.expect_own(trainer)
     gpus.expect_precision(settings.precision, trainer.describe_device())
     workload = workloads.workload_of(settings)
+    plan = workloads.batch_plan(settings, record.data_parallel_degree)
     # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
-    zeros = _zeros(workload.model, record.local_batch, settings.precision)
-    ends = []
+    zeros = batches.of_zeros(workload.model, plan.local_batch, settings.precision)
+    step_ends = []
 
-    def observe(loss):
+    def observe(loss: Any) -> None:
         # Waits for the device.
         float(loss)
         heartbeat()
-        ends.append(time.perf_counter())
+        step_ends.append(time.perf_counter())
 
     trainer.train_epoch([zeros] * (NUM_WARMUP_STEPS - 1), observe)
     with trainer.memory() as held:
         trainer.train_epoch([zeros], observe)
-    record.tensor_bytes_by_rank = {
-        point: {name: by_rank(trainer, size).astype(int).tolist() for name, size in held[point]._asdict().items()} for point in POINTS
+    bytes_by_rank = {
+        point: HeldByRank(**{name: by_rank(trainer, size).astype(int).tolist() for name, size in held[point]._asdict().items()})
+        for point in POINTS
     }
+    record.tensor_bytes_by_rank = TensorBytesByRank(**bytes_by_rank)
     if workload.target is not None:
+        assert settings.evaluation_batch_size, RESOLVED
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
-        trainer.evaluate([_zeros(workload.model, size, settings.precision) for size in sizes])
+        trainer.evaluate([batches.of_zeros(workload.model, size, settings.precision) for size in sizes])
     trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
     heartbeat()
-    compare_replicas(trainer, record, "before training")
+    checks.compare_replicas(trainer, record, "before training")
     record.num_nodes = int(by_rank(trainer, trainer.ranks.local_rank == 0).sum())
-    record.pids_by_rank = by_rank(trainer, os.getpid()).astype(int).tolist()
-    return Turns(trainer, np.diff(ends)[-1], record.pids_by_rank)
+    pids_by_rank = by_rank(trainer, os.getpid()).astype(int).tolist()
+    record.pids_by_rank = pids_by_rank
+    return Turns(trainer, np.diff(step_ends)[-1], pids_by_rank)
 
 
-def train(trainer, settings, load, record, workload_digest, watchdog, turns):
+def train(
+    trainer: Trainer,
+    settings: Settings,
+    load: Callable[[OnProgress], Dataset],
+    record: Record,
+    workload_digest: Callable[[Dataset], str],
+    watchdog: Watchdog,
+    turns: Turns,
+) -> Batches | None:
     """Trains until the target is reached or all epochs are done; writes every result into the record as soon as it is known.
 
     The clock starts before the data is read. Loading, training and evaluation are on it; it is stopped only for the turns of other
     runs and for the comparison of replicas, which only Tandem makes. The time to solution ends with the evaluation that first
-    reaches the target. `load(on_progress)` reads the data; `workload_digest(data)` is its digest; every step is a heartbeat of
-    `watchdog`.
+    reaches the target. Every step is a heartbeat of the watchdog.
 
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
+    assert settings.epochs, RESOLVED
+    assert settings.learning_rate, RESOLVED
+    assert settings.learning_rate_factor, RESOLVED
     ranks = trainer.ranks
     clock, joules = _start(trainer, record, turns)
     watchdog.heartbeat()
     data = _load(trainer, load, record, clock, watchdog)
-    num_samples, global_batch = len(data.train), record.global_batch
+    num_samples, global_batch = len(data.train), workloads.batch_plan(settings, record.data_parallel_degree).global_batch
     num_steps = workloads.num_steps(settings, num_samples, global_batch)
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
@@ -100,42 +128,44 @@ def train(trainer, settings, load, record, workload_digest, watchdog, turns):
     record.workload_digest = workload_digest(data)
     record.reached = None if settings.target is None else False
     use = storage_use.Recorder(trainer, data.train, settings, clock)
-    about = checkpoints.About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
-    files = checkpoints.Checkpoints(trainer, settings, about)
+    about = About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
+    files = Checkpoints(trainer, settings, about)
     if settings.resume:
         _resume(trainer, files, record, clock)
-    batches, place = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
+    epoch_batches, place = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
     for epoch in range(files.about.epochs, settings.epochs):
         order = sharding.Epoch(num_samples, global_batch, settings.last_batch, settings.seed, epoch, data.train.streamed)
         indices, sample_weights = sharding.training_shard(order, place, data.train.num_losses)
-        batches = _Batches(data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog)
+        epoch_batches = SampleBatches(
+            data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog
+        )
         use.begin_epoch()
         watchdog.begin(Place(epoch + 1, 1, num_steps))
         begun = clock.now()
-        report = _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog)
-        losses, ends = _train_epoch(trainer, batches, clock, report, turns)
+        report = _reporter(ranks, settings.epochs, record, epoch, num_steps, clock, watchdog)
+        losses, step_ends = _train_epoch(trainer, epoch_batches, clock, report, turns)
         trained = clock.now()
         if settings.target is not None:
             _evaluate(trainer, data, settings, record, clock, watchdog)
         report(num_steps, losses[-1], shows=True)
         record.learning_rates += learning_rates[epoch].tolist()
-        _record_times(record, begun, ends, trained)
+        _record_times(record, begun, step_ends, trained)
         with clock.pause("checks"):
-            _check(trainer, losses, record, epoch)
-        ended = epoch + 1 == settings.epochs or (record.reached and settings.stop_at_target)
-        if settings.checkpoint_dir:
-            files.keep(epoch + 1, record.accuracy, ended)
+            checks.check_epoch(trainer, losses, record, epoch)
+        ended = epoch + 1 == settings.epochs or bool(record.reached and settings.stop_at_target)
+        files.keep(epoch + 1, record.accuracy, ended)
         if ended:
             break
         turns.end()
-    records.update(record, use.of_record() | files.of_record() | energy.total(trainer, joules.now()))
+    record.checkpoint_io = files.io()
+    records.update(record, use.of_record() | energy.total(trainer, joules.now()))
     _record_use(trainer, record, turns, clock)
-    return batches
+    return epoch_batches
 
 
-def _start(trainer, record, turns):
-    """(the clock of a run, the Meter of this rank's energy), which all ranks start together."""
-    joules = Meter(energy.begin(trainer.ranks, record.pids_by_rank))
+def _start(trainer: Trainer, record: Record, turns: Turns) -> tuple[Meter[float], Meter[np.ndarray]]:
+    """Starts the clock of the run and the meter of this rank's energy, on all ranks together."""
+    joules = Meter(energy.begin(trainer.ranks, record.pids_by_rank or []))
     # Barrier: opening NVML delays the first rank of a node.
     trainer.sum(np.zeros(1))
     gpus.begin_memory(trainer)
@@ -144,152 +174,83 @@ def _start(trainer, record, turns):
     return clock, joules
 
 
-def _load(trainer, load, record, clock, watchdog):
-    """Reads the data, of which all ranks must have the same."""
+def _load(trainer: Trainer, load: Callable[[OnProgress], Dataset], record: Record, clock: Meter[float], watchdog: Watchdog) -> Dataset:
+    """Reads the data, which must be the same on all ranks."""
     data = load(_reading(trainer.ranks, watchdog))
     record.load_seconds = clock.now()
     # Barrier: waiting for a rank that reads longer is on the clock.
     trainer.sum(np.zeros(1))
     with clock.pause("checks"):
-        expect_same_data(trainer, data)
+        checks.expect_same_data(trainer, data)
     return data
 
 
-def _resume(trainer, files, record, clock):
-    """Resumes from a checkpoint, if there is one; all ranks must have the same."""
+def _resume(trainer: Trainer, files: Checkpoints, record: Record, clock: Meter[float]) -> None:
+    """Resumes from a checkpoint, if there is one, which must be the same on all ranks."""
     files.resume()
     record.resumed_after_epochs = files.about.epochs
     with clock.pause("checks"):
-        expect_same_checkpoint(trainer, files.about)
+        checks.expect_same_checkpoint(trainer, files.about)
 
 
-def _record_samples(record, num_samples, num_in_batches):
+def _record_samples(record: Record, num_samples: int, num_in_batches: int) -> None:
     """Adds to the record the samples in an epoch, from those of the data and the places in the batches of an epoch."""
-    used = min(num_samples, num_in_batches)
-    record.samples_per_epoch, record.samples_dropped_per_epoch = used, num_samples - used
-    record.samples_padded_per_epoch = num_in_batches - used
+    num_used = min(num_samples, num_in_batches)
+    record.samples_per_epoch, record.samples_dropped_per_epoch = num_used, num_samples - num_used
+    record.samples_padded_per_epoch = num_in_batches - num_used
 
 
-def _record_use(trainer, record, turns, clock):
-    """Adds to the record what the training has taken so far. All ranks call this, before additional steps add to it."""
-    records.update(record, {name: list(values) for name in OF_A_TRAINER if (values := getattr(trainer, name, None)) is not None})
+def _record_use(trainer: Trainer, record: Record, turns: Turns, clock: Meter[float]) -> None:
+    """Adds to the record the memory and the time that the training has taken. All ranks call this, before additional steps add to it."""
+    record.staleness = trainer.staleness and list(trainer.staleness)
+    record.left_out = trainer.left_out
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    record.peak_memory_bytes_by_rank = by_rank(trainer, peak_bytes).astype(int).tolist()
-    record.peak_memory_bytes = max(record.peak_memory_bytes_by_rank)
+    peak_bytes_by_rank = by_rank(trainer, peak_bytes).astype(int).tolist()
+    record.peak_memory_bytes_by_rank, record.peak_memory_bytes = peak_bytes_by_rank, max(peak_bytes_by_rank)
     record.num_turns, record.steps_per_turn, record.turns_of_others_seconds = turns.num_ended, turns.num_steps, clock.paused["turns"]
     record.check_seconds = clock.paused["checks"]
     records.update(record, gpus.memory_by_rank(trainer))
 
 
-def _check(trainer, losses, record, epoch):
-    """Checks the losses and parameters of an epoch. Raises Diverged and OutOfSync on every rank."""
-    try:
-        expect_finite(trainer, losses, record, epoch)
-        compare_replicas(trainer, record, f"after epoch {epoch + 1}")
-    except Diverged:
-        # What predicts by NaN has not reached a target, and its speed is that of no training.
-        record.reached = None if record.target is None else False
-        record.time_to_solution_seconds = record.samples_per_second = None
-        raise
+def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], report: Report, turns: Turns) -> TrainedEpoch:
+    """Trains the steps of an epoch, and ends the turns within it."""
+    losses, step_ends = [], []
 
-
-def compare_replicas(trainer, record, when):
-    """Compares a digest of all parameters across ranks. Raises OutOfSync on every rank if they differ, Diverged if one is not finite."""
-    state = trainer.state(with_optimizer_state=False)
-    digest = weights.digest(state)
-    differs, diverged = agreement.differs(trainer, digest, (not all(map(_is_finite, state.values())),))
-    # NaN has many bit patterns, so that replicas which have diverged may differ.
-    if diverged:
-        raise Diverged(f"the parameters are not finite {when}, though the losses are; {REMEDY}")
-    record.in_sync = not differs
-    record.parameter_digests.append(digest.hex())
-    if differs:
-        agreement.expect_same(trainer, digest, f"have different parameters {when}", "the replicas are out of sync")
-
-
-def _is_finite(values: np.ndarray) -> bool:
-    # Minimum and maximum are NaN where a value is, and take no memory.
-    return bool(np.isfinite([values.min(), values.max()]).all())
-
-
-def expect_same_settings(trainer, settings: Settings) -> None:
-    """Raises OutOfSync on every rank if the ranks train with different settings, as those that were started by hand may do."""
-    compared = {name: value for name, value in config.as_json(settings).items() if name not in OF_A_NODE}
-    agreement.expect_same(trainer, _digest(compared), "have different settings", "start all ranks with the same command")
-
-
-def expect_same_data(trainer, data: Dataset) -> None:
-    """Raises OutOfSync on every rank if the ranks have read different data."""
-    agreement.expect_same(trainer, _digest(data.digest), "have read different data", "give every node the same files in --data-dir")
-
-
-def expect_same_checkpoint(trainer, about: checkpoints.About) -> None:
-    """Raises OutOfSync on every rank if the ranks resume after different epochs."""
-    agreement.expect_same(trainer, _digest(about), "resume from different checkpoints", "give a --checkpoint-dir that all nodes share")
-
-
-def _digest(value) -> bytes:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
-
-
-def expect_finite(trainer, losses: np.ndarray, record: Record, epoch: int) -> None:
-    """Adds the losses of an epoch to the record. Raises Diverged on every rank if one is not finite, or that of the evaluation.
-
-    Sums over the ranks have what is not finite on any of them.
-    """
-    mean, has_trained = _mean_over_ranks(trainer, losses)
-    record.losses += mean.tolist()
-    wrong = np.flatnonzero(~np.isfinite(mean) & has_trained)
-    if len(wrong):
-        step = wrong[0]
-        raise Diverged(f"the loss of step {step + 1} of epoch {epoch + 1} is {mean[step]}, the first that is not finite; {REMEDY}")
-    if record.eval_losses and not math.isfinite(record.eval_losses[-1]):
-        raise Diverged(f"the loss of the evaluation after epoch {epoch + 1} is {record.eval_losses[-1]}; {REMEDY}")
-
-
-def _train_epoch(trainer, batches, clock, report, turns):
-    """(losses, end times) of the steps on this rank."""
-    losses, ends = [], []
-
-    def observe(loss):
+    def observe(loss: Any) -> None:
         losses.append(loss)
-        ends.append(clock.now())
+        step_ends.append(clock.now())
         report(len(losses), loss)
-        if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(batches):
+        if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(epoch_batches):
             # Converting the loss waits for the device, so the work of this turn is done within it.
             float(loss)
             turns.end()
 
-    trainer.train_epoch(batches, observe)
+    trainer.train_epoch(epoch_batches, observe)
     # As above: the end of the epoch, and of its last step, includes all of its work.
     numbers = np.array([float(loss) for loss in losses])
-    ends[-1] = clock.now()
-    return numbers, ends
+    step_ends[-1] = clock.now()
+    return TrainedEpoch(numbers, step_ends)
 
 
-def _mean_over_ranks(trainer, losses):
-    """(the mean of the losses of each step over the ranks that trained in it, whether there is one). All ranks call this."""
-    trained = losses != NO_LOSS
-    total, num_trained = trainer.sum(np.array([np.where(trained, losses, 0.0), trained], dtype=np.float64))
-    with np.errstate(invalid="ignore"):
-        return total / num_trained, num_trained > 0
-
-
-def _record_times(record, begun, ends, trained):
+def _record_times(record: Record, begun: float, step_ends: list[float], trained: float) -> None:
     """Adds the times of an epoch to the record: its beginning, the ends of its steps and its own, in seconds on the clock."""
-    record.step_seconds += np.diff(ends, prepend=begun).tolist()
+    assert record.samples_per_epoch, "it is recorded before the first epoch"
+    record.step_seconds += np.diff(step_ends, prepend=begun).tolist()
     record.train_seconds.append(trained - begun)
-    record.samples_per_second = record.samples_per_epoch * len(record.train_seconds) / sum(record.train_seconds)
+    num_trained = record.samples_per_epoch * len(record.train_seconds)
+    record.samples_per_second = num_trained / sum(filter(None, record.train_seconds))
 
 
-def _evaluate(trainer, data, settings, record, clock, watchdog):
+def _evaluate(trainer: Trainer, data: Dataset, settings: Settings, record: Record, clock: Meter[float], watchdog: Watchdog) -> None:
     """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
+    assert settings.target, RESOLVED
+    assert settings.evaluation_batch_size, RESOLVED
     begun = clock.now()
     place = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
     indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, place)
-    batches = _Batches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
+    evaluation_batches = SampleBatches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
-    totals = Totals(*trainer.sum(np.array(trainer.evaluate(batches), dtype=np.float64)).tolist())
+    totals = Totals(*trainer.sum(np.array(trainer.evaluate(evaluation_batches), dtype=np.float64)).tolist())
     evaluated = clock.now()
     accuracy = totals.num_correct / totals.num_losses
     # NaN has predictions too.
@@ -304,62 +265,27 @@ def _evaluate(trainer, data, settings, record, clock, watchdog):
     record.accuracy = accuracy
 
 
-@dataclass(frozen=True)
-class _Batches:
-    """The batches of an epoch, created on demand."""
-
-    samples: Samples
-    indices: np.ndarray
-    sample_weights: np.ndarray
-    learning_rates: np.ndarray
-    settings: Settings
-    watchdog: Watchdog
-
-    def __len__(self):
-        return len(self.indices)
-
-    def __iter__(self):
-        precision = self.settings.precision
-        input_type = families.input_type(workloads.workload_of(self.settings).model, precision)
-        of_steps = zip(self.samples.batches(self.indices), self.sample_weights, self.learning_rates, strict=True)
-        for (inputs, picked), weight, learning_rate in of_steps:
-            self.watchdog.heartbeat()
-            counts = counted(picked)
-            # The sample's weight; 0 for a target that does not count.
-            loss_weights = (counts * weight.reshape(-1, *[1] * (counts.ndim - 1))).astype(weights.DTYPES[precision])
-            targets = picked.astype(np.int64) if np.issubdtype(picked.dtype, np.integer) else picked
-            yield Batch(inputs.astype(input_type, copy=False), np.maximum(targets, 0), loss_weights, float(learning_rate))
-
-
-def _zeros(model, batch_size, precision):
-    """A batch of zeros with the shapes and types of real batches."""
-    inputs = np.zeros((batch_size, *model.input_shape), families.input_type(model, precision))
-    targets = np.zeros((batch_size, *model.target_shape), np.int64 if model.whole_targets else weights.DTYPES[precision])
-    counts = counted(targets)
-    return Batch(inputs, targets, (counts / counts.size).astype(weights.DTYPES[precision]))
-
-
-def _reading(ranks, watchdog):
-    """The on_progress of common/data/datasets.py: a heartbeat, and on rank 0 lines with the progress."""
+def _reading(ranks: Ranks, watchdog: Watchdog) -> OnProgress:
+    """Makes the on_progress of common/data/datasets.py: a heartbeat, and on rank 0 lines with the progress."""
     show = reading(functools.partial(print, flush=True) if ranks.rank == 0 else lambda _: None)
 
-    def on_progress(*done_of_all):
+    def on_progress(num_done: int, num_all: int) -> None:
         watchdog.heartbeat()
-        show(*done_of_all)
+        show(num_done, num_all)
 
     return on_progress
 
 
-def _reporter(ranks, settings, record, epoch, num_steps, clock, watchdog):
-    """A function of (step, loss): updates the watchdog and, on rank 0, prints the progress, at most once per second unless `shows`."""
+def _reporter(ranks: Ranks, num_epochs: int, record: Record, epoch: int, num_steps: int, clock: Meter[float], watchdog: Watchdog) -> Report:
+    """Makes the Report of an epoch, which updates the watchdog and, on rank 0, prints the progress."""
     printed = -math.inf
 
-    def report(step, loss, shows=False):
+    def report(step: int, loss: Any, shows: bool = False) -> None:
         nonlocal printed
         watchdog.begin(Place(epoch + 1, step + 1, num_steps))
         now = clock.now()
         if ranks.rank == 0 and (shows or now - printed >= PROGRESS_INTERVAL_SECONDS):
             printed = now
-            print(format_line(Progress(epoch + 1, settings.epochs, step, num_steps, float(loss), record.accuracy, now)), flush=True)
+            print(format_line(Progress(epoch + 1, num_epochs, step, num_steps, float(loss), record.accuracy, now)), flush=True)
 
     return report

@@ -1,26 +1,30 @@
 """Step breakdown: compute, data wait and exposed communication of a step, measured on additional steps after training.
 
-Communication is everything that a rank would not do alone: packing, exchange, unpacking, and waiting for other ranks. Every time is
-the median of its repeats on a rank; over ranks it is the mean, as in nccl-tests by default (-a 1).
+Communication is everything that a rank would not do alone: packing, exchange, unpacking, and waiting for other ranks. Every time is the
+median of its repeats on a rank. Where it is of all ranks, it is their mean, as in nccl-tests by default (-a 1).
 """
 
 import contextlib
 import itertools
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from common.config import Settings
 from common.cost.collectives import bus_bytes
-from common.trainer import Communication, ProfiledCommunication, by_rank
+from common.record.definition import Library, Operation, Record, StepBreakdown
+from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Trainer, by_rank
 from common.workloads import gradient_bytes
 
 BLOCK_SECONDS = 0.2
 MIN_STEPS = 2
 # Blocks with and without communication, in an order that cancels a linear drift.
 COMMUNICATES = (True, False, False, True) * 2
-# For warm-up and for profiling, which slows steps down.
+# Steps of the warm-up, and of the profile, which slows them down.
 NUM_FEW = 5
 NUM_ALL_REDUCES = 10
 # Beside the gradients' size: three more sizes, from which alpha and beta can be fitted (launch/forecast/network/hockney.py).
@@ -29,38 +33,55 @@ ALL_REDUCE_SIZES = (2**10, 2**15, 2**20)
 NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}), lambda num_bytes: lambda: None)
 
 
-def add_to_record(settings, trainer, batches, record, end_turn):
-    """Measures the step breakdown after training and adds it to the record (key `step_breakdown`). All ranks call this.
+class Block(NamedTuple):
+    """The times of a step in a block of steps."""
 
-    `end_turn()` lets the runs beside it measure a block each before the next one.
+    step_seconds: float
+    data_wait_seconds: float
 
-    The parameters stay as they are. The optimizer state differs between ranks afterwards and must not be used.
+
+class Parts(NamedTuple):
+    """The time of a step, and the parts that add up to it."""
+
+    step_seconds: float
+    data_wait_seconds: float
+    compute_seconds: float
+    communication_exposed_seconds: float
+
+
+def add_to_record(settings: Settings, trainer: Trainer, batches: Batches, record: Record, end_turn: Callable[[], object]) -> None:
+    """Measures the step breakdown after training and adds it to the record. All ranks call this.
+
+    `end_turn()` lets each run of the same group measure a block before this one measures the next. The parameters stay as they are. The
+    optimizer state differs between ranks afterwards and must not be used.
     """
-    # Not the median: on CUDA, where steps are queued, the time of one is that of queueing it.
-    step_seconds = by_rank(trainer, np.mean(record.step_seconds)).mean()
-    num_steps = max(MIN_STEPS, round(BLOCK_SECONDS / step_seconds))
+    # Not the median: on CUDA, where steps are queued, the time of a single step is that of queueing it.
+    timed_step_seconds = by_rank(trainer, np.array(record.step_seconds, np.float64).mean()).mean()
+    num_steps = max(MIN_STEPS, round(BLOCK_SECONDS / timed_step_seconds))
     if trainer.ranks.rank == 0:
-        seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * step_seconds
+        seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * timed_step_seconds
         print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
     record.step_breakdown = measure(trainer, batches, num_steps, gradient_bytes(settings), end_turn)
 
 
-def measure(trainer, batches, num_steps, plain_bytes, end_turn=lambda: None):
-    """The step breakdown as stored in a record: of blocks of `num_steps` steps, and of plain all-reduces, one of `plain_bytes` bytes."""
+def measure(
+    trainer: Trainer, batches: Batches, num_steps: int, plain_bytes: int, end_turn: Callable[[], object] = lambda: None
+) -> StepBreakdown:
+    """Measures blocks of `num_steps` steps, and plain all-reduces, one of them of `plain_bytes`. All ranks call this."""
     communication = trainer.communication() or NONE
     num_few = min(num_steps, NUM_FEW)
     with communication.without_communication():
         # Warm-up: steps without communication may have to be compiled.
         _block(trainer, batches, num_few)
-    blocks = {True: [], False: []}
+    blocks: dict[bool, list[Block]] = {True: [], False: []}
     for communicates in COMMUNICATES:
         end_turn()
         with contextlib.nullcontext() if communicates else communication.without_communication():
             blocks[communicates].append(_block(trainer, batches, num_steps))
-    parts = parts_of(*(np.median(blocks[communicates], axis=0) for communicates in (True, False)))
+    parts = parts_of(*(Block(*np.median(blocks[communicates], axis=0).tolist()) for communicates in (True, False)))
     step_ends = []
 
-    def observe(loss):
+    def observe(loss: Any) -> None:
         # Waits for the device.
         float(loss)
         step_ends.append(time.time())
@@ -70,73 +91,67 @@ def measure(trainer, batches, num_steps, plain_bytes, end_turn=lambda: None):
     num_ranks = trainer.ranks.size
     sizes = sorted({*ALL_REDUCE_SIZES, plain_bytes})
     plain = {size: float(by_rank(trainer, _seconds(trainer, communication.all_reduce(size))).mean()) for size in sizes}
-    return {
-        "num_steps": num_steps,
-        **{name: by_rank(trainer, value).tolist() for name, value in parts.items()},
-        "communication_seconds": seconds,
-        "operations": {
-            name: {"num_calls": num_calls / num_few, "num_bytes": num_bytes / num_few}
-            for name, (num_calls, num_bytes) in profile.operations.items()
+    return StepBreakdown(
+        num_steps=num_steps,
+        **{name: by_rank(trainer, value).tolist() for name, value in parts._asdict().items()},
+        communication_seconds=seconds,
+        operations={
+            name: Operation(num_calls / num_few, num_bytes / num_few) for name, (num_calls, num_bytes) in profile.operations.items()
         },
-        "bus_bytes_per_second": bandwidth(profile.operations, np.nanmean(seconds) * num_few, num_ranks),
-        "plain_bus_bytes_per_second": bandwidth({"all_reduce": (1, plain_bytes)}, plain[plain_bytes], num_ranks),
-        "all_reduce_seconds_by_size": list(map(list, plain.items())) if num_ranks > 1 else None,
-        "exchange_start_seconds": starts_in_step(profile.starts or {}, step_ends) or None,
-        "library": profile.details,
-    }
+        bus_bytes_per_second=bandwidth(profile.operations, float(np.nanmean(seconds)) * num_few, num_ranks),
+        plain_bus_bytes_per_second=bandwidth({"all_reduce": (1, plain_bytes)}, plain[plain_bytes], num_ranks),
+        all_reduce_seconds_by_size=list(plain.items()) if num_ranks > 1 else None,
+        exchange_start_seconds=starts_in_step(profile.starts or {}, step_ends) or None,
+        library=Library(**profile.details),
+    )
 
 
-def starts_in_step(starts, step_ends):
-    """{collective: seconds from the beginning of a step to the start of each in it}: medians over the steps with the commonest number.
+def starts_in_step(starts: Mapping[str, Sequence[float]], step_ends: Sequence[float]) -> dict[str, list[float]]:
+    """Returns the seconds from the beginning of a step to the start of each call in it, by collective.
 
-    `starts`: of all steps; `step_ends`: of each step, where the next one begins. The first step, whose beginning is not known, is left out,
-    and so are steps without the collective.
+    They are medians over the steps with the most frequent number of calls, without steps that have none. `starts` are those of all steps,
+    and a step begins at the end of the one before. The first step is left out, since its beginning is not known.
     """
     medians = {}
     for name, times in starts.items():
         by_step = [[start - begin for start in sorted(times) if begin <= start < end] for begin, end in itertools.pairwise(step_ends)]
         # Not every step that was timed need have been profiled.
-        num, _ = max(Counter(len(step_starts) for step_starts in by_step if step_starts).items(), key=lambda item: item[1], default=(0, 0))
-        if num:
-            medians[name] = np.median([step_starts for step_starts in by_step if len(step_starts) == num], axis=0).tolist()
+        num_calls = Counter(len(step_starts) for step_starts in by_step if step_starts).most_common(1)
+        if num_calls:
+            medians[name] = np.median([step_starts for step_starts in by_step if len(step_starts) == num_calls[0][0]], axis=0).tolist()
     return medians
 
 
-def parts_of(with_communication, without):
-    """The parts of a step in seconds, which add up to it, from (step, data wait) seconds with and without communication."""
-    (step, data), (step_without, data_without) = with_communication, without
-    compute = step_without - data_without
-    return {
-        "step_seconds": step,
-        "data_wait_seconds": data,
-        "compute_seconds": compute,
-        "communication_exposed_seconds": step - data - compute,
-    }
+def parts_of(with_communication: Block, without_communication: Block) -> Parts:
+    """Returns the parts of a step with communication, from the times of blocks with and without it."""
+    compute_seconds = without_communication.step_seconds - without_communication.data_wait_seconds
+    step_seconds, data_wait_seconds = with_communication
+    return Parts(step_seconds, data_wait_seconds, compute_seconds, step_seconds - data_wait_seconds - compute_seconds)
 
 
-def bandwidth(operations, seconds, num_ranks):
-    """Bus bandwidth in bytes per second as defined by nccl-tests; None if no bytes were exchanged or `seconds` is 0 or NaN.
+def bandwidth(operations: Mapping[str, tuple[int, int]], seconds: float, num_ranks: int) -> float | None:
+    """Returns the bus bandwidth in bytes per second as defined by nccl-tests; None if no bytes were exchanged or `seconds` is 0 or NaN.
 
-    `operations`: {collective: (calls, bytes)} within `seconds`.
+    The operations are the calls and bytes of each collective within these seconds.
     """
     num_bytes = sum(bus_bytes(name, num, num_ranks) for name, (_, num) in operations.items())
     return num_bytes / seconds if num_bytes and seconds > 0 else None
 
 
 class First:
-    """The first `num` batches of an epoch, or of several, with learning rate 0; `data_seconds` is the time spent waiting for them.
+    """The first `num_batches` batches of an epoch, or of several, with learning rate 0; `data_seconds` is the time spent waiting for them.
 
     At learning rate 0 the parameters stay where training left them, on all ranks alike, with and without communication.
     """
 
-    def __init__(self, batches, num):
-        self.batches, self.num, self.data_seconds = batches, num, 0.0
+    def __init__(self, batches: Batches, num_batches: int) -> None:
+        self.batches, self.num_batches, self.data_seconds = batches, num_batches, 0.0
 
-    def __len__(self):
-        return self.num
+    def __len__(self) -> int:
+        return self.num_batches
 
-    def __iter__(self):
-        batches = islice(chain.from_iterable(repeat(self.batches)), self.num)
+    def __iter__(self) -> Iterator[Batch]:
+        batches = islice(chain.from_iterable(repeat(self.batches)), self.num_batches)
         while True:
             begun = time.perf_counter()
             batch = next(batches, None)
@@ -146,15 +161,15 @@ class First:
             yield batch._replace(learning_rate=0.0)
 
 
-def _block(trainer, batches, num_steps):
-    """(seconds, seconds of data wait) of a step, from a block that all ranks start together.
+def _block(trainer: Trainer, batches: Batches, num_steps: int) -> Block:
+    """Times a block of steps that all ranks start together.
 
     The time of `num_steps` steps is taken after a first one, since beginning an epoch takes Keras as long as half a step. Data may
     be read ahead, so the wait for it is that of all steps.
     """
     first, losses, starts = First(batches, num_steps + 1), [], []
 
-    def observe(loss):
+    def observe(loss: Any) -> None:
         losses.append(loss)
         if len(losses) == 1:
             # Waits for the device.
@@ -167,15 +182,15 @@ def _block(trainer, batches, num_steps):
     ((begun, waited),) = starts
     working = time.perf_counter() - begun - (first.data_seconds - waited)
     data_wait = first.data_seconds / len(first)
-    return working / num_steps + data_wait, data_wait
+    return Block(working / num_steps + data_wait, data_wait)
 
 
-def _seconds(trainer, all_reduce):
-    """The median seconds of an isolated all-reduce on this rank."""
+def _seconds(trainer: Trainer, all_reduce: Callable[[], object]) -> float:
+    """Returns the median seconds of an isolated all-reduce on this rank."""
     seconds = []
     for _ in range(NUM_ALL_REDUCES):
         trainer.sum(np.zeros(1))
         begun = time.perf_counter()
         all_reduce()
         seconds.append(time.perf_counter() - begun)
-    return np.median(seconds)
+    return float(np.median(seconds))

@@ -1,13 +1,16 @@
-"""How much a run computed in a second: FLOP/s of a rank, their share of what its device can do at most, and tokens/s."""
+"""The speed of a training: FLOP/s of a rank, their share of the most that its device reaches, and tokens/s."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from common import workloads
 from common.backends import declaration_of
+from common.config import Settings
 from common.model.families import training_flops
-from common.trainer import by_rank
+from common.record.definition import Record
+from common.trainer import Trainer, by_rank
 
 # Of the matrices, which grow until one product takes long: the best size depends on the device and the number of threads.
 SIZES = (512, 1024, 2048, 4096, 8192)
@@ -15,31 +18,37 @@ LONG_SECONDS = 0.005
 NUM_WARMUPS, SECONDS = 2, 0.05
 
 
-def add_to_record(trainer, settings, record):
-    """Adds the rates of a run that has trained to its record, and the peak of its devices. All ranks call this, off the clock."""
+def add_to_record(trainer: Trainer, settings: Settings, record: Record) -> None:
+    """Adds the speed of a run that has trained, and the peak of its devices, to its record. All ranks call this, off the clock."""
     model = workloads.workload_of(settings).model
-    rate, num_tokens, num_flops = record.samples_per_second, model.tokens_per_sample, training_flops(model)
+    num_flops = training_flops(model)
     peak = peak_flops_per_second(trainer, settings.precision)
     record.training_flops_per_sample, record.peak_flops_per_second = num_flops, peak
     # A resumed run may have trained nothing.
-    if rate:
+    if samples_per_second := record.samples_per_second:
         # A server computes on no samples.
-        of_rank = num_flops * rate / (trainer.ranks.size - declaration_of(record.backend).num_servers)
-        record.flops_per_second_per_rank = of_rank
-        record.share_of_peak = peak and of_rank / peak
-        record.tokens_per_second = num_tokens and num_tokens * rate
+        num_computing = trainer.ranks.size - declaration_of(record.backend).num_servers
+        record.flops_per_second_per_rank = num_flops * samples_per_second / num_computing
+        record.share_of_peak = peak and record.flops_per_second_per_rank / peak
+        record.tokens_per_second = model.tokens_per_sample and model.tokens_per_sample * samples_per_second
 
 
-def peak_flops_per_second(trainer, precision):
-    """The mean over the ranks of what their devices reach in matrix products, all at the same time; None where it is not known."""
+def peak_flops_per_second(trainer: Trainer, precision: str) -> float | None:
+    """Returns the mean over the ranks of what their devices reach in matrix products, all at the same time.
+
+    It is None where the peak of a rank is not known.
+    """
     product = trainer.describe_device().product
     trainer.sum(np.zeros(1))
     peaks = by_rank(trainer, fastest(lambda size: product(precision, size)) if product else 0.0)
     return float(peaks.mean()) if peaks.all() else None
 
 
-def fastest(product):
-    """Floating-point operations a second in the fastest product. `product(size)`: a function that multiplies square matrices and waits."""
+def fastest(product: Callable[[int], Callable[[], object]]) -> float:
+    """Returns the floating-point operations a second in the fastest product.
+
+    `product(size)` returns a function that multiplies two square matrices and waits for the end.
+    """
     speeds = []
     for size in SIZES:
         seconds = least_seconds(product(size))
@@ -49,8 +58,8 @@ def fastest(product):
     return max(speeds)
 
 
-def least_seconds(action):
-    """The shortest time of an action over about SECONDS. Other processes make it longer, nothing makes it shorter."""
+def least_seconds(action: Callable[[], object]) -> float:
+    """Returns the shortest time of an action over about SECONDS. Other processes make it longer, nothing makes it shorter."""
     for _ in range(NUM_WARMUPS):
         action()
     begun, seconds = time.perf_counter(), []

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from common.process import ending, noise
-from common.training import loop, program, step_breakdown, throughput
+from common.training import checks, program, step_breakdown, throughput
 from common.training.agreement import OutOfSync
 from frameworks.shared.replaced import replaced
 from tests.support import faults, step_breakdown_run
@@ -76,7 +76,7 @@ def go_on_after_runs(meanwhile):
 
     Those all ranks find at the same place. After another failure they are not, and no run may follow.
     """
-    compare, describe, leave, problems = loop.compare_replicas, ending.describe_failure, ending.leave, []
+    compare, describe, leave, problems = checks.compare_replicas, ending.describe_failure, ending.leave, []
 
     def compare_replicas(trainer, *arguments):
         try:
@@ -97,7 +97,7 @@ def go_on_after_runs(meanwhile):
             leave(status)
 
     changes = (ending, "describe_failure", describe_failure), (ending, "leave", leave_or_go_on)
-    meanwhile.enter_context(replaced(*changes, (loop, "compare_replicas", compare_replicas)))
+    meanwhile.enter_context(replaced(*changes, (checks, "compare_replicas", compare_replicas)))
 
 
 def train(backend, name, fault, *arguments):

@@ -7,7 +7,7 @@ import numpy as np
 from common.model.families import Cnn, Decoder, EncoderDecoder, ResNet50
 from common.model.parts import Layer, Part
 from common.model.weights import constant
-from common.training import loop
+from common.training import batches
 
 RESNET = ResNet50(blocks=(2, 1, 1, 1), width=4, image_size=48, num_classes=10)
 MODELS = {
@@ -37,7 +37,7 @@ class Bare(NamedTuple):
 
 def random_batch(model, num_samples, precision="fp64", seed=1):
     """A batch of random samples, with the shapes and types of real ones, and weights whose sum is below 1."""
-    zeros, stream = loop._zeros(model, num_samples, precision), np.random.default_rng(seed)
+    zeros, stream = batches.of_zeros(model, num_samples, precision), np.random.default_rng(seed)
 
     def drawn(array):
         # Pixels are bytes, and other whole numbers tokens or classes.

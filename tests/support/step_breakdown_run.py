@@ -1,6 +1,7 @@
 """What is measured in a run in the place of its step breakdown (tests/support/fault_injection.py), and batches of random samples."""
 
 import contextlib
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from unittest import mock
 from common import workloads
 from common.cost import parallelism
 from common.model import weights
-from common.training import loop, step_breakdown
+from common.training import checks, step_breakdown
 from common.training.agreement import OutOfSync
 from tests.support.small_models import random_batch
 
@@ -40,7 +41,7 @@ def write(settings, trainer, _batches, record, _end_turn):
 
     with mock.patch.object(trainer, "train_epoch", timed):
         breakdown = step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings))
-    measured = {"step_breakdown": breakdown, "longest_seconds": max(seconds), "losses": []}
+    measured = {"step_breakdown": dataclasses.asdict(breakdown), "longest_seconds": max(seconds), "losses": []}
     communication = trainer.communication()
     for context in (contextlib.nullcontext, communication.without_communication):
         with context():
@@ -55,11 +56,11 @@ def write(settings, trainer, _batches, record, _end_turn):
         trainer.train_epoch(batches, float)
 
     measured["with_communication"] = communication.profiled(train)._asdict()
-    loop.compare_replicas(trainer, replicas, "with communication")
+    checks.compare_replicas(trainer, replicas, "with communication")
     with communication.without_communication():
         measured["without_communication"] = communication.profiled(train)._asdict()
     with contextlib.suppress(OutOfSync):
-        loop.compare_replicas(trainer, replicas, "without communication")
+        checks.compare_replicas(trainer, replicas, "without communication")
     measured["in_sync"] = replicas.in_sync
     Path(settings.results, f"{settings.run_id}-{ranks.rank}.json").write_text(json.dumps(measured))
 

@@ -21,6 +21,7 @@ from common.config import Settings
 from common.errors import Diverged, UserError
 from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
+from common.record.definition import Transport
 from common.trainer import Communication, Held, ProfiledCommunication
 from frameworks.shared.pytorch import devices, memory, process_group, states
 from frameworks.shared.replaced import Replacement, replaced
@@ -63,7 +64,7 @@ def device_problem(device: str) -> str | None:
     return devices.device_problem(device) or mismatch
 
 
-def begin(settings: Settings, ranks: Ranks, device: torch.device) -> str:
+def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
     """Initializes the process group and returns its transport, nccl or gloo. Raises UserError for unsupported settings."""
     if settings.zero_stage == 0 and settings.precision == "fp64":
         raise UserError("ZeRO stage 0 does not all-reduce float64 gradients; use --precision fp32, or --zero-stage 1, 2 or 3")

@@ -20,6 +20,7 @@ from common.process.gpus import version_text
 from common.process.meeting import expect_size
 from common.process.ranks import Ranks
 from common.record import records
+from common.record.definition import Transport
 from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication, Trainer
 from frameworks.shared.horovod import gloo
@@ -40,7 +41,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> str:
+def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Transport:
     """Initializes Horovod and returns the transport of its gradients: mpi, gloo or nccl.
 
     Raises UserError if Horovod has a different number of ranks, for Gloo on GPUs, or if --autotune has no folder for its log.

@@ -21,6 +21,7 @@ from common.config import Settings
 from common.process import rendezvous, watchdog
 from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
+from common.record.definition import Transport
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.replaced import replaced
 
@@ -37,12 +38,12 @@ STORE_TIMEOUT = timedelta(days=1)
 ALL_REDUCE = {"all_reduce": "all_reduce"}
 
 
-def transport_of(device: torch.device, settings: Settings) -> str:
+def transport_of(device: torch.device, settings: Settings) -> Transport:
     """Returns what the gradients of a device go over. NCCL refuses ranks that share a GPU."""
     return "nccl" if device.type == "cuda" and not settings.share_gpu else "gloo"
 
 
-def begin(settings: Settings, ranks: Ranks, device: torch.device) -> str:
+def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
     """Begins the process group of all ranks and returns its transport."""
     agree_on_master(ranks, settings.host_suffix)
     transport = transport_of(device, settings)

@@ -142,7 +142,7 @@ def test_what_is_due_after_an_epoch_is_written(epoch, every, accuracy, ended, wr
     settings = Settings(checkpoint_dir=tmp_path, checkpoint_every=every, checkpoint_async=in_background)
     files = Checkpoints(trainer(), settings, ABOUT)
     files.keep(epoch, accuracy, ended)
-    files.of_record()
+    files.io()
     assert {path.name for path in tmp_path.iterdir()} == written
     assert files.about == ABOUT._replace(epochs=epoch, best_accuracy=best)
     for name in written:
@@ -152,15 +152,15 @@ def test_what_is_due_after_an_epoch_is_written(epoch, every, accuracy, ended, wr
 def test_a_run_resumes_with_the_state_of_its_checkpoint_and_counts_what_checkpoints_take(tmp_path):
     settings, resuming = Settings(checkpoint_dir=tmp_path, epochs=4), trainer()
     files = Checkpoints(resuming, settings, ABOUT)
-    assert files.of_record() == {}
+    assert files.io() is None
     files.keep(3, 0.6, ended=False)
     written, files.about = files.about, ABOUT
     files.resume()
     assert (files.about, [state.keys() for state in resuming.restored]) == (written, [STATE.keys()])
-    io, size_bytes = files.of_record()["checkpoint_io"], (tmp_path / LAST).stat().st_size
-    assert (io["num_writes"], io["written_bytes"], io["num_reads"], io["read_bytes"]) == (2, 2 * size_bytes, 1, size_bytes)
-    assert all(io[name] > 0 for name in ("gather_seconds", "write_seconds", "read_seconds"))
-    assert io["wait_seconds"] == 0
+    io, size_bytes = files.io(), (tmp_path / LAST).stat().st_size
+    assert (io.num_writes, io.written_bytes, io.num_reads, io.read_bytes) == (2, 2 * size_bytes, 1, size_bytes)
+    assert all(getattr(io, name) > 0 for name in ("gather_seconds", "write_seconds", "read_seconds"))
+    assert io.wait_seconds == 0
 
 
 def test_the_training_goes_on_while_a_checkpoint_is_written_and_changes_nothing_in_it(tmp_path, monkeypatch):
@@ -171,13 +171,13 @@ def test_the_training_goes_on_while_a_checkpoint_is_written_and_changes_nothing_
     files.keep(3, None, ended=False)
     state["dense1.weight"] += 1
     goes_on.set()
-    assert files.of_record()["checkpoint_io"]["num_writes"] == 1
+    assert files.io().num_writes == 1
     assert checkpoints.read(tmp_path / LAST)[0]["dense1.weight"].tolist() == [0, 0, 0]
 
 
 def test_what_fails_in_the_background_is_raised_by_the_next_checkpoint_or_the_end(tmp_path):
     files = Checkpoints(trainer(), Settings(checkpoint_dir=tmp_path / "none", checkpoint_async=True), ABOUT)
-    for wait in (lambda: files.keep(4, None, ended=False), files.of_record):
+    for wait in (lambda: files.keep(4, None, ended=False), files.io):
         files.keep(3, None, ended=False)
         with pytest.raises(FileNotFoundError, match="No such file"):
             wait()

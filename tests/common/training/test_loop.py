@@ -33,6 +33,8 @@ PARAMETERS = weights.draw(workloads.workload_of(SETTINGS).parameters, SETTINGS.s
 class Timed:
     """A trainer whose steps and evaluations move `now` on; its evaluations have the accuracies, one after the other."""
 
+    staleness = left_out = None
+
     def __init__(self, accuracies=()):
         self.ranks, self.now, self.accuracies, self.parameters = Ranks(), 0.0, iter(accuracies), PARAMETERS
 
@@ -263,7 +265,7 @@ def test_training_starts_from_the_initial_parameters():
     assert len(heartbeats) == loop.NUM_WARMUP_STEPS + 1
     assert record.parameter_digests == [weights.digest(PARAMETERS).hex()]
     of_a_point = {"parameters": [8], "gradients": [4], "optimizer_state": [2]}
-    assert record.tensor_bytes_by_rank == dict.fromkeys(POINTS, of_a_point)
+    assert dataclasses.asdict(record.tensor_bytes_by_rank) == dict.fromkeys(POINTS, of_a_point)
 
 
 class Stopped(Timed):

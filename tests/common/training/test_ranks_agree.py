@@ -11,7 +11,7 @@ import pytest
 from common.config import Settings
 from common.errors import Diverged, RunError
 from common.process.ranks import Ranks
-from common.training import agreement, loop
+from common.training import agreement, checks
 from tests.common.training.test_checkpoints import ABOUT
 from tests.common.training.test_loop import new_record
 
@@ -47,10 +47,10 @@ def dataset(digest):
 
 EPOCHS = dataclasses.replace(Settings(), epochs=3)
 COMPARISONS = [
-    (loop.expect_same_data, dataset("a"), dataset("b"), "have read different data"),
-    (loop.expect_same_settings, Settings(), EPOCHS, "have different settings"),
-    (loop.expect_same_settings, Settings(), dataclasses.replace(Settings(), learning_rate_factor=2.0), "have different settings"),
-    (loop.expect_same_checkpoint, ABOUT, ABOUT._replace(epochs=0, best_accuracy=None), "resume from different checkpoints"),
+    (checks.expect_same_data, dataset("a"), dataset("b"), "have read different data"),
+    (checks.expect_same_settings, Settings(), EPOCHS, "have different settings"),
+    (checks.expect_same_settings, Settings(), dataclasses.replace(Settings(), learning_rate_factor=2.0), "have different settings"),
+    (checks.expect_same_checkpoint, ABOUT, ABOUT._replace(epochs=0, best_accuracy=None), "resume from different checkpoints"),
 ]
 
 
@@ -67,7 +67,7 @@ def test_all_ranks_name_the_rank_that_has_another(expect_same, usual, different,
 def test_nodes_may_have_folders_and_names_of_their_own():
     other = dataclasses.replace(Settings(), data_dir="/scratch", checkpoint_dir="/scratch", machine="b", results="/r", watchdog_timeout=1.0)
     assert (
-        on_ranks(*(lambda trainer, value=value: loop.expect_same_settings(trainer, value) for value in (Settings(), other))) == [None] * 2
+        on_ranks(*(lambda trainer, value=value: checks.expect_same_settings(trainer, value) for value in (Settings(), other))) == [None] * 2
     )
 
 
@@ -89,7 +89,7 @@ def test_replicas_that_differ_end_the_run():
 
     def compare(trainer):
         trainer.state = lambda with_optimizer_state: {"weight": np.full(2, float(trainer.ranks.rank))}
-        loop.compare_replicas(trainer, records_of_ranks[trainer.ranks.rank], "after epoch 1")
+        checks.compare_replicas(trainer, records_of_ranks[trainer.ranks.rank], "after epoch 1")
 
     assert {type(error) for error in on_ranks(compare, compare)} == {agreement.OutOfSync}
     assert [record.in_sync for record in records_of_ranks] == [False, False]
@@ -100,7 +100,7 @@ def test_parameters_that_are_not_finite_on_one_rank_have_diverged_on_all(value):
     def compare(trainer):
         state = {"weight": np.array([0.0, value if trainer.ranks.rank else 1.0]), "bias": np.zeros(1)}
         trainer.state = lambda with_optimizer_state: state
-        loop.compare_replicas(trainer, new_record(), "after epoch 1")
+        checks.compare_replicas(trainer, new_record(), "after epoch 1")
 
     errors = on_ranks(compare, compare)
     assert {type(error) for error in errors} == {Diverged}
@@ -113,7 +113,7 @@ def test_the_first_step_is_named_whose_loss_is_not_finite_on_any_rank(value):
 
     def expect_finite(trainer):
         losses = np.array([1.0, 2.0, value if trainer.ranks.rank else 3.0, np.nan])
-        loop.expect_finite(trainer, losses, records_of_ranks[trainer.ranks.rank], epoch=1)
+        checks.expect_finite(trainer, losses, records_of_ranks[trainer.ranks.rank], epoch=1)
 
     texts = {str(error) for error in on_ranks(expect_finite, expect_finite)}
     assert len(texts) == 1
