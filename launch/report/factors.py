@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 from common.backends import declaration_of, file_of
 from launch.report import entries, statistics
@@ -25,44 +26,83 @@ def factors_of(entry: Entry) -> Cell:
     return declaration.framework, library + name.removeprefix(file_of(name)), entry.transport
 
 
-def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
-    """Returns sentences on comparable entries of one size, the fastest first: how those compare that differ in one factor alone.
+class Pair(NamedTuple):
+    """An entry and the fastest entry that differs from it in one factor alone, with the ratio of their seconds per epoch."""
 
-    Each entry is compared with the fastest that has the same remaining factors. The last sentence names the libraries that did not run
-    over each of the transports. At 1 rank nothing goes over a transport.
+    factor: str
+    entry: Entry
+    fastest: Entry
+    ratio: Ratio
+
+
+def pairs(candidates: Sequence[Entry]) -> list[Pair]:
+    """Returns the pairs of comparable entries of one size, the fastest entry first."""
+    return [
+        Pair(factor, entry, fastest, ratio)
+        for factor, groups in _groups_of(candidates).items()
+        for fastest, *slower in groups
+        for entry in slower
+        if (ratio := entries.epoch_ratio(entry, fastest, candidates))
+    ]
+
+
+def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
+    """Returns sentences on comparable entries of one size, the fastest first: what each factor costs.
+
+    Where several pairs differ in the same way, a sentence has their average in place of the pairs. The last sentence names the libraries
+    that did not run over each of the transports.
     """
-    has_exchange = bool(candidates) and candidates[0].num_ranks > 1
-    cells = {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
     texts = []
-    for number, factor in enumerate(FACTORS if has_exchange else FACTORS[:-1]):
-        groups = _groups(cells, lambda cell, number=number: cell[:number] + cell[number + 1 :])
+    all_pairs = pairs(candidates)
+    for factor, groups in _groups_of(candidates).items():
+        averages = _averages(groups, factor, candidates)
+        averaged = {frozenset(levels) for levels in averages}
+        of_factor = [pair for pair in all_pairs if pair.factor == factor]
         ratios = {
-            f"{entry.backend} takes {{}} times {fastest.backend}'s": entries.epoch_ratio(entry, fastest, candidates)
-            for fastest, *slower in groups
-            for entry in slower
-        }
+            f"{pair.entry.backend} takes {{}} times {pair.fastest.backend}'s": pair.ratio
+            for pair in of_factor
+            if frozenset((_level(pair.entry, factor), _level(pair.fastest, factor))) not in averaged
+        } | {f"on average {above} takes {{}} times {below}'s": ratio for (above, below), ratio in averages.items() if ratio.value > 1}
         over_mpi = factor == "transport" and any(entry.transport == "mpi" for group in groups for entry in group)
-        all_ratios = ratios | _averages(groups, number, candidates)
-        texts.append(_sentence(at, f"the {factor}'s part", all_ratios, f"; {REMARK}" if over_mpi else ""))
-    if has_exchange:
+        texts.append(_sentence(at, f"the {factor}'s part", ratios, f"; {REMARK}" if over_mpi else ""))
+    if candidates and candidates[0].num_ranks > 1:
+        cells = _cells(candidates)
         texts += [_sentence(at, "library and transport together", _interactions(cells, candidates)), _not_run(at, cells)]
     return [sentence for sentence in texts if sentence]
 
 
-def _averages(groups: Sequence[Sequence[Entry]], number: int, candidates: Sequence[Entry]) -> dict[str, Ratio]:
-    """Returns the ratios of two levels of a factor, the slower to the faster, that differ in several groups, by the text around the ratio.
+def _cells(candidates: Sequence[Entry]) -> dict[Cell, Entry]:
+    """Returns the entries whose factors are known."""
+    return {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
+
+
+def _groups_of(candidates: Sequence[Entry]) -> dict[str, list[list[Entry]]]:
+    """Returns the groups of entries that differ in one factor alone, by the factor. At 1 rank nothing goes over a transport."""
+    has_exchange = bool(candidates) and candidates[0].num_ranks > 1
+    return {
+        factor: _groups(_cells(candidates), lambda cell, number=number: cell[:number] + cell[number + 1 :])
+        for number, factor in enumerate(FACTORS if has_exchange else FACTORS[:-1])
+    }
+
+
+def _level(entry: Entry, factor: str) -> str | None:
+    return factors_of(entry)[FACTORS.index(factor)]
+
+
+def _averages(groups: Sequence[Sequence[Entry]], factor: str, candidates: Sequence[Entry]) -> dict[tuple[str | None, ...], Ratio]:
+    """Returns the ratios of two levels of a factor that differ in several groups, in both directions, by the two levels.
 
     The estimate by least squares on logarithms is the mean over the groups.
     """
     pairs_of: dict[tuple[str | None, ...], list[tuple[Entry, Entry]]] = {}
     for pair in (pair for group in groups for pair in itertools.permutations(group, 2)):
-        pairs_of.setdefault(tuple(factors_of(entry)[number] for entry in pair), []).append(pair)
+        pairs_of.setdefault(tuple(_level(entry, factor) for entry in pair), []).append(pair)
     ratios = {
-        f"on average {above} takes {{}} times {below}'s": entries.ratio_of_products(pairs, 1 / len(pairs), candidates)
-        for (above, below), pairs in pairs_of.items()
-        if len(pairs) > 1
+        levels: entries.ratio_of_products(level_pairs, 1 / len(level_pairs), candidates)
+        for levels, level_pairs in pairs_of.items()
+        if len(level_pairs) > 1
     }
-    return {text: ratio for text, ratio in ratios.items() if ratio and ratio.value > 1}
+    return {levels: ratio for levels, ratio in ratios.items() if ratio}
 
 
 def _not_run(at: str, cells: Mapping[Cell, Entry]) -> str | None:

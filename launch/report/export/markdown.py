@@ -11,7 +11,7 @@ from launch.report.tables import BACKEND, RANKS, Cell, Column, Section, Table
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
 # The sections whose sentences stand here without their tables, which have a row for each run, digest or pair.
-SENTENCES_ONLY = ("same", "quiet")
+SENTENCES_ONLY = ("difference", "same", "quiet")
 ALL_TABLES = (
     "`python -m launch.compare FOLDER` prints every table and column, `--html FILE` makes a page of them, `--csv FILE` has every run."
 )

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.backends import BASELINE
-from launch.report import entries, epochs, factors
+from launch.report import entries, epochs
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, mean, present
 from launch.report.tables import (
@@ -225,8 +225,7 @@ def answer(comparison: Comparison) -> Findings:
     sentences, tables = [], []
     for size in comparison.sizes if comparison.target is not None else ():
         if candidates := comparison.of_size(size, oversubscribed=False):
-            at, placed = f"{comparison.name}, {ranks_of(size)}", places(candidates)
-            sentences += [_sentence(at, placed), *factors.sentences(at, [place.entry for place in placed if not place.is_apart])]
+            sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", places(candidates)))
     for title, chosen in apart(comparison.name, comparison.entries):
         rows = [row for size in comparison.sizes for row in _rows([entry for entry in chosen if entry.num_ranks == size])]
         tables += filled(title, COLUMNS, rows)

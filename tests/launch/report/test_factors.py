@@ -5,7 +5,7 @@ import re
 import pytest
 
 from launch.report import factors
-from tests.support.answers import section
+from tests.support.answers import answered, lines
 from tests.support.made_records import repeats
 
 # Of records made with these, an epoch takes half of them less half a second.
@@ -20,27 +20,40 @@ def seconds_of(factor):
     return [factor_of_repeat * (time - 1) + 1 for factor_of_repeat, time in zip(factors_of_repeats, SECONDS, strict=True)]
 
 
-def parts(cells, num_repeats=6, num_ranks=2, **changes):
-    """The sentences on records of {(backend, transport): seconds per epoch, as a multiple of the same, or for each repeat}."""
+def records_of(cells, num_repeats=6, num_ranks=2, **changes):
+    """The records of {(backend, transport): seconds per epoch, as a multiple of the same, or for each repeat}."""
     records = []
     for (backend, transport), factor in cells.items():
         records += repeats(seconds_of(factor)[:num_repeats], backend=backend, num_ranks=num_ranks, transport=transport, **changes)
-    return told(records)
+    return records
 
 
-def told(records):
-    return [text for text in section(records, "first").sentences if any(words in text for words in ("part", "together", "not run"))]
+def parts(cells, **changes):
+    return sentences_of(records_of(cells, **changes))
+
+
+def sentences_of(records):
+    return next((found.sentences for found in answered(records).sections if found.key == "difference"), [])
 
 
 def test_entries_that_differ_in_one_factor_are_compared_with_the_fastest_of_them():
+    rows = [
+        (row["differs in"], row["backend"], row["compared with"], f"{row['ratio of seconds per epoch']:.2f}", row["verdict"])
+        for row in lines(records_of(FOUR), "difference")
+    ]
+    assert rows == [
+        ("library", "horovod_torch", "ddp@mpi", "1.20", "slower"),
+        ("library", "horovod_torch@gloo", "ddp", "1.30", "slower"),
+        ("transport", "ddp", "ddp@mpi", "1.10", "slower"),
+        ("transport", "horovod_torch@gloo", "horovod_torch", "1.19", "slower"),
+    ]
+
+
+def test_sentences_have_the_averages_of_pairs_that_differ_in_the_same_way():
     interval = "({0} to {0})"
     assert parts(FOUR) == [
-        f"{AT} the library's part: horovod_torch takes 1.20 times ddp@mpi's {interval.format('1.20')}, "
-        f"horovod_torch@gloo takes 1.30 times ddp's {interval.format('1.30')}, "
-        f"on average Horovod takes 1.25 times ddp's {interval.format('1.25')}.",
-        f"{AT} the transport's part: ddp takes 1.10 times ddp@mpi's {interval.format('1.10')}, "
-        f"horovod_torch@gloo takes 1.19 times horovod_torch's {interval.format('1.19')}, "
-        f"on average gloo takes 1.14 times mpi's {interval.format('1.14')}; {factors.REMARK}.",
+        f"{AT} the library's part: on average Horovod takes 1.25 times ddp's {interval.format('1.25')}.",
+        f"{AT} the transport's part: on average gloo takes 1.14 times mpi's {interval.format('1.14')}; {factors.REMARK}.",
         f"{AT} library and transport together: horovod_torch@gloo for horovod_torch costs 1.08 times what "
         f"ddp for ddp@mpi costs {interval.format('1.08')}.",
     ]
@@ -72,11 +85,11 @@ def test_what_differs_from_matrix_to_matrix_widens_the_intervals_of_averages_and
         for (backend, transport), factor in (FOUR | {("horovod_torch@gloo", "gloo"): of_horovod_over_gloo}).items()
         for record in repeats(seconds_of(factor), backend=backend, num_ranks=2, transport=transport, stamp=stamp)
     ]  # fmt: skip
-    interval = re.search(r"12 pairs\), .* costs 1\.03 times .* \(no difference shown, (\S+) to (\S+)\)", told(matrices)[2])
+    interval = re.search(r"12 pairs\), .* costs 1\.03 times .* \(no difference shown, (\S+) to (\S+)\)", sentences_of(matrices)[2])
     # The 12 pairs alone would give 1.00 to 1.07.
     assert (float(interval[1]), float(interval[2])) == (0.89, 1.2)
     # An average of two differences has half their variance, a difference of two twice: the logarithm's interval is half as wide.
-    interval = re.search(r"on average gloo takes 1\.12 times mpi's \((\S+) to (\S+)\)", told(matrices)[1])
+    interval = re.search(r"on average gloo takes 1\.12 times mpi's \((\S+) to (\S+)\)", sentences_of(matrices)[1])
     assert (float(interval[1]), float(interval[2])) == (1.04, 1.21)
 
 
