@@ -132,9 +132,9 @@ def variant_settings() -> set[str]:
     return {setting for declaration in declared().values() for setting in declaration.variants}
 
 
-def with_variant(setting: str, value: str | int) -> list[str]:
-    """Returns the names of the variants that have this value of a setting."""
-    return [f"{name}@{value}" for name, declaration in declared().items() if value in declaration.variants.get(setting, ())]
+def variants_by(setting: str) -> list[str]:
+    """Returns the names of the variants that a setting selects."""
+    return [f"{name}@{value}" for name, declaration in declared().items() for value in declaration.variants.get(setting, ())]
 
 
 def file_of(name: str) -> str:
@@ -211,7 +211,7 @@ def _variants(backend: str) -> dict[str, tuple[str, str | int]]:
 def _no_variant(backend: str, variant: str | int) -> str:
     """Returns the message that a backend has no such variant, and what it has."""
     declaration = declaration_of(backend)
-    if variant == declaration.transport:
+    if str(variant) in (declaration.transport, *(str(getattr(Settings, setting)) for setting in declaration.variants)):
         return f"{backend}@{variant} is {backend} itself; leave {variant} out"
     if not declaration.variants:
         return f"{backend} has no variants; write it without @{variant}"

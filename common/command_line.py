@@ -1,12 +1,15 @@
 """Command lines of all programs: parsed into a dataclass, with one-line error messages and common exit statuses.
 
-What values an option takes stands in its annotation, as in `Annotated[int, Bounds(at_least=1)]`, and is checked when it is parsed.
+The annotation of an option has the values that it takes, as in `Annotated[int, Bounds(at_least=1)]`. They are checked when it is parsed.
 """
+
+from __future__ import annotations
 
 import contextlib
 import dataclasses
 import errno
 import functools
+import inspect
 import io
 import operator
 import os
@@ -14,12 +17,21 @@ import re
 import signal
 import sys
 import typing
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FrameType, MappingProxyType
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import tyro
 
 from common.errors import UserError, printable
+from common.help_sections import in_sections
+
+if typing.TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 class Bounds(NamedTuple):
@@ -35,7 +47,7 @@ class Bounds(NamedTuple):
     hint: str = ""
 
     def problem(self, value: float) -> str | None:
-        """What the value must be, in words; None if it is."""
+        """Describes the values that are allowed; None for one of these."""
         limits = [
             ("at least", self.at_least, operator.ge), ("above", self.above, operator.gt),
             ("at most", self.at_most, operator.le), ("below", self.below, operator.lt),
@@ -45,20 +57,22 @@ class Bounds(NamedTuple):
             return None
         return f"it must be {' and '.join(f'{words} {limit}' for words, limit, _ in limits)}{self.hint}"
 
-    def __get_pydantic_core_schema__(self, kind, handler):
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         limits = {"ge": self.at_least, "gt": self.above, "le": self.at_most, "lt": self.below}
         return _narrowed(handler(kind), {keyword: limit for keyword, limit in limits.items() if limit is not None})
 
 
-def _narrowed(schema, keywords):
-    """pydantic's schema of a value, or of one that may be None, with further keywords: records are checked as command lines are."""
+# pydantic's schemas are dictionaries of many types.
+def _narrowed(schema: Any, keywords: Mapping[str, Any]) -> Any:
+    """Adds keywords to pydantic's schema of a value, or of one that may be None: records are checked as command lines are."""
     return schema | {"schema": schema["schema"] | keywords} if schema["type"] == "nullable" else schema | keywords
 
 
 # An option whose value may begin with a dash, which tyro would take for another option.
 OF_ARGUMENTS = "--launcher-args"
-# What ends the writing of the output, which has no path.
+# The errors of a full disk, which may be those of writing the output. It has no path.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+NONE_LEFT_OUT: Mapping[str, str] = MappingProxyType({})
 # More than any count, rate or time of a training.
 MOST = 10**9
 FROM_0 = Bounds(at_least=0, at_most=MOST)
@@ -78,19 +92,21 @@ class Pattern(NamedTuple):
     expression: str
     characters: str
 
-    def problem(self, value):
-        """What the text may hold, in words; None if it is such a text."""
+    def problem(self, value: str) -> str | None:
+        """Describes the texts that are allowed; None for one of these."""
         return None if re.fullmatch(self.expression, value) else f"use {self.characters}"
 
-    def __get_pydantic_core_schema__(self, kind, handler):
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return _narrowed(handler(kind), {"pattern": f"^({self.expression})$"})
 
 
-def main(run: Callable, arguments: type, program: str, description: str) -> typing.NoReturn:
+def main(
+    run: Callable[[Options], int], arguments: type[Options], program: str, description: str, left_out: Mapping[str, str] = NONE_LEFT_OUT
+) -> NoReturn:
     """Parses the command line into the dataclass `arguments`, calls run() with it and exits with the status it returns.
 
     Exit status 0: all runs ok; 1: a run failed or timed out; 2: invalid arguments, or a file that cannot be read or written; 130:
-    interrupted.
+    interrupted. `left_out`: as `parse` takes it.
     """
     # A shell makes a background process ignore SIGINT, but the runs must end with it.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -100,9 +116,9 @@ def main(run: Callable, arguments: type, program: str, description: str) -> typi
         signal.signal(signal.SIGHUP, _hang_up)
     try:
         try:
-            status = run(parse(arguments, program, description))
+            status = run(parse(arguments, program, description, left_out=left_out))
         except SystemExit as end:
-            # Of a help, which is still to be written.
+            # A help ends so. It may still have to be written.
             status = end.code
         if sys.stdout:
             sys.stdout.flush()
@@ -112,11 +128,11 @@ def main(run: Callable, arguments: type, program: str, description: str) -> typi
         print("interrupted", file=sys.stderr)
         status = 130
     except BrokenPipeError:
-        # What reads the output, such as head, has ended.
+        # The program that reads the output, such as head, has ended.
         _drop_output()
         status = 1
     except OSError as problem:
-        if (message := _of_system(problem)) is None:
+        if (message := _describe_system_error(problem)) is None:
             raise
         status = _refused(message)
     sys.exit(status)
@@ -128,8 +144,8 @@ def _refused(message: str) -> int:
     return 2
 
 
-def _of_system(problem: OSError) -> str | None:
-    """What an OSError says about a path, or about the output; None where it is about neither."""
+def _describe_system_error(problem: OSError) -> str | None:
+    """Describes an OSError about a path, or about the output; None where it is about neither."""
     if problem.filename is not None:
         return f"{problem.filename}: {problem.strerror}"
     if problem.errno not in NO_ROOM:
@@ -142,17 +158,17 @@ def _of_system(problem: OSError) -> str | None:
 
 
 def _drop_output() -> None:
-    """Python would write what is left of the output once more at its exit."""
+    """Lets output that could not be written go nowhere. Python would otherwise write it once more at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def shortened(text: str, length: int = 60) -> str:
-    """The text, or its beginning with an ellipsis where it is longer."""
+    """Returns the text, or its beginning with an ellipsis where it is longer."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _hang_up(*_):
-    """Interrupts the program since its terminal was closed. What it still prints there goes nowhere, instead of failing."""
+def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Interrupts the program since its terminal was closed. Its further output goes nowhere, instead of failing."""
     # The shell and the kernel both send the signal, and the second one would interrupt what the first one ends.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
@@ -163,47 +179,49 @@ def _hang_up(*_):
     raise KeyboardInterrupt
 
 
-def flag(name):
+def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def names_in(text):
-    """The names in a comma-separated list."""
+def names_in(text: str) -> list[str]:
+    """Returns the names in a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 @functools.cache
-def annotations(kind):
-    """{name: what else its annotation holds than the type} of the fields of a dataclass, also of inherited ones."""
+def declarations(kind: type[DataclassInstance]) -> dict[str, tuple[Any, ...]]:
+    """{name: content of its annotation beside the type} of the fields of a dataclass, also of inherited ones."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {field.name: getattr(hints[field.name], "__metadata__", ()) for field in dataclasses.fields(kind)}
 
 
 class Option(NamedTuple):
-    """A field of a dataclass of options: its type, what else its annotation holds, and its default."""
+    """A field of a dataclass of options."""
 
     name: str
-    kind: object
-    declared: tuple
-    default: object
+    kind: Any
+    # The content of its annotation beside the type.
+    declared: tuple[Any, ...]
+    default: Any
+    # The dataclass that declares it.
+    owner: type
 
 
-def options_of(kind: type) -> list[Option]:
-    """The Options of a dataclass, with those of the dataclasses in it, or of several with subcommands."""
-    if not dataclasses.is_dataclass(kind):
-        return [option for subcommand in typing.get_args(kind) for option in options_of(subcommand)]
+def options_of(kind: type[DataclassInstance]) -> list[Option]:
+    """Returns the Options of a dataclass, with those of the dataclasses in it."""
     types, options = typing.get_type_hints(kind), []
     for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(types[field.name]):
             options += options_of(types[field.name])
         else:
-            options.append(Option(field.name, types[field.name], annotations(kind)[field.name], field.default))
+            owner = next(base for base in kind.__mro__ if field.name in inspect.get_annotations(base))
+            options.append(Option(field.name, types[field.name], declarations(kind)[field.name], field.default, owner))
     return options
 
 
-def check(options):
+def check(options: DataclassInstance) -> None:
     """Raises UserError for the first option of a dataclass, or of one in it, whose value its annotation does not allow."""
-    for name, declared in annotations(type(options)).items():
+    for name, declared in declarations(type(options)).items():
         value = getattr(options, name)
         if dataclasses.is_dataclass(type(value)):
             check(value)
@@ -219,19 +237,25 @@ def check(options):
                     raise UserError(f"{option} {'has' if isinstance(value, tuple) else 'is'} {shortened(text)}; {problem}")
 
 
-def parse(kind, program, description, arguments=None):
-    """An instance of the dataclass `kind`, or of one of several with subcommands, parsed from the command line and checked.
+def parse(
+    kind: type[Options],
+    program: str,
+    description: str,
+    arguments: Sequence[str] | None = None,
+    left_out: Mapping[str, str] = NONE_LEFT_OUT,
+) -> Options:
+    """Parses the command line into an instance of the dataclass `kind`, and checks it.
 
-    With --help, prints the help and exits with status 0. Raises UserError, in one line, for invalid arguments.
+    With --help, prints the help and exits with status 0. Raises UserError, in one line, for invalid arguments. `left_out` has the options
+    that this program does not take, although its dataclass has them, each with the end of the message for who gives it.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     if {"-h", "--help"} & set(arguments):
-        # The help of a subcommand is its own.
-        subcommand = [] if dataclasses.is_dataclass(kind) or arguments[0].startswith("-") else arguments[:1]
-        return tyro.cli(kind, prog=program, description=description, args=[*subcommand, "--help"])
+        _print_help(in_sections(options_of(kind), left_out), program, description)
     if OF_ARGUMENTS in arguments[:-1]:
         place = arguments.index(OF_ARGUMENTS)
         arguments = [*arguments[:place], "=".join(arguments[place : place + 2]), *arguments[place + 2 :]]
+    _expect_none_left_out(left_out, arguments)
     _expect_no_empty_text(kind, arguments)
     output = io.StringIO()
     try:
@@ -243,7 +267,28 @@ def parse(kind, program, description, arguments=None):
     return options
 
 
-def _expect_no_empty_text(kind, arguments):
+def _print_help(sections: type, program: str, description: str) -> NoReturn:
+    try:
+        with contextlib.suppress(SystemExit):
+            tyro.cli(sections, prog=program, description=description, args=["--help"])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The program that reads the help, such as head, has ended.
+        _drop_output()
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _expect_none_left_out(left_out: Mapping[str, str], arguments: Iterable[str]) -> None:
+    """Raises UserError for an option that the program does not take."""
+    # tyro takes --run_id for --run-id too.
+    given = {argument.partition("=")[0].replace("_", "-") for argument in arguments}
+    for name, message in left_out.items():
+        if given & {flag(name), flag(f"no_{name}")}:
+            raise UserError(f"{flag(name)} {message}")
+
+
+def _expect_no_empty_text(kind: type[DataclassInstance], arguments: Sequence[str]) -> None:
     """Raises UserError for an option without a text, which a variable that is not set leaves; Path takes it for the current folder."""
     may_be_empty = {OF_ARGUMENTS, *(flag(option.name) for option in options_of(kind) if option.default == "")}
     for before, argument in zip(["", *arguments], arguments, strict=False):
@@ -252,8 +297,8 @@ def _expect_no_empty_text(kind, arguments):
             raise UserError(f"{option if option.startswith('--') else 'an argument'} is empty; give a value, or leave it out")
 
 
-def one_line(message):
-    """tyro's error message, a box of several lines, as one line."""
+def one_line(message: str) -> str:
+    """Shortens tyro's error message, a box of several lines, to one line."""
     text = re.sub(r"[^\x20-\x7e]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", message))
     text = re.sub(r"\s+", " ", re.sub(r"-{4,}", " ", text.split("For full helptext")[0])).strip()
     if unknown := re.search(r"Unrecognized or misplaced options: (\S*)|Unrecognized options: (.*)", text):

@@ -1,13 +1,15 @@
 """All settings of a run: one dataclass, which defines the command line of every backend.
 
-A setting is declared once: type, values that it takes, Roles, default and, as its docstring, the help. Everything else is derived from it.
+A setting is declared once: its type, the values that it takes, its Roles, the program that takes it where not all do, its default and, as
+its docstring, its help. The first setting of a section of the help has its heading. Everything else is derived from this.
 """
 
 import dataclasses
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import tyro
 
@@ -16,6 +18,7 @@ from common.command_line import FROM_0, FROM_1, PERCENT, POSITIVE, RANKS, THREAD
 from common.data.formats import FORMATS
 from common.data.sharding import LAST_BATCH
 from common.errors import UserError
+from common.help_sections import Section
 from common.model import pipelining, schedules
 from common.model.weights import DTYPES
 from common.model.workload_table import BY_DEFAULT, WORKLOADS
@@ -25,12 +28,28 @@ MAX_SEED = 2**32 - 1
 # Values of --trace other than the path of a library.
 TRACES = ("mpi", "events")
 
-Dataset = Literal[tuple(dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets))]
+# Choices that are listed elsewhere. Type checkers allow no computed Literal.
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Dataset = str
+    DataFormat = str
+    LastBatch = str
+    Schedule = str
+    PipelineSchedule = str
+    Precision = str
+else:
+    Dataset = Literal[tuple(dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets))]
+    DataFormat = Literal[("memory", *FORMATS)]
+    LastBatch = Literal[tuple(LAST_BATCH)]
+    Schedule = Literal[tuple(schedules.SCHEDULES)]
+    PipelineSchedule = Literal[tuple(pipelining.SCHEDULES)]
+    Precision = Literal[tuple(DTYPES)]
 Optimizer = Literal["sgd", "adam"]
-Precision = Literal[tuple(DTYPES)]
 SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
 Seed = Annotated[int, SEEDS]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
+RunName = Annotated[str | None, Pattern(r"[\w@-][\w.@-]*", "letters, digits, '_', '@', '-' and, not first, '.'")]
 
 
 class Role(enum.Enum):
@@ -42,14 +61,28 @@ class Role(enum.Enum):
     FROM_DISK = "It is for data that is read from disk, and refused for data in memory."
 
 
-def of_workload(name):
-    """The hint in the help about a setting whose default is the workload's."""
+class Only(NamedTuple):
+    """The program that alone takes a setting. `advice` ends the message of the other one, which refuses it."""
+
+    program: str
+    advice: str = ""
+
+
+MATRIX, SINGLE_RUN = "a matrix", "a single run"
+PRELOADED = Only(MATRIX, "; trace a single run with LD_PRELOAD, see launch/trace/README.md")
+IN_AXES = Only(SINGLE_RUN, "; here use --workloads and --repeats")
+FROM_EPOCH_1 = Only(SINGLE_RUN, ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1")
+NEVER_COMPARED = Only(SINGLE_RUN, ", python -m frameworks.BACKEND; it is never compared")
+
+
+def of_workload(name: str) -> Any:
+    """Returns the hint in the help about a setting whose default is the workload's."""
     defaults = "; ".join(f"{workload}: {WORKLOADS[workload].describe_default(name)}" for workload in BY_DEFAULT)
     return tyro.conf.arg(help_behavior_hint=f"(default: {defaults})")
 
 
-def names_of_workloads():
-    """The names of all workloads in words, those with a target first."""
+def names_of_workloads() -> str:
+    """Lists the names of all workloads in words, those with a target first."""
     targeted = [name for name, workload in WORKLOADS.items() if workload.target is not None]
     return f"{', '.join(targeted)}; for throughput only: {', '.join(name for name in WORKLOADS if name not in targeted)}"
 
@@ -61,7 +94,7 @@ class Settings:
     # For pydantic, which reads them from records. What a record has of settings that exist no longer is left out.
     __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False, "json_schema_serialization_defaults_required": True}
 
-    workload: Annotated[str, Role.TRAINS, tyro.conf.arg(help=f"Workload: {names_of_workloads()}.")] = "cnn"
+    workload: Annotated[str, Section("workload"), Role.TRAINS, tyro.conf.arg(help=f"Workload: {names_of_workloads()}."), IN_AXES] = "cnn"
     dataset: Annotated[Dataset | None, Role.TRAINS, of_workload("dataset")] = None
     """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation), tinystories or xsum, and
     for transformer pydoc-types (one chapter of it); transformer-alcf: random; resnet50: random or imagefolder. mnist, tinystories, xsum and
@@ -73,7 +106,127 @@ class Settings:
     the folder that launch.convert_data wrote."""
     tokenizer: Annotated[Path | None, Role.MAY_DIFFER] = None
     """Transformers on text: a local tokenizer.json, as the library tokenizers writes it, whose tokens the model has. Default: bytes."""
-    data_format: Annotated[Literal[("memory", *FORMATS)], Role.MAY_DIFFER] = "memory"
+    epochs: Annotated[int | None, Section("duration"), FROM_1, of_workload("epochs")] = None
+    """Maximum number of epochs."""
+    target: Annotated[float | None, Bounds(above=0, at_most=1, hint=", such as 0.97"), Role.TRAINS, of_workload("target")] = None
+    """Target accuracy on the held-out samples (labels or next tokens), from 0 to 1; it stops the clock."""
+    stop_at_target: bool = True
+    """Stop at the evaluation that reaches the target; otherwise train all epochs."""
+    steps_per_epoch: Annotated[int | None, FROM_1, Role.TRAINS] = None
+    """Train only the first so many steps of each epoch, where data or model are too large for whole epochs. Default: all."""
+    batch_size: Annotated[int | None, Section("training"), FROM_1, Role.TRAINS, of_workload("batch_size")] = None
+    """Samples (images or sequences) per step, or per micro-batch with --accumulate: per rank under weak scaling, global under strong."""
+    scaling: Annotated[Literal["weak", "strong"], Role.TRAINS] = "weak"
+    """weak: fixed batch per rank, learning rate scaled with the number of ranks after warm-up; strong: fixed global batch and
+    learning rate."""
+    accumulate: Annotated[int, FROM_1, Role.TRAINS] = 1
+    """Micro-batches of --batch-size per step. Their gradients are added up and exchanged once per step, as those of one batch that many
+    times as large."""
+    optimizer: Annotated[Optimizer | None, Role.TRAINS, of_workload("optimizer")] = None
+    """Optimizer: SGD with momentum, or Adam (beta 0.9 and 0.999, epsilon 1e-8)."""
+    learning_rate: Annotated[float | None, POSITIVE, Role.TRAINS, of_workload("learning_rate")] = None
+    """Learning rate before scaling."""
+    learning_rate_factor: Annotated[float | None, POSITIVE, Role.TRAINS, Role.MAY_DIFFER] = None
+    """Factor by which warm-up scales the learning rate. Default: the number of ranks (weak), 1 (strong)."""
+    warmup_epochs: Annotated[float, FROM_0, Role.TRAINS] = 1.0
+    """Epochs of learning rate warm-up; may be a fraction. At 16 ranks the default trainings need 3."""
+    schedule: Annotated[Schedule, Role.TRAINS] = "constant"
+    """Learning rate schedule after warm-up."""
+    momentum: Annotated[float, Bounds(at_least=0, below=1), Role.TRAINS] = 0.9
+    """Momentum of SGD: v = momentum * v + gradient; parameter = parameter - learning_rate * v."""
+    precision: Annotated[Precision, Role.TRAINS] = "fp32"
+    """Floating-point type of parameters, data and arithmetic. fp64 is for checking that backends agree. bf16: mixed, with parameters,
+    optimizer state and loss in float32, matrix products and convolutions in bfloat16. tf32: fp32 with GPUs' TF32."""
+    seed: Annotated[Seed, Role.MAY_DIFFER] = 1
+    """Seed of the initial parameters and the sample order."""
+    dropout: Annotated[bool, Role.TRAINS] = False
+    """Use the dropout of the original model (cnn: 0.25 and 0.5, transformer-alcf: 0.1), with a different seed on each rank."""
+    compile: bool = False
+    """PyTorch backends: train with torch.compile. Compilation is done before the clock starts; evaluation is not compiled. Requires a
+    C++ compiler (g++ or $CXX) and, for a large model, a longer --watchdog-timeout. --dropout draws different numbers than without."""
+    recompute: bool = False
+    """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
+    takes less memory and a second forward pass, and trains the same."""
+    last_batch: Annotated[LastBatch, Role.TRAINS] = "drop"
+    """Incomplete last global batch of an epoch: drop it, or pad it with samples of weight 0."""
+    evaluation_batch_size: Annotated[int | None, FROM_1, of_workload("evaluation_batch_size")] = None
+    """Maximum samples per evaluation batch on each rank."""
+    transport: Annotated[Literal["mpi", "gloo"] | None, Section("backend")] = None
+    """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp and gradient_averaging over mpi;
+    horovod_torch, horovod_tf and horovod_keras over gloo."""
+    reduction: Literal["fp16", "bf16", "powersgd", "adasum"] | None = None
+    """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp and fsdp: bf16,
+    averaged in bfloat16. ddp: powersgd, averaged as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum
+    of the ranks' updates."""
+    powersgd_rank: Annotated[int, FROM_1] = 1
+    """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
+    zero_stage: Literal[0, 1, 2, 3] = 1
+    """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
+    sharding: Literal["keep", "hsdp"] | None = None
+    """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, 2 replicas, each sharded. Default: parameters are gathered for
+    each pass."""
+    averaging_period: Literal[1, 2, 4, 8, 16] = 8
+    """weight_averaging, post_local_sgd: steps after which the parameters are averaged. They are also averaged at the end of an epoch."""
+    local_after: Annotated[int, FROM_0] = 50
+    """post_local_sgd: steps in which gradients are averaged, before each rank trains locally. A resumed run counts them anew. No effect on
+    other backends."""
+    pipeline_schedule: PipelineSchedule = "1f1b"
+    """pipeline: order in which micro-batches pass the stages. interleaved and zero_bubble: two stages per rank; naive: one
+    micro-batch."""
+    microbatches: Annotated[int, FROM_1] = 4
+    """pipeline and pipeline_ddp: micro-batches in a step."""
+    stages: Annotated[int, RANKS] = 2
+    """pipeline_ddp: ranks that compute one model together, a stage each."""
+    autotune: bool = False
+    """Horovod backends: autotune cycle time and fusion threshold during training; logged in
+    RESULTS/MACHINE/RUN.trace/horovod_autotune.csv. No effect on other backends."""
+    device: Annotated[Literal["auto", "cpu", "cuda"], Section("machine"), Role.MAY_DIFFER] = "auto"
+    """Device; auto: CUDA if there is a GPU, else the CPU. A matrix decides once for all of its runs, and skips a backend that lacks the
+    device."""
+    threads: Annotated[int, THREADS] = 1
+    """Threads on which each rank computes."""
+    cores_per_rank: Annotated[int | None, THREADS] = None
+    """Cores that each rank is bound to; with more than --threads, its communication threads have a core to themselves. Default:
+    --threads."""
+    bind: bool = True
+    """Bind each rank to its own cores unless the launcher has done so."""
+    allocator: Literal["keep", "system"] = "keep"
+    """keep: the C library keeps the memory of large buffers between steps; system: its default behaviour."""
+    gpu_order: Literal["local", "reversed"] = "local"
+    """GPU of a rank: local, the GPU numbered by the local rank; reversed, the same counted from the last GPU (Polaris)."""
+    share_gpu: Annotated[bool, Role.NOT_COMPARED, NEVER_COMPARED] = False
+    """Let several ranks compute on one GPU, to check a backend where there are fewer GPUs than ranks. Gradients go over Gloo,
+    since NCCL refuses it. The run is excluded from comparisons."""
+    host_suffix: str = ""
+    """Suffix that turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
+    results: Annotated[Path, Section("record"), Role.MAY_DIFFER] = Path("results")
+    """Folder for records; a run writes RESULTS/MACHINE/RUN.json."""
+    machine: Annotated[MachineName, Role.MAY_DIFFER] = None
+    """Name of this machine in the results. Default: the name of the Slurm cluster or PBS server, else the host name."""
+    run_id: Annotated[RunName, Role.MAY_DIFFER, IN_AXES] = None
+    """Name of the record. Default: time, workload, backend and number of ranks."""
+    repeat: Annotated[int, FROM_0, Role.MAY_DIFFER, IN_AXES] = 0
+    """Number of the repeat, from 0; recorded only."""
+    step_breakdown: Annotated[bool, Role.MAY_DIFFER] = True
+    """Measure the step breakdown after training: a few seconds of additional steps with and without communication, off the clock."""
+    timeline: Annotated[bool, Role.NOT_COMPARED] = False
+    """Profile one additional epoch after training, off the clock; Horovod also writes its timeline of the whole run. Output:
+    RESULTS/MACHINE/RUN.trace. The run is excluded from comparisons; a matrix first runs each job without it."""
+    trace: Annotated[str | None, Role.NOT_COMPARED, PRELOADED] = None
+    """Repeat each run with MPI tracing. mpi: count all calls; events: also record each call with its times; or the path
+    of a site's libmpitrace.so. Output: RESULTS/MACHINE/RUN.trace. The traced run is excluded from comparisons."""
+    until: Annotated[float | None, Section("matrix"), PERCENT, Role.MAY_DIFFER, Only(MATRIX, ", launch/matrix.sh")] = None
+    """Percent: repeat until every ratio to the fastest at a size is known to ± this, --repeats times at most. Default: so many
+    times."""
+    resume: Annotated[bool, Section("checkpoint"), Role.MAY_DIFFER] = False
+    """Resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it."""
+    checkpoint_dir: Annotated[Path | None, FROM_EPOCH_1] = None
+    """Folder for the checkpoints model-last.safetensors and model-best.safetensors (highest accuracy). Writing is on the clock."""
+    checkpoint_every: Annotated[int, FROM_1, FROM_EPOCH_1] = 1
+    """Epochs between checkpoints; the last epoch always writes one."""
+    checkpoint_async: Annotated[bool, FROM_EPOCH_1] = False
+    """Write checkpoints in a thread of rank 0 while training goes on, from a copy of the state."""
+    data_format: Annotated[DataFormat, Section("data reading"), Role.MAY_DIFFER] = "memory"
     """memory: every rank reads all data before training. Others: samples are read from disk as batches need them, from the folder
     --data-dir, which python -m launch.convert_data has written in this format. tfrecord can be read in order only, so its samples have
     another order, and are compared by time alone."""
@@ -86,144 +239,29 @@ class Settings:
     """Batches that each of the --num-workers reads ahead."""
     drop_caches: Annotated[Literal["none", "once", "epoch"], Role.FROM_DISK, Role.MAY_DIFFER] = "none"
     """Take the samples' files out of the page cache before the first epoch, or before each, so that they are read from the disk."""
-    batch_size: Annotated[int | None, FROM_1, Role.TRAINS, of_workload("batch_size")] = None
-    """Samples (images or sequences) per step, or per micro-batch with --accumulate: per rank under weak scaling, global under strong."""
-    accumulate: Annotated[int, FROM_1, Role.TRAINS] = 1
-    """Micro-batches of --batch-size per step. Their gradients are added up and exchanged once per step, as those of one batch that many
-    times as large."""
-    last_batch: Annotated[Literal[tuple(LAST_BATCH)], Role.TRAINS] = "drop"
-    """Incomplete last global batch of an epoch: drop it, or pad it with samples of weight 0."""
-    evaluation_batch_size: Annotated[int | None, FROM_1, of_workload("evaluation_batch_size")] = None
-    """Maximum samples per evaluation batch on each rank."""
-    epochs: Annotated[int | None, FROM_1, of_workload("epochs")] = None
-    """Maximum number of epochs."""
-    steps_per_epoch: Annotated[int | None, FROM_1, Role.TRAINS] = None
-    """Train only the first so many steps of each epoch, where data or model are too large for whole epochs. Default: all."""
-    target: Annotated[float | None, Bounds(above=0, at_most=1, hint=", such as 0.97"), Role.TRAINS, of_workload("target")] = None
-    """Target accuracy on the held-out samples (labels or next tokens), from 0 to 1; it stops the clock."""
-    stop_at_target: bool = True
-    """Stop at the evaluation that reaches the target; otherwise train all epochs."""
-    scaling: Annotated[Literal["weak", "strong"], Role.TRAINS] = "weak"
-    """weak: fixed batch per rank, learning rate scaled with the number of ranks after warm-up; strong: fixed global batch and
-    learning rate."""
-    optimizer: Annotated[Optimizer | None, Role.TRAINS, of_workload("optimizer")] = None
-    """Optimizer: SGD with momentum, or Adam (beta 0.9 and 0.999, epsilon 1e-8)."""
-    momentum: Annotated[float, Bounds(at_least=0, below=1), Role.TRAINS] = 0.9
-    """Momentum of SGD: v = momentum * v + gradient; parameter = parameter - learning_rate * v."""
-    learning_rate: Annotated[float | None, POSITIVE, Role.TRAINS, of_workload("learning_rate")] = None
-    """Learning rate before scaling."""
-    learning_rate_factor: Annotated[float | None, POSITIVE, Role.TRAINS, Role.MAY_DIFFER] = None
-    """Factor by which warm-up scales the learning rate. Default: the number of ranks (weak), 1 (strong)."""
-    warmup_epochs: Annotated[float, FROM_0, Role.TRAINS] = 1.0
-    """Epochs of learning rate warm-up; may be a fraction. At 16 ranks the default trainings need 3."""
-    schedule: Annotated[Literal[tuple(schedules.SCHEDULES)], Role.TRAINS] = "constant"
-    """Learning rate schedule after warm-up."""
-    dropout: Annotated[bool, Role.TRAINS] = False
-    """Use the dropout of the original model (cnn: 0.25 and 0.5, transformer-alcf: 0.1), with a different seed on each rank."""
-    precision: Annotated[Precision, Role.TRAINS] = "fp32"
-    """Floating-point type of parameters, data and arithmetic. fp64 is for checking that backends agree. bf16: mixed, with parameters,
-    optimizer state and loss in float32, matrix products and convolutions in bfloat16. tf32: fp32 with GPUs' TF32."""
-    seed: Annotated[Seed, Role.MAY_DIFFER] = 1
-    """Seed of the initial parameters and the sample order."""
-    zero_stage: Literal[0, 1, 2, 3] = 1
-    """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
-    sharding: Literal["keep", "hsdp"] | None = None
-    """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, 2 replicas, each sharded. Default: parameters are gathered for
-    each pass."""
-    averaging_period: Literal[1, 2, 4, 8, 16] = 8
-    """weight_averaging, post_local_sgd: steps after which the parameters are averaged. They are also averaged at the end of an epoch."""
-    local_after: Annotated[int, FROM_0] = 50
-    """post_local_sgd: steps in which gradients are averaged, before each rank trains locally. A resumed run counts them anew. No effect on
-    other backends."""
-    reduction: Literal["fp16", "bf16", "powersgd", "adasum"] | None = None
-    """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp and fsdp: bf16,
-    averaged in bfloat16. ddp: powersgd, averaged as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum
-    of the ranks' updates."""
-    powersgd_rank: Annotated[int, FROM_1] = 1
-    """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
-    pipeline_schedule: Literal[tuple(pipelining.SCHEDULES)] = "1f1b"
-    """pipeline: order in which micro-batches pass the stages. interleaved and zero_bubble: two stages per rank; naive: one
-    micro-batch."""
-    microbatches: Annotated[int, FROM_1] = 4
-    """pipeline and pipeline_ddp: micro-batches in a step."""
-    stages: Annotated[int, RANKS] = 2
-    """pipeline_ddp: ranks that compute one model together, a stage each."""
-    transport: Literal["mpi", "gloo"] | None = None
-    """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp and gradient_averaging over mpi;
-    horovod_torch, horovod_tf and horovod_keras over gloo."""
-    device: Annotated[Literal["auto", "cpu", "cuda"], Role.MAY_DIFFER] = "auto"
-    """Device; auto: CUDA if there is a GPU, else the CPU. A matrix decides once for all of its runs, and skips a backend that lacks the
-    device."""
-    gpu_order: Literal["local", "reversed"] = "local"
-    """GPU of a rank: local, the GPU numbered by the local rank; reversed, the same counted from the last GPU (Polaris)."""
-    share_gpu: Annotated[bool, Role.NOT_COMPARED] = False
-    """Single run: let several ranks compute on one GPU, to check a backend where there are fewer GPUs than ranks. Gradients go over Gloo,
-    since NCCL refuses it. The run is excluded from comparisons."""
-    threads: Annotated[int, THREADS] = 1
-    """Threads on which each rank computes."""
-    cores_per_rank: Annotated[int | None, THREADS] = None
-    """Cores that each rank is bound to; with more than --threads, its communication threads have a core to themselves. Default:
-    --threads."""
-    bind: bool = True
-    """Bind each rank to its own cores unless the launcher has done so."""
-    allocator: Literal["keep", "system"] = "keep"
-    """keep: the C library keeps the memory of large buffers between steps; system: its default behaviour."""
-    compile: bool = False
-    """PyTorch backends: train with torch.compile. Compilation is done before the clock starts; evaluation is not compiled. Requires a
-    C++ compiler (g++ or $CXX) and, for a large model, a longer --watchdog-timeout. --dropout draws different numbers than without."""
-    recompute: bool = False
-    """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
-    takes less memory and a second forward pass, and trains the same."""
-    autotune: bool = False
-    """Horovod backends: autotune cycle time and fusion threshold during training; logged in
-    RESULTS/MACHINE/RUN.trace/horovod_autotune.csv. No effect on other backends."""
-    watchdog_timeout: Annotated[float, FROM_0, Role.MAY_DIFFER] = 120.0
+    watchdog_timeout: Annotated[float, Section("timeout"), FROM_0, Role.MAY_DIFFER] = 120.0
     """Seconds without progress (step or evaluation) after which a rank reports a hang and ends the run; 0: never."""
     join_timeout: Annotated[float, FROM_0, Role.MAY_DIFFER] = 60.0
     """Seconds that a rank waits for the others to join it at the start before it ends the run; 0: for ever."""
-    step_breakdown: Annotated[bool, Role.MAY_DIFFER] = True
-    """Measure the step breakdown after training: a few seconds of additional steps with and without communication, off the clock."""
-    timeline: Annotated[bool, Role.NOT_COMPARED] = False
-    """Profile one additional epoch after training, off the clock; Horovod also writes its timeline of the whole run. Output:
-    RESULTS/MACHINE/RUN.trace. The run is excluded from comparisons; a matrix first runs each job without it."""
-    trace: Annotated[str | None, Role.NOT_COMPARED] = None
-    """Matrix only: repeat each run with MPI tracing. mpi: count all calls; events: also record each call with its times; or the path
-    of a site's libmpitrace.so. Output: RESULTS/MACHINE/RUN.trace. The traced run is excluded from comparisons."""
-    host_suffix: str = ""
-    """Suffix that turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
-    checkpoint_dir: Path | None = None
-    """Folder for the checkpoints model-last.safetensors and model-best.safetensors (highest accuracy). Writing is on the clock."""
-    checkpoint_every: Annotated[int, FROM_1] = 1
-    """Epochs between checkpoints; the last epoch always writes one."""
-    checkpoint_async: bool = False
-    """Write checkpoints in a thread of rank 0 while training goes on, from a copy of the state."""
-    resume: Annotated[bool, Role.MAY_DIFFER] = False
-    """Single run: resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it. Matrix: resume the
-    interrupted matrix of these backends, workloads, sizes and settings in the results, without the runs that have completed; where there is
-    none, start one, as for a job that its batch system may requeue."""
-    results: Annotated[Path, Role.MAY_DIFFER] = Path("results")
-    """Folder for records; a run writes RESULTS/MACHINE/RUN.json."""
-    machine: Annotated[MachineName, Role.MAY_DIFFER] = None
-    """Name of this machine in the results. Default: the name of the Slurm cluster or PBS server, else the host name."""
-    run_id: Annotated[str | None, Pattern(r"[\w@-][\w.@-]*", "letters, digits, '_', '@', '-' and, not first, '.'"), Role.MAY_DIFFER] = None
-    """Name of the record. Default: time, workload, backend and number of ranks."""
-    repeat: Annotated[int, FROM_0, Role.MAY_DIFFER] = 0
-    """Number of the repeat, from 0; recorded only."""
-    until: Annotated[float | None, PERCENT, Role.MAY_DIFFER] = None
-    """Matrix only: percent; repeat until every ratio to the fastest at a size is known to ± this, --repeats times at most. Default: so many
-    times."""
 
 
-def with_role(role):
-    """The names of the settings that have a Role."""
-    return tuple(name for name, declared in command_line.annotations(Settings).items() if role in declared)
+def with_role(role: Role) -> tuple[str, ...]:
+    """Returns the names of the settings that have a Role."""
+    return tuple(name for name, declared in command_line.declarations(Settings).items() if role in declared)
+
+
+def not_for(program: str) -> dict[str, str]:
+    """Returns the settings that a program does not take, each with the message about that."""
+    declared = command_line.declarations(Settings).items()
+    limits = {name: limit for name, declared_values in declared for limit in declared_values if isinstance(limit, Only)}
+    return {name: f"is for {limit.program}{limit.advice}" for name, limit in limits.items() if limit.program != program}
 
 
 # The seed is none of them, since it differs between repeats on purpose; nor are epochs, which only limit a run under the constant schedule.
 TRAINING_SETTINGS = with_role(Role.TRAINS)
 
 
-def check(settings):
+def check(settings: Settings) -> None:
     """Raises UserError for the first invalid setting."""
     command_line.check(settings)
     cores_per_rank(settings)
@@ -237,8 +275,8 @@ def check(settings):
         raise UserError(f"{flag(with_files[0])} requires --checkpoint-dir")
 
 
-def cores_per_rank(settings):
-    """The number of cores of each rank. Raises UserError if there are fewer than threads."""
+def cores_per_rank(settings: Settings) -> int:
+    """Returns the number of cores of each rank. Raises UserError if there are fewer than threads."""
     if settings.cores_per_rank is None:
         return settings.threads
     if settings.cores_per_rank < settings.threads:
@@ -246,11 +284,11 @@ def cores_per_rank(settings):
     return settings.cores_per_rank
 
 
-def as_arguments(settings, leave_out=()):
-    """The command-line arguments for these settings, without those at their defaults and without the fields to leave out."""
+def as_arguments(options: "DataclassInstance", leave_out: Collection[str] = ()) -> list[str]:
+    """Returns the command-line arguments for settings, or other options, without those at their defaults and those to leave out."""
     arguments = []
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
         if value == field.default or field.name in leave_out:
             continue
         if isinstance(value, bool):
@@ -261,6 +299,6 @@ def as_arguments(settings, leave_out=()):
     return arguments
 
 
-def as_json(settings):
-    """{name: value} of all settings as a record stores them."""
+def as_json(settings: Settings) -> dict[str, Any]:
+    """Returns {name: value} of all settings as a record stores them."""
     return {name: str(value) if isinstance(value, Path) else value for name, value in dataclasses.asdict(settings).items()}

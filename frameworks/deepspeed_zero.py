@@ -16,7 +16,7 @@ from frameworks.shared.pytorch.trainer import DistributedTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
-    variants={"zero_stage": (0, 1, 2, 3)}, can_compile=("", "0", "2"), float32_masters=True,
+    variants={"zero_stage": (0, 2, 3)}, can_compile=("", "0", "2"), float32_masters=True,
     sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"}, buffers="zero",
     offloads={"offload": ("", "2", "3"), "offload_parameters": ("3",)}, change="wrap in DeepSpeed's engine",
 )  # fmt: skip

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -15,6 +15,7 @@ from common import backends, command_line, config
 from common.command_line import PERCENT, RANKS, REPEATS
 from common.config import SEEDS, Role, Settings
 from common.errors import UserError
+from common.help_sections import Section
 from common.model import workload_table
 from common.process import inherited
 from common.record import reading, records
@@ -26,24 +27,38 @@ from launch.run.plan import Job, plan, stamped
 from launch.run.session import run_all
 
 PROGRAM = "launch/matrix.sh"
-# Settings that a matrix refuses, beside those that select variants, and how the message goes on.
-FOR_A_SINGLE_RUN = {
-    **dict.fromkeys(("workload", "run_id", "repeat"), "; here use --workloads and --repeats"),
-    "checkpoint_dir": ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1",
-    "share_gpu": ", python -m frameworks.BACKEND; it is never compared",
-}
-
 # Options with which a matrix prints something and runs nothing.
 INSTEAD_OF_RUNNING = ("dry_run", "check", "print_jobs")
+
+# Settings with the path of a file or folder.
+PATHS = ("results", "data_dir", "tokenizer")
+
+# Type checkers allow no computed Literal.
+if TYPE_CHECKING:
+    BatchSystemName = str
+else:
+    BatchSystemName = Literal[tuple(job_scripts.BATCH_SYSTEMS)]
+
+
+@dataclass(frozen=True)
+class RunSettings(Settings):
+    """The settings of the runs, of which some have another meaning for a matrix."""
+
+    seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
+    """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which earlier
+    matrices in these results have made any of the runs."""
+    resume: Annotated[bool, Section("matrix"), Role.MAY_DIFFER] = False
+    """Resume the interrupted matrix of these backends, workloads, sizes and settings in the results, without the runs that have completed;
+    where there is none, start one, as for a job that its batch system may requeue."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes of a matrix."""
+    """The axes of a matrix, and the settings that its runs share."""
 
     sizes: Annotated[tuple[int, ...], tyro.conf.Positional, RANKS] = (1, 2)
     """Numbers of ranks."""
-    backends: str | None = None
+    backends: Annotated[str | None, Section("matrix")] = None
     """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
     Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a matrix of one other size."""
     workloads: str = ",".join(workload_table.BY_DEFAULT)
@@ -53,15 +68,7 @@ class Axes:
     quiet_limit: Annotated[float | None, PERCENT] = None
     """Percent: run again, up to 3 times, what met a machine whose speed was further than this from the median of the matrix. Default: mark
     it in the report only."""
-
-
-@dataclass(frozen=True)
-class RunSettings(Settings):
-    """The settings that the runs share, and the first of their seeds."""
-
-    seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
-    """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which earlier
-    matrices in these results have made any of the runs."""
+    run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
 # The fields of the last base come first, also in the help.
@@ -69,7 +76,7 @@ class RunSettings(Settings):
 class Matrix(NodeOptions, Axes):
     """The axes of a matrix, how it runs, and every setting of its runs."""
 
-    side_by_side: bool = True
+    side_by_side: Annotated[bool, Section("matrix")] = True
     """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
     the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,
     and runs that do not fit into memory beside the others, follow one after the other."""
@@ -78,10 +85,9 @@ class Matrix(NodeOptions, Axes):
     check: bool = False
     """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
     Inside an allocation it asks one of its nodes."""
-    print_jobs: Literal[tuple(job_scripts.BATCH_SYSTEMS)] | None = None
+    print_jobs: BatchSystemName | None = None
     """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
     nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else an hour."""
-    run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
 @dataclass(frozen=True)
@@ -225,19 +231,26 @@ def records_in(folder: Path) -> list[Record]:
     return present
 
 
-def settings_of(matrix):
-    """The settings that all runs share, with paths relative to the top folder of the checkout, where runs start."""
-    for name in (*FOR_A_SINGLE_RUN, *backends.variant_settings()):
-        if (value := getattr(matrix.run, name)) != getattr(Settings, name):
-            advice = FOR_A_SINGLE_RUN.get(name) or f"; here write {' or '.join(backends.with_variant(name, value))} in --backends"
-            raise UserError(f"{command_line.flag(name)} is for a single run{advice}")
-    shared = vars(matrix.run) | ({"seed": Settings.seed} if matrix.run.seed is None else {})
+def not_for_a_matrix() -> dict[str, str]:
+    """Returns the settings that a matrix does not take, each with the message about that."""
+    selecting = {name: ", ".join(backends.variants_by(name)) for name in backends.variant_settings()}
+    return config.not_for(config.MATRIX) | {
+        name: f"is for a single run; here write one of {variants} in --backends" for name, variants in selecting.items()
+    }
+
+
+def settings_of(matrix: Matrix) -> Settings:
+    """Returns the settings that all runs share, with paths relative to the top folder of the checkout, where runs start."""
+    values = dict(vars(matrix.run))
     # It is the matrix that is resumed, not its runs.
-    settings = Settings(**shared | {"resume": False})
+    values["resume"] = False
+    if matrix.run.seed is None:
+        values["seed"] = Settings.seed
+    settings = Settings(**values)
     config.check(settings)
-    paths = {name: seen_from_root(path) for name in ("results", "data_dir", "tokenizer") if (path := getattr(matrix.run, name))}
-    if matrix.run.trace and matrix.run.trace not in config.TRACES:
-        paths["trace"] = str(Path(matrix.run.trace).absolute())
+    paths: dict[str, Path | str] = {name: seen_from_root(path) for name in PATHS if (path := getattr(settings, name))}
+    if settings.trace and settings.trace not in config.TRACES:
+        paths["trace"] = str(Path(settings.trace).absolute())
     # Compute nodes of one machine all have other host names, its file has one.
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
     machine = Path(matrix.machine_file).stem if has_file else records.machine_name(matrix.run.machine)
@@ -245,4 +258,5 @@ def settings_of(matrix):
 
 
 if __name__ == "__main__":
-    command_line.main(run, Matrix, PROGRAM, "Trains every workload with every backend at every size, and compares them in one table.")
+    description = "Trains every workload with every backend at every size, and compares them in one table."
+    command_line.main(run, Matrix, PROGRAM, description, not_for_a_matrix())

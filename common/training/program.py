@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -23,7 +24,9 @@ from common.record import records
 from common.training import loop, placement, step_breakdown, throughput
 
 # What TANDEM_LAUNCH may have.
-LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict}
+LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict, "settings": dict}
+# The name of a library that traces MPI, Tandem's or IBM's, in LD_PRELOAD.
+TRACING_LIBRARY = re.compile(r"(tandem|mpi)trace[^/: ]*\.so")
 
 
 def main(trainer_class, file):
@@ -39,7 +42,8 @@ def main(trainer_class, file):
         ranks = from_environment()
         arrival.check(sys.argv)
         description = f"Train a workload with the backend {backend} and write the record of the run."
-        requested = parse(config.Settings, f"python -m frameworks.{backend}", description)
+        given = parse(config.Settings, f"python -m frameworks.{backend}", description, left_out=config.not_for(config.SINGLE_RUN))
+        requested = dataclasses.replace(given, **settings_around())
         settings, load, record, path = begin(backend, requested, ranks, import_seconds, entered)
         signals.on_end(functools.partial(end_by_signal, record, path))
         dog = watchdog.begin(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path), settings.join_timeout)
@@ -92,8 +96,6 @@ def begin(backend, requested, ranks, import_seconds, entered):
     Rank 0 has written the record when this returns. `entered`: time.perf_counter() at the start of `main`. Raises UserError for
     invalid settings.
     """
-    if requested.trace and "LD_PRELOAD" not in os.environ:
-        raise UserError("--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md")
     name = backends.name_of(backend, requested)
     degree = parallelism.degree(name, requested, ranks.size)
     settings = workloads.resolve(requested, degree)
@@ -153,6 +155,12 @@ def launch_of(backend, ranks):
     return launch | launch_told()
 
 
+def settings_around() -> dict:
+    """Returns the settings of this run that no command line of it has: those of its matrix, or `trace` where a library traces MPI."""
+    traced = TRACING_LIBRARY.search(os.environ.get("LD_PRELOAD", ""))
+    return ({"trace": "mpi"} if traced else {}) | launch_told().get("settings", {})
+
+
 def launch_told() -> dict:
     """What launch/matrix.py tells its runs in TANDEM_LAUNCH; empty without it. Raises UserError where another has set it."""
     text = os.environ.get("TANDEM_LAUNCH") or "{}"
@@ -160,7 +168,8 @@ def launch_told() -> dict:
         told = json.loads(text)
     except (ValueError, RecursionError):
         told = None
-    if not isinstance(told, dict) or not all(isinstance(value, LAUNCH_TYPES.get(name, ())) for name, value in told.items()):
+    is_launch = isinstance(told, dict) and all(isinstance(value, LAUNCH_TYPES.get(name, ())) for name, value in told.items())
+    if not is_launch or not told.get("settings", {}).keys() <= config.not_for(config.SINGLE_RUN).keys():
         raise UserError(f"TANDEM_LAUNCH is {text[:60]!r}; launch/matrix.sh sets it for its runs; unset it")
     return told
 

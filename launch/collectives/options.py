@@ -13,6 +13,7 @@ from common import command_line, config, units
 from common.command_line import FROM_0, REPEATS, THREADS
 from common.cost.collectives import COLLECTIVES, ELEMENT_BYTES
 from common.errors import UserError
+from common.help_sections import Section
 from common.process.ranks import Ranks
 from launch.report.export import files
 from launch.run.options import SENDING, NodeOptions, TimeLimit
@@ -38,10 +39,10 @@ LIBRARIES_HELP = f"{', '.join(LIBRARIES)}, separated by commas. Default: all of 
 
 
 @dataclass(frozen=True)
-class Collectives(NodeOptions):
-    """What is measured, where, and where the results go."""
+class Measurement:
+    """What is measured, and where the results go."""
 
-    ranks: Annotated[int, SENDING] = 2
+    ranks: Annotated[int, Section("measurement"), SENDING] = 2
     """Number of ranks. Under a launcher, as in mpiexec -n 4 python -m launch.collectives, leave it out."""
     libraries: Annotated[str | None, tyro.conf.arg(help=LIBRARIES_HELP)] = None
     collectives: Annotated[str | None, tyro.conf.arg(help=f"{', '.join(COLLECTIVES)}, separated by commas. Default: all of them.")] = None
@@ -57,9 +58,16 @@ class Collectives(NodeOptions):
     """Name of this machine in the results. Default: the Slurm cluster's name, else the host name."""
     cores_per_rank: Annotated[int, THREADS] = 1
     """Cores that each rank is bound to, with the threads of its libraries, as a rank of a training is."""
-    watchdog_timeout: Annotated[float, FROM_0] = 120.0
+    watchdog_timeout: Annotated[float, Section("timeout"), FROM_0] = 120.0
     """Seconds without progress after which a rank reports a hang and ends all; 0: never."""
-    time_limit: TimeLimit = 3600.0
+
+
+# The fields of the last base come first, also in the help.
+@dataclass(frozen=True)
+class Collectives(NodeOptions, Measurement):
+    """What is measured, where, and where the results go."""
+
+    time_limit: Annotated[TimeLimit, Section("timeout")] = 3600.0
     """Seconds after which the ranks are ended."""
 
 

@@ -12,7 +12,7 @@ except ModuleNotFoundError:
     # Before Python 3.11.
     import tomli as tomllib
 
-from common.command_line import RANKS, THREADS, annotations
+from common.command_line import RANKS, THREADS, declarations
 from common.config import Settings
 from common.errors import UserError
 from common.record.records import ROOT
@@ -72,7 +72,7 @@ def read(name: str) -> Machine:
             raise UserError(f"{path}: {key} is {_shown(value)}; it must be {kinds}")
         if key in ALLOWED and value not in ALLOWED[key]:
             raise UserError(f"{path}: {key} is {_shown(value)}; choose from: {', '.join(ALLOWED[key])}")
-        for bounds in annotations(Machine)[key]:
+        for bounds in declarations(Machine)[key]:
             if problem := bounds.problem(value):
                 raise UserError(f"{path}: {key} is {_shown(value)}; {problem}")
         if "\0" in "".join(_strings_in(value)):

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from common.command_line import POSITIVE, RANKS, Bounds
+from common.help_sections import Section
 from common.record.records import ROOT
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
@@ -25,7 +26,7 @@ MACHINE_FILE_HELP = (
 class LaunchOptions:
     """How ranks are started on this machine."""
 
-    launcher: Annotated[str | None, tyro.conf.arg(help=LAUNCHER_HELP)] = None
+    launcher: Annotated[str | None, Section("machine"), tyro.conf.arg(help=LAUNCHER_HELP)] = None
     launcher_args: str | None = None
     """Further arguments of the launcher, in one argument and quoted as for a shell, such as "--account x --comment 'a b'".
     Default: the machine file's."""
@@ -42,7 +43,7 @@ class NodeOptions(LaunchOptions):
     hosts: Path | None = None
     """File with the name of a node on each line, for ranks on several nodes outside an allocation. Default: the launcher's own."""
     machine_file: Annotated[str, tyro.conf.arg(help=MACHINE_FILE_HELP)] = "local"
-    time_limit: TimeLimit = 900.0
+    time_limit: Annotated[TimeLimit, Section("timeout")] = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, final
 
 from common import durable, workloads
 from common.backends import file_of
-from common.config import as_arguments, cores_per_rank
+from common.config import SINGLE_RUN, as_arguments, as_json, cores_per_rank, not_for
 from common.errors import UserError
 from common.process import arrival, inherited, out_of_memory, turns
 from common.process.ranks import Ranks
@@ -66,7 +66,7 @@ class Messages:
 def start_of(job: Job, launcher: Launcher) -> Start:
     """Returns the Start of a job, for the top folder of the checkout. Raises UserError where a traced job's library is not built."""
     launcher = traced.launcher_for(job.settings, launcher)
-    program = (*launcher.python, "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings))
+    program = (*launcher.python, "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings, leave_out=not_for(SINGLE_RUN)))
     variables = {THREADS_VARIABLE: str(job.settings.threads)} | inherited.without_owned(launcher.variables)
     return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
@@ -82,6 +82,7 @@ def run_job(
     """
     start = start_of(job, launcher)
     launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
+    launch["settings"] = {name: value for name, value in as_json(job.settings).items() if name in not_for(SINGLE_RUN)}
     launch["ignored_variables"] = inherited.owned(os.environ | launcher.variables)
     of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -186,25 +185,6 @@ def test_defaults_come_from_the_workload_and_the_ranks(requested, num_ranks, exp
     resolved = workloads.resolve(requested, num_ranks)
     assert tuple(getattr(resolved, name) for name in names) == expected
     assert dataclasses.replace(resolved, **{name: getattr(requested, name) for name in names}) == requested
-
-
-def test_every_setting_is_explained_in_the_help_with_its_default(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as ended:
-        parsed(["--seed", "5", "--help"])
-    assert ended.value.code in (0, None)
-    text = re.sub(r"[\s\u2500-\u257f]+", " ", capsys.readouterr().out)
-    assert PROGRAM in text
-    parts = text.split("(default:")
-    cnn, transformer = (workloads.WORKLOADS[workload].defaults() for workload in ("cnn", "transformer"))
-    of_workload = {name: f"cnn: {cnn[name]}; transformer: {transformer[name]}" for name in cnn}
-    of_workload["learning_rate"] = "cnn: 0.004 for sgd, 0.001 for adam; transformer: 0.05 for sgd, 0.0015 for adam"
-    for name, part, after in zip(FIELDS, parts, parts[1:], strict=False):
-        default = of_workload.get(name, getattr(Settings(), name))
-        assert re.search(rf"{flag(name)}\b", part), name
-        assert part.rstrip().endswith("."), f"{name} has no sentence of help"
-        assert after.startswith(f" {default if default != '' else repr(default)})"), name
-    assert len(parts) == len(FIELDS) + 1
 
 
 def digest(data="data", **values):

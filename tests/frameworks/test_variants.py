@@ -46,7 +46,7 @@ def test_a_matrix_has_the_backends_that_say_so_or_all_without_variants_and_the_b
     assert backends.chosen(None)[:2] == [backends.BASELINE, "ddp"]
     assert backends.chosen("all") == list(backends.declared())
     assert {"fsdp", "gradient_averaging", "zero_redundancy"} < set(backends.chosen("all"))
-    assert backends.chosen("deepspeed_zero@1, deepspeed_zero@3") == ["deepspeed_zero", "deepspeed_zero@3"]
+    assert backends.chosen("deepspeed_zero, deepspeed_zero@3") == ["deepspeed_zero", "deepspeed_zero@3"]
 
 
 def test_a_variant_is_a_value_of_its_setting_other_than_the_default():
@@ -55,6 +55,7 @@ def test_a_variant_is_a_value_of_its_setting_other_than_the_default():
         for setting, values in backend.variants.items():
             for value in values:
                 assert parse(Settings, "", "", [flag(setting), str(value)]) is not None, name
+                assert value != fields[setting].default, name
         assert backend.transport not in backend.variants.get("transport", ())
         assert backend.transport is None or fields["transport"].default is None
 
@@ -101,6 +102,7 @@ def test_a_setting_of_another_backend_is_refused(backend, settings, message):
     [
         ("single@3", "single has no variants; write it without @3"),
         ("ddp@gloo", "ddp@gloo is ddp itself; leave gloo out"),
+        ("deepspeed_zero@1", "deepspeed_zero@1 is deepspeed_zero itself; leave 1 out"),
         ("horovod_torch@nccl", "choose from: horovod_torch@gloo, horovod_torch@fp16, horovod_torch@adasum, or horovod_torch"),
         ("deepspeed_zero@4", "there is no deepspeed_zero@4; choose from: deepspeed_zero@0, "),
         ("deepspeed_zero@", "there is no deepspeed_zero@; choose from"),
@@ -130,10 +132,13 @@ def test_what_a_variant_cannot_train_is_refused(name, settings, num_ranks, messa
         parallelism.degree(name, Settings(**settings), num_ranks)
 
 
-@pytest.mark.parametrize(("setting", "value"), [("reduction", "fp16"), ("zero_stage", 2), ("transport", "mpi"), ("transport", "gloo")])
-def test_a_matrix_is_told_to_name_variants_instead_of_settings(setting, value):
-    with refused(f"write {' or '.join(backends.with_variant(setting, value))} in --backends"):
-        matrix.settings_of(matrix.Matrix(run=Settings(**{setting: value})))
+@pytest.mark.parametrize(
+    ("setting", "variants"),
+    [("zero_stage", "deepspeed_zero@0, deepspeed_zero@2, deepspeed_zero@3"), ("sharding", "fsdp@keep, fsdp@hsdp")],
+)
+def test_a_matrix_refuses_a_setting_that_selects_variants_and_names_these(setting, variants):
+    with refused(f"{flag(setting)} is for a single run; here write one of {variants} in --backends"):
+        parse(matrix.Matrix, "", "", [f"{flag(setting)}=any"], matrix.not_for_a_matrix())
 
 
 def test_a_matrix_is_refused_at_a_size_that_one_of_its_variants_does_not_take():

@@ -174,7 +174,9 @@ def test_horovod_over_gloo_is_refused_where_its_host_has_no_address_and_its_serv
             gloo.begin(Ranks(0, 2, 0, 2, "MPICH/Intel PMI"), "")
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "null", '{"launched_at": "now"}', '{"other": 1}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", "null", '{"launched_at": "now"}', '{"other": 1}', '{"settings": {"epochs": 1}}', "[" * 100_000]
+)
 def test_a_launch_that_no_matrix_told_is_refused(text, monkeypatch):
     monkeypatch.setenv("TANDEM_LAUNCH", text)
     with refused("TANDEM_LAUNCH is ", "unset it"):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from common import workloads
-from common.command_line import Bounds, annotations
+from common.command_line import Bounds, declarations
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.record import reading, records, schema
@@ -59,7 +59,7 @@ def test_every_key_has_a_description_and_may_not_be_missing():
 def test_the_schema_of_the_settings_has_the_bounds_of_the_command_line():
     settings = SCHEMA["$defs"]["Settings"]
     assert settings["required"] == list(settings["properties"]) == [field.name for field in dataclasses.fields(Settings)]
-    for name, declared in annotations(Settings).items():
+    for name, declared in declarations(Settings).items():
         kinds = [settings["properties"][name], *settings["properties"][name].get("anyOf", ())]
         for bounds in declared:
             if isinstance(bounds, Bounds):

@@ -66,5 +66,5 @@ def test_ranks_get_the_options_that_are_theirs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = Collectives(ranks=4, launcher="mpich", libraries="mpi", json=Path("out.json"), max_bytes="1M", machine_file="two.toml")
     assert collective_options.of_ranks(options) == [
-        "--machine-file", f"{tmp_path}/two.toml", "--libraries", "mpi", "--max-bytes", "1M", "--json", f"{tmp_path}/out.json",
+        "--libraries", "mpi", "--max-bytes", "1M", "--json", f"{tmp_path}/out.json", "--machine-file", f"{tmp_path}/two.toml",
     ]  # fmt: skip

@@ -17,15 +17,15 @@ from tests.support.mistakes import refusal
 
 @pytest.mark.parametrize("program", programs.programs(), ids=programs.name_of)
 def test_every_number_has_a_lower_and_an_upper_bound(program):
-    for name, hint, declared, _ in options_of(program.kind):
-        is_number = {int, float} & {hint, *get_args(hint)}
-        bounds = [bounds for bounds in declared if isinstance(bounds, Bounds)]
-        assert len(bounds) == bool(is_number), name
+    for option in options_of(program.kind):
+        is_number = {int, float} & {option.kind, *get_args(option.kind)}
+        bounds = [bounds for bounds in option.declared if isinstance(bounds, Bounds)]
+        assert len(bounds) == bool(is_number), option.name
         for limits in bounds:
-            assert limits.problem(10**400), name
-            assert limits.problem(-(10**400)), name
-            assert limits.problem(math.inf), name
-            assert limits.problem(math.nan), name
+            assert limits.problem(10**400), option.name
+            assert limits.problem(-(10**400)), option.name
+            assert limits.problem(math.inf), option.name
+            assert limits.problem(math.nan), option.name
 
 
 @pytest.mark.parametrize(

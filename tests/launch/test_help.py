@@ -1,0 +1,107 @@
+"""The help of a run and of a matrix, as they print it: each has the options that its reader can give, in sections."""
+
+import dataclasses
+
+import pytest
+
+from common import backends, config, workloads
+from common.command_line import flag
+from common.config import Settings
+from tests.support.forked import run_module
+from tests.support.help_texts import sections_of
+from tests.support.running import BIN, completed
+
+FIELDS = [field.name for field in dataclasses.fields(Settings)]
+# The first options of each section.
+OF_A_RUN = {
+    "workload": ["--workload", "--dataset"], "duration": ["--epochs", "--target"], "training": ["--batch-size", "--scaling"],
+    "backend": ["--transport", "--reduction"], "machine": ["--device", "--threads"], "record": ["--results", "--machine"],
+    "checkpoint": ["--resume", "--checkpoint-dir"], "data reading": ["--data-format", "--data-budget"],
+    "timeout": ["--watchdog-timeout", "--join-timeout"],
+}  # fmt: skip
+OF_A_MATRIX = {
+    "matrix": ["--backends", "--workloads"], "workload": ["--dataset", "--data-dir"],
+    **{title: OF_A_RUN[title] for title in ("duration", "training")}, "backend": ["--powersgd-rank", "--local-after"],
+    **{title: OF_A_RUN[title] for title in ("machine", "record", "data reading", "timeout")},
+}  # fmt: skip
+
+
+def help_of(module):
+    status, printed, error = run_module(module, "--help", COLUMNS="100")
+    assert (status, error) == (0, "")
+    return sections_of(printed)
+
+
+def options_in(sections):
+    return [option for title, section in sections.items() if title.endswith("options") for option in section]
+
+
+@pytest.mark.parametrize(("module", "firsts"), [("frameworks.single", OF_A_RUN), ("launch.matrix", OF_A_MATRIX)])
+def test_the_help_has_sections_with_the_common_options_first(module, firsts):
+    sections = help_of(module)
+    assert list(sections.pop("options")) == ["-h"]
+    sections.pop("positional arguments", None)
+    assert {title.removesuffix(" options"): list(section)[:2] for title, section in sections.items()} == firsts
+    assert [title.removesuffix(" options") for title in sections] == list(firsts)
+
+
+def test_each_option_is_in_the_help_of_those_programs_that_take_it():
+    of_run, of_matrix = (options_in(help_of(module)) for module in ("frameworks.single", "launch.matrix"))
+    assert sorted(of_run) == sorted(["-h", *(flag(name) for name in FIELDS if name not in ("until", "trace"))])
+    assert len(set(of_matrix)) == len(of_matrix)
+    of_variants = backends.variant_settings()
+    absent = {"workload", "run_id", "repeat", "share_gpu", "checkpoint_dir", "checkpoint_every", "checkpoint_async"} | of_variants
+    assert {flag(name) for name in FIELDS} - set(of_matrix) == {flag(name) for name in absent}
+    assert {"--until", "--trace", "--quiet-limit", "--launcher", "--print-jobs"} < set(of_matrix)
+
+
+def test_every_setting_of_a_run_is_explained_with_its_default():
+    helps = {option: text for section in help_of("frameworks.single").values() for option, text in section.items()}
+    cnn, transformer = (workloads.WORKLOADS[workload].defaults() for workload in ("cnn", "transformer"))
+    of_workload = {name: f"cnn: {cnn[name]}; transformer: {transformer[name]}" for name in cnn}
+    of_workload["learning_rate"] = "cnn: 0.004 for sgd, 0.001 for adam; transformer: 0.05 for sgd, 0.0015 for adam"
+    for name in set(FIELDS) - config.not_for(config.SINGLE_RUN).keys():
+        description, _, default = helps[flag(name)].partition(" (default: ")
+        assert description.endswith("."), f"{name} has no sentence of help"
+        value = of_workload.get(name, getattr(Settings(), name))
+        if default or "Default: " not in description:
+            assert default == f"{value if value != '' else repr(value)})", name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--until", "5"], "--until is for a matrix, launch/matrix.sh"),
+        (["--until=None"], "--until is for a matrix, launch/matrix.sh"),
+        (["--trace", "mpi"], "--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md"),
+    ],
+)
+def test_a_run_refuses_a_setting_of_a_matrix_in_one_line(arguments, message):
+    assert run_module("frameworks.single", *arguments) == (2, "", f"error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        # It would not be the only one that the matrix trains.
+        (["--workload", "cnn"], "--workload is for a single run; here use --workloads and --repeats"),
+        (["--no_share_gpu"], "--share-gpu is for a single run, python -m frameworks.BACKEND; it is never compared"),
+        (["--checkpoint-every=2"], ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1"),
+    ],
+)
+def test_a_matrix_refuses_a_setting_of_a_run_also_with_its_default(arguments, message):
+    status, printed, error = run_module("launch.matrix", "1", *arguments)
+    assert (status, printed, error.count("\n")) == (2, "", 1)
+    assert error.endswith(f"{message}\n")
+
+
+def test_an_option_that_a_program_does_not_take_may_be_a_value(tmp_path):
+    launcher_args = ("--launcher-args", "--until")
+    status, printed, error = run_module("launch.matrix", "2", "--backends", "ddp", *launcher_args, "--dry-run", "--results", tmp_path)
+    assert (status, " --until " in printed) == (0, True), error
+
+
+@pytest.mark.parametrize("module", ["launch.matrix", "frameworks.single"])
+def test_a_help_whose_reader_has_ended_leaves_no_traceback(module):
+    done = completed("bash", "-c", f"{BIN / 'python'} -m {module} --help | true; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stderr) == (1, "")
