@@ -1,15 +1,15 @@
-"""The progress of a run as one line, which rank 0 prints and the live display of a matrix reads."""
+"""How far a run is, and how far the reading of its data is, as rank 0 shows it."""
 
 import math
-import re
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from common.command_line import FROM_0, FROM_1
 
 # A function that is called with the amount that is read, and the whole amount.
 OnProgress = Callable[[int, int], None]
 
-MARK = "progress:"
 # Data that is read in less time shows no progress.
 SILENT_SECONDS, INTERVAL_SECONDS = 3.0, 1.0
 
@@ -17,13 +17,13 @@ SILENT_SECONDS, INTERVAL_SECONDS = 3.0, 1.0
 class Progress(NamedTuple):
     """How far a run is. `loss` is that of rank 0, `accuracy` that of the last evaluation; None before there is one."""
 
-    epoch: int
-    num_epochs: int
-    step: int
-    num_steps: int
+    epoch: Annotated[int, FROM_1]
+    num_epochs: Annotated[int, FROM_0]
+    step: Annotated[int, FROM_0]
+    num_steps: Annotated[int, FROM_0]
     loss: float | None
     accuracy: float | None
-    elapsed_seconds: float
+    elapsed_seconds: Annotated[float, FROM_0]
 
     def seconds_left(self) -> int | None:
         """Estimates the time until all epochs are done, at the pace so far, rounded up; meeting the target ends the run before that.
@@ -36,11 +36,13 @@ class Progress(NamedTuple):
 
 
 def format_line(progress: Progress) -> str:
+    """Formats the line of a run that no matrix has started."""
+
     def number(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
 
     return (
-        f"{MARK} epoch {progress.epoch}/{progress.num_epochs} step {progress.step}/{progress.num_steps} "
+        f"progress: epoch {progress.epoch}/{progress.num_epochs} step {progress.step}/{progress.num_steps} "
         f"loss {number(progress.loss, '.4f')} accuracy {number(progress.accuracy, '.4f')} "
         f"elapsed {progress.elapsed_seconds:.1f} s left {number(progress.seconds_left(), 'd')} s"
     )
@@ -61,17 +63,3 @@ def reading(show: Callable[[str], object], now: Callable[[], float] = time.monot
             show(f"{label}: {num_done / num_all:.0%}")
 
     return on_progress
-
-
-NUMBER = r"(-|nan|-?inf|-?[\d.]+)"
-LINE = re.compile(MARK + rf" epoch (\d+)/(\d+) step (\d+)/(\d+) loss {NUMBER} accuracy {NUMBER} elapsed ([\d.]+) s left \S+ s")
-
-
-def read_line(line: str) -> Progress | None:
-    """Reads the Progress of a line that `format_line` made; None for any other line."""
-    match = LINE.search(line)
-    if not match:
-        return None
-    loss, accuracy = (None if text == "-" else float(text) for text in match.group(5, 6))
-    epoch, num_epochs, step, num_steps = map(int, match.group(1, 2, 3, 4))
-    return Progress(epoch, num_epochs, step, num_steps, loss, accuracy, float(match[7]))

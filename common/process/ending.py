@@ -14,8 +14,9 @@ from typing import NoReturn
 from common.errors import RunError, UserError
 from common.process import agent_errors, gpus, meeting, out_of_memory, watchdog
 from common.process.meeting import HYDRA_ONLY, Failure
+from common.process.messages import Hang, Place
 from common.process.ranks import Ranks, from_environment
-from common.process.watchdog import Hang, Late, Place, Watchdog
+from common.process.watchdog import Late, Watchdog
 
 SECONDS_FOR_RANK_0 = 2.0
 INTERRUPTED = 130

@@ -6,14 +6,15 @@ While it is stopped, it takes no time from the run whose turn it is: the threads
 import contextlib
 import ctypes
 import os
-import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from common.meter import Meter
+from common.process import messages
+from common.process.messages import TurnEnded
 from common.process.ranks import node_name
 from common.trainer import Trainer, by_rank
 
@@ -25,13 +26,11 @@ SHARE_VARIABLE = "TANDEM_TURN_SHARE"
 # by 2 % with turns of 2 s, and by 1 % with these. The first step of a turn is 6 to 15 % slower than the others
 # (results/reference/experiments/turns.txt).
 TURN_SECONDS = 0.3
-MARK = "turn ended:"
 # The process that has started this one.
 PARENT = os.getppid()
 # linux/prctl.h.
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.PyDLL(None)
-LINE = re.compile(MARK + r"((?: \d+)+)")
 
 
 class Turns:
@@ -68,7 +67,7 @@ class Turns:
             for meter in self.meters:
                 paused.enter_context(meter.pause("turns"))
             if self._trainer.ranks.rank == 0:
-                print(format_line(self._pids), flush=True)
+                messages.send(TurnEnded(list(self._pids)))
             stop()
             self._trainer.sum(np.zeros(1))
 
@@ -97,13 +96,3 @@ def end_with_parent(number: int) -> None:
 def node() -> str:
     """Names the boot of the node and the namespace of processes, which processes that can see and continue each other share."""
     return f"{node_name()} {os.readlink('/proc/self/ns/pid')}"
-
-
-def format_line(pids: Iterable[int]) -> str:
-    return " ".join([MARK, *map(str, pids)])
-
-
-def read_line(line: str) -> list[int] | None:
-    """Reads the process IDs of a run whose turn has ended, from a line that `format_line` made; None for any other line."""
-    match = LINE.search(line)
-    return [int(pid) for pid in match[1].split()] if match else None

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import sys
 import threading
 import time
@@ -10,37 +9,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from common.process import messages
+from common.process.messages import Hang, Place
+
 TICK_SECONDS = 1.0
 # Before exiting, because the launcher ends all ranks when the first one exits.
 SECONDS_FOR_OTHERS = 3.0
 NUM_FRAMES = 20
 JOIN_SECONDS = 60.0
-
-
-class Place(NamedTuple):
-    """The step and epoch of a rank, both counted from 1. Epoch 0 is before training; step num_steps + 1 is after the last step."""
-
-    epoch: int = 0
-    step: int = 0
-    num_steps: int = 0
-
-    def __str__(self) -> str:
-        if not self.epoch:
-            return "before the first epoch"
-        if self.step > self.num_steps:
-            return f"after the {self.num_steps} steps of epoch {self.epoch}"
-        return f"in step {self.step}/{self.num_steps} of epoch {self.epoch}"
-
-
-class Hang(NamedTuple):
-    """A rank that had no heartbeat for some seconds. Its place is a Place in a training, and words elsewhere."""
-
-    rank: int
-    place: Place | str
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"rank {self.rank}: hung for {self.seconds:.0f} s {self.place} (--watchdog-timeout)"
 
 
 class Late(NamedTuple):
@@ -57,6 +33,8 @@ class Late(NamedTuple):
 def leave(problem: Hang | Late) -> None:
     """Reports this rank's problem, a hang with the stack of its main thread; ends the process with exit status 1."""
     print(f"error: {problem}\n{_stack() if isinstance(problem, Hang) else ''}", end="", file=sys.stderr, flush=True)
+    if isinstance(problem, Hang):
+        messages.send(problem)
     time.sleep(SECONDS_FOR_OTHERS)
     os._exit(1)
 
@@ -135,19 +113,3 @@ def begin(
 def joining(where: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
     """Is Watchdog.joining of the Watchdog of this process, where it has begun one."""
     return _of_process[0].joining(where) if _of_process else contextlib.nullcontext()
-
-
-PLACE = r"(?:after the (?P<ended>\d+) steps|in step (?P<step>\d+)/(?P<of>\d+)) of epoch (?P<epoch>\d+)|before the first epoch"
-LINE = re.compile(rf"error: rank (?P<rank>\d+): hung for (?P<seconds>\d+) s (?:{PLACE}|(?P<words>in [\w ]+))")
-
-
-def read_line(text: str) -> Hang | None:
-    """Reads the Hang that a rank reported in this line; None for any other line."""
-    match = LINE.search(text)
-    if not match:
-        return None
-    place: Place | str = match["words"].rstrip() if match["words"] else Place()
-    if match["epoch"]:
-        num_steps = int(match["ended"] or match["of"])
-        place = Place(int(match["epoch"]), int(match["step"] or num_steps + 1), num_steps)
-    return Hang(int(match["rank"]), place, float(match["seconds"]))

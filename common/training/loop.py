@@ -17,10 +17,11 @@ from common.data import sharding, storage_use
 from common.data.samples import Dataset
 from common.meter import Meter
 from common.model import schedules, weights
-from common.process import energy, gpus
+from common.process import energy, gpus, messages
+from common.process.messages import Place
 from common.process.ranks import Ranks
 from common.process.turns import Turns
-from common.process.watchdog import Place, Watchdog
+from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line, reading
 from common.record import records
 from common.record.definition import HeldByRank, Record, TensorBytesByRank
@@ -279,6 +280,7 @@ def _reading(ranks: Ranks, watchdog: Watchdog) -> OnProgress:
 def _reporter(ranks: Ranks, num_epochs: int, record: Record, epoch: int, num_steps: int, clock: Meter[float], watchdog: Watchdog) -> Report:
     """Makes the Report of an epoch, which updates the watchdog and, on rank 0, prints the progress."""
     printed = -math.inf
+    show = messages.send if messages.are_read() else lambda progress: print(format_line(progress), flush=True)
 
     def report(step: int, loss: Any, shows: bool = False) -> None:
         nonlocal printed
@@ -286,6 +288,6 @@ def _reporter(ranks: Ranks, num_epochs: int, record: Record, epoch: int, num_ste
         now = clock.now()
         if ranks.rank == 0 and (shows or now - printed >= PROGRESS_INTERVAL_SECONDS):
             printed = now
-            print(format_line(Progress(epoch + 1, num_epochs, step, num_steps, float(loss), record.accuracy, now)), flush=True)
+            show(Progress(epoch + 1, num_epochs, step, num_steps, float(loss), record.accuracy, now))
 
     return report

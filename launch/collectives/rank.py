@@ -12,6 +12,7 @@ from common import command_line, units
 from common.cost.collectives import ELEMENT_BYTES, num_elements
 from common.errors import UserError
 from common.process import binding, control_groups, ending, inherited, node_memory, watchdog
+from common.process.messages import Place
 from common.process.ranks import Ranks, from_environment
 from common.process.watchdog import Watchdog
 from common.trainer import by_rank
@@ -42,7 +43,7 @@ def main(program: str, description: str) -> None:
         guard = watchdog.begin(options.watchdog_timeout, ranks.rank)
         status = run(options, ranks, guard)
     except (Exception, KeyboardInterrupt) as problem:
-        status, error = ending.describe_failure(problem, guard.place if guard and guard.place != watchdog.Place() else None)
+        status, error = ending.describe_failure(problem, guard.place if guard and guard.place != Place() else None)
         ending.leave_with_others(problem, status, error, ranks, guard)
         ending.report_failure(status, error, ranks)
     ending.leave(status)

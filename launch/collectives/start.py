@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import UserError
+from common.process import messages
 from common.process.ranks import SLURM, Ranks, from_environment
 from common.record import records
 from launch.collectives import options as collective_options
@@ -58,7 +59,7 @@ def run(options: Collectives) -> int:
 def start_of(options: Collectives, machine: Machine, launcher: Launcher, arguments: Sequence[str]) -> Start:
     ranks_per_node = options.ranks_per_node or machine.ranks_per_node or options.ranks
     program = (*launcher.python, "-m", "launch.collectives", *arguments)
-    variables = {"OMP_NUM_THREADS": str(options.cores_per_rank)} | launcher.variables
+    variables = {"OMP_NUM_THREADS": str(options.cores_per_rank), messages.VARIABLE: "1"} | launcher.variables
     return Start(launcher, options.ranks, min(ranks_per_node, options.ranks), options.cores_per_rank, program, variables)
 
 

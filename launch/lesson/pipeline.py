@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.process import watchdog
+from common.process.messages import Place
 from common.process.ranks import from_environment
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def main(order: str, size: str) -> None:
     sent, received = np.full(int(size), ranks.rank, np.uint8), np.empty(int(size), np.uint8)
     guard = watchdog.Watchdog(WATCHDOG_SECONDS, ranks.rank)
     for number in range(NUM_MICROBATCHES):
-        guard.begin(watchdog.Place(1, number + 1, NUM_MICROBATCHES))
+        guard.begin(Place(1, number + 1, NUM_MICROBATCHES))
         ORDERS[order](MPI.COMM_WORLD, sent, received, 1 - ranks.rank)
         assert (received == 1 - ranks.rank).all()
     print(f"rank {ranks.rank} has exchanged {NUM_MICROBATCHES} times {size} bytes", flush=True)

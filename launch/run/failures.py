@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from common.process import out_of_memory, shared_memory, slurm
-from common.process.watchdog import Hang, Place
+from common.process.messages import Hang, Place
 from common.progress import Progress
 from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS, Launcher
 

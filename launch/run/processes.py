@@ -14,10 +14,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, final
 
-from common import progress
-from common.process import inherited, turns, watchdog
+from common.process import inherited, messages, turns
+from common.process.messages import Hang, Message, TurnEnded
 from common.process.rendezvous import MASTER
-from common.process.watchdog import Hang
 from common.progress import Progress
 from launch.run import supervisor
 
@@ -35,10 +34,6 @@ STOPPING_SECONDS = 0.001
 LOOK_SECONDS = 1.0
 # How long all ranks may be stopped within a turn before the run has failed: nothing in a stopped process can report that it hangs.
 STOPPED_SECONDS = 10.0
-
-
-# A message that ends the wait for a run: the process IDs of its ranks at the end of a turn, its first Progress, or a Hang.
-Signal = list[int] | Progress | Hang
 
 
 class Outcome(NamedTuple):
@@ -66,15 +61,14 @@ def run(
     is resumed, and returns the Outcome. Closing it ends the run, and so does an exception, such as KeyboardInterrupt, before it is passed
     on. All processes of the run carry `mark`, which no other run has. A run whose ranks report a hang is ended when its launcher has had
     its time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints, `on_line`
-    with all other lines and with those of a Hang. The time limit leaves out the time between turns. A run whose ranks are all stopped
-    within a turn has failed. `death_signal`: what the kernel sends to the launcher when this process ends, also where the supervisor was
-    killed.
+    with all other lines. The time limit leaves out the time between turns. A run whose ranks are all stopped within a turn has failed.
+    `death_signal`: what the kernel sends to the launcher when this process ends, also where the supervisor was killed.
     """
     # Runs side by side would all meet at the port that a job script has exported.
     passed_on = {name: value for name, value in inherited.without_owned(os.environ).items() if name not in MASTER}
     environ = passed_on | variables | {supervisor.MARK: mark}
     last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-    signals: queue.SimpleQueue[Signal] = queue.SimpleQueue()
+    signals: queue.SimpleQueue[Message] = queue.SimpleQueue()
     read_end, write_end = os.pipe()
     output = open(read_end, "rb")  # noqa: SIM115
     reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signals), daemon=True)
@@ -159,10 +153,10 @@ def _describe_killed(program: str, process: subprocess.Popen[bytes]) -> str | No
     return f"the launcher {os.path.basename(program)} (pid {process.pid}) was killed by {signal.Signals(-status).name}"
 
 
-def _turn(process: subprocess.Popen[bytes], deadline: float, signals: queue.SimpleQueue[Signal], seen: _Seen) -> list[int] | None:
+def _turn(process: subprocess.Popen[bytes], deadline: float, signals: queue.SimpleQueue[Message], seen: _Seen) -> list[int] | None:
     """Waits for the end of a turn. Returns the process IDs of the ranks when they have stopped; [] where the run ended or has a problem.
 
-    Returns None where the deadline has passed.
+    Returns None where the deadline has passed. `signals` has the first Progress, and each TurnEnded and Hang.
     """
     looked_at = moved_at = time.monotonic()
     while process.poll() is None:
@@ -187,12 +181,12 @@ def _turn(process: subprocess.Popen[bytes], deadline: float, signals: queue.Simp
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=GRACE_SECONDS)
             return []
-        while any(supervisor.is_running(pid) for pid in message):
+        while any(supervisor.is_running(pid) for pid in message.pids):
             if time.monotonic() > deadline:
                 return None
             time.sleep(STOPPING_SECONDS)
-        seen.begin_training(message)
-        return message
+        seen.begin_training(message.pids)
+        return message.pids
     return []
 
 
@@ -201,25 +195,21 @@ def _read(
     last_lines: deque[str],
     on_message: Callable[[Progress | Hang], object],
     on_line: Callable[[str], object],
-    signals: queue.SimpleQueue[Signal],
+    signals: queue.SimpleQueue[Message],
 ) -> None:
     """Reads what a run prints, to its end: passes messages and other lines on, and puts the signals into their queue."""
     has_progress = False
     with output:
         for raw_line in output:
             line = raw_line.decode(errors="replace").rstrip()
-            if message := progress.read_line(line):
+            message = messages.read_line(line)
+            if message is None:
+                if not BANNER.match(line):
+                    last_lines.append(line)
+                on_line(line)
+                continue
+            if not isinstance(message, TurnEnded):
                 on_message(message)
-                if not has_progress:
-                    has_progress = True
-                    signals.put(message)
-                continue
-            if pids := turns.read_line(line):
-                signals.put(pids)
-                continue
-            if hang := watchdog.read_line(line):
-                on_message(hang)
-                signals.put(hang)
-            if not BANNER.match(line):
-                last_lines.append(line)
-            on_line(line)
+            if not (has_progress and isinstance(message, Progress)):
+                signals.put(message)
+            has_progress |= isinstance(message, Progress)

@@ -13,9 +13,9 @@ from common import durable, workloads
 from common.backends import file_of
 from common.config import SINGLE_RUN, as_arguments, as_json, cores_per_rank, not_for
 from common.errors import UserError
-from common.process import arrival, inherited, out_of_memory, turns
+from common.process import arrival, inherited, messages, out_of_memory, turns
+from common.process.messages import Hang
 from common.process.ranks import Ranks
-from common.process.watchdog import Hang
 from common.progress import Progress
 from common.record import reading, records
 from common.record.definition import Record
@@ -37,7 +37,7 @@ class Ending(NamedTuple):
 
 
 @final
-class Messages:
+class Received:
     """What a run has sent: its last progress, which `on_progress` is called with, its hangs, and lines that give the reason of a failure.
 
     The lines may stand before the last ones that `processes.run` keeps.
@@ -85,9 +85,9 @@ def run_job(
     launch["settings"] = {name: value for name, value in as_json(job.settings).items() if name in not_for(SINGLE_RUN)}
     launch["ignored_variables"] = inherited.owned(os.environ | launcher.variables)
     of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
-    variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns
+    variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch), messages.VARIABLE: "1"} | of_turns
     argv = start.with_passed(variables)._replace(program=(*start.program, arrival.argument(variables))).argv()
-    ending, outcome, messages = Ending("failed", "interrupted"), None, Messages(on_progress)
+    ending, outcome, received = Ending("failed", "interrupted"), None, Received(on_progress)
     num_kills_before = out_of_memory.num_kills()
     traced.clear(job.settings)
     # Stopped ranks receive no SIGTERM, which is all that an mpiexec sends them. Those of a cluster's launcher its daemons kill.
@@ -99,15 +99,15 @@ def run_job(
             mark_of(job),
             records.ROOT,
             time_limit_seconds,
-            messages.on_message,
-            messages.on_line,
+            received.on_message,
+            received.on_line,
             death_signal=death_signal,
         )
-        ending = ending_of(outcome, time_limit_seconds, launcher, messages.causes)
+        ending = ending_of(outcome, time_limit_seconds, launcher, received.causes)
     except OSError as error:
         ending = Ending("failed", f"{launcher.executable} could not be started: {error.strerror}")
     finally:
-        record = _complete(job, launch, ending, outcome, messages, _num_kills_since(num_kills_before))
+        record = _complete(job, launch, ending, outcome, received, _num_kills_since(num_kills_before))
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
         records.update(record, traced.summary(job.settings))
         return _written(job, record)
@@ -131,7 +131,7 @@ def mark_of(job: Job) -> str:
 
 
 def ending_of(outcome: Outcome, time_limit_seconds: float, launcher: Launcher, causes: Sequence[str] = ()) -> Ending:
-    """Returns how a run ended. `causes`: as in Messages.
+    """Returns how a run ended. `causes`: as in Received.
 
     Where one rank fails, the others fail as a consequence: the first error is the cause.
     """
@@ -147,7 +147,7 @@ def ending_of(outcome: Outcome, time_limit_seconds: float, launcher: Launcher, c
 
 
 def _complete(
-    job: Job, launch: Mapping[str, Any], ending: Ending, outcome: Outcome | None, messages: Messages, num_oom_kills: int | None
+    job: Job, launch: Mapping[str, Any], ending: Ending, outcome: Outcome | None, received: Received, num_oom_kills: int | None
 ) -> Record:
     """Returns the record of a job that has ended, rewritten here unless the run has recorded that it completed.
 
@@ -164,11 +164,11 @@ def _complete(
     if (status, record.status) == ("ok", "ok"):
         return record
     # The ranks' reports follow from a problem of the processes.
-    if status == "failed" and messages.hangs and not problem:
-        error = failures.describe_hang(messages.hangs, job.num_ranks)
+    if status == "failed" and received.hangs and not problem:
+        error = failures.describe_hang(received.hangs, job.num_ranks)
     elif status == "failed" and not problem and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
-        description = failures.describe_killed(killed, messages.last_progress, num_oom_kills, job.ranks_per_node)
-        is_reported = failures.reported([*messages.causes, *last_lines]) is not None
+        description = failures.describe_killed(killed, received.last_progress, num_oom_kills, job.ranks_per_node)
+        is_reported = failures.reported([*received.causes, *last_lines]) is not None
         # Where a rank is killed, the others fail as a consequence and report that; where it is not known which, a report may be the cause.
         error = description if killed.rank is not None or not is_reported else f"{error}; then {description}"
     if record.status == "ok":

@@ -3,7 +3,7 @@
 import pytest
 
 from common.process import ending, out_of_memory
-from common.process.watchdog import Place
+from common.process.messages import Place
 
 GPU = (
     "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139.81 GiB of which 11.50 MiB is free. Including "

@@ -1,4 +1,4 @@
-"""Hangs: the watchdog, the line that a rank prints, and the description of all of them."""
+"""Hangs: the watchdog, and the description of what all ranks have reported."""
 
 import queue
 import threading
@@ -7,22 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from common.process import watchdog
-from common.process.watchdog import Hang, Place, Watchdog, read_line
+from common.process.messages import Hang, Place
+from common.process.watchdog import Watchdog
 from launch.run.failures import describe_hang
 
 START, TWENTIETH, LAST, EVALUATING = Place(), Place(1, 20, 22), Place(1, 22, 22), Place(1, 23, 22)
-
-
-@pytest.mark.parametrize("place", [START, TWENTIETH, LAST, EVALUATING, "in all_reduce of 64 bytes over mpi"])
-@pytest.mark.parametrize("before", ["", "[1] "])
-def test_the_line_of_a_hang_is_parsed(place, before):
-    hang = Hang(3, place, 120.0)
-    assert read_line(f"{before}error: {hang}") == hang
-
-
-@pytest.mark.parametrize("line", ["", "error: rank 1: in step 20/22 of epoch 1: RuntimeError: boom", "rank 1: hung"])
-def test_other_lines_are_not_parsed_as_a_hang(line):
-    assert read_line(line) is None
 
 
 @pytest.mark.parametrize(

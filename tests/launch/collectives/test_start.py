@@ -24,7 +24,7 @@ def test_the_command_is_the_launchers(options, machine, placement):
     argv = started.argv()
     assert argv[:5] == ["mpiexec", *placement]
     assert argv[-5:] == PROGRAM
-    assert started.variables == {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "hsn0"}
+    assert started.variables == {"OMP_NUM_THREADS": "1", "TANDEM_MESSAGES": "1", "GLOO_SOCKET_IFNAME": "hsn0"}
 
 
 def test_errors_of_ranks_are_errors_here(capsys):

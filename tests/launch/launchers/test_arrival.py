@@ -8,7 +8,7 @@ pytestmark = pytest.mark.matrix
 
 # What a site does around a rank's Python: a container without the environment, a module that removes a variable.
 PYTHONS = {
-    'python = ["env", "-i", "PATH=/usr/bin:/bin", "{python}"]': "OMP_NUM_THREADS, HOROVOD_CYCLE_TIME, TANDEM_LAUNCH",
+    'python = ["env", "-i", "PATH=/usr/bin:/bin", "{python}"]': "OMP_NUM_THREADS, HOROVOD_CYCLE_TIME, TANDEM_LAUNCH, TANDEM_MESSAGES",
     'python = ["env", "-u", "HOROVOD_CYCLE_TIME", "{python}"]': "HOROVOD_CYCLE_TIME",
     'prologue = "unset TANDEM_LAUNCH"': "TANDEM_LAUNCH",
 }

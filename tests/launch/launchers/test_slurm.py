@@ -48,7 +48,8 @@ def test_variables_reach_the_ranks_of_a_job_that_was_submitted_without_its_own(a
         assert record["environment"]["variables"]["HOROVOD_CYCLE_TIME"] == "7"
     else:
         assert (
-            "MPIR_CVAR_CH4_NETMOD, HOROVOD_CYCLE_TIME, TANDEM_LAUNCH, which the matrix has set, did not reach this rank" in record["error"]
+            "MPIR_CVAR_CH4_NETMOD, HOROVOD_CYCLE_TIME, TANDEM_LAUNCH, TANDEM_MESSAGES, which the matrix has set, did not reach this rank"
+            in record["error"]
         )
 
 

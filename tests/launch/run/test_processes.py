@@ -11,9 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.process import turns as turns_of_rank
+from common.process.messages import Hang, Place, TurnEnded, format_line
 from common.process.rendezvous import MASTER
-from common.process.watchdog import Hang, Place
 from launch.run import processes, supervisor, turns
 from tests.support import kills
 from tests.support.running import ROOT
@@ -34,13 +33,13 @@ def run(script, tmp_path, time_limit_seconds):
 
 def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
     begun = time.monotonic()
-    outcome, messages = run(f"trap '' TERM; echo 'error: {HANG}'; while :; do sleep 0.1; done", tmp_path, 60)
+    outcome, messages = run(f"trap '' TERM; echo '{format_line(HANG)}'; while :; do sleep 0.1; done", tmp_path, 60)
     assert time.monotonic() - begun < 30
     assert (outcome.timed_out, outcome.returncode != 0, messages) == (False, True, [HANG])
     assert supervisor.processes_of(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("printed", ["", f"{turns_of_rank.MARK} $!"])
+@pytest.mark.parametrize("printed", ["", f"'{format_line(TurnEnded([7]))}' | sed s/7/$!/"])
 def test_a_run_beyond_its_time_limit_is_timed_out_and_ended_also_where_a_rank_that_says_so_has_not_stopped(printed, tmp_path):
     outcome, messages = run(f"sleep 60 & echo {printed}; wait", tmp_path, 0.5)
     assert (outcome.timed_out, messages) == (True, [])
@@ -69,14 +68,14 @@ def test_banners_do_not_push_the_cause_of_a_failure_out_of_the_kept_lines(tmp_pa
 # A run of two ranks that stop themselves twice, and go on together.
 IN_TURNS = """
 import os, signal, socket
-from common.process import turns
+from common.process.messages import TurnEnded, format_line
 sockets = socket.socketpair()
 child = os.fork()
 connection, pids = (sockets[0], [os.getpid(), child]) if child else (sockets[1], None)
 sockets[1 if child else 0].close()
 for _ in range(2):
     if pids:
-        print(turns.format_line(pids), flush=True)
+        print(format_line(TurnEnded(pids)), flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
     connection.send(b"!")
     assert connection.recv(1) == b"!"

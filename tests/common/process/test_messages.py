@@ -1,0 +1,77 @@
+"""The messages of ranks to a matrix: written and read again, and never mistaken for another line."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.process import messages
+from common.process.messages import MARK, Hang, Place, TurnEnded, format_line, read_line, send
+from common.progress import Progress
+
+MIDDLE = Progress(3, 16, 22, 44, 0.1234, 0.9694, 12.5)
+MESSAGES = [
+    MIDDLE,
+    Progress(1, 16, 0, 44, None, None, 0.0),
+    Progress(16, 16, 44, 44, math.inf, 1.0, 1234.5),
+    Hang(3, Place(), 120.0),
+    Hang(0, Place(1, 23, 22), 9.0),
+    Hang(0, "in all_reduce of 64 bytes over mpi", 9.0),
+    TurnEnded([7]),
+    TurnEnded([4194304, 1]),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("launcher", ["", "[1] "])
+def test_a_message_is_read_as_it_was_written_also_behind_what_a_launcher_writes(launcher, message):
+    read = read_line(launcher + format_line(message))
+    assert (type(read), read) == (type(message), message)
+
+
+def test_a_run_that_diverges_still_has_its_progress():
+    assert math.isnan(read_line(format_line(MIDDLE._replace(loss=math.nan))).loss)
+
+
+WRONG = [
+    {}, [], None, 1, "hang", {"kind": []}, {"kind": None}, {"kind": "nothing"}, {"kind": "hang"},
+    {"kind": "turn ended", "pids": []}, {"kind": "turn ended", "pids": [0]}, {"kind": "turn ended", "pids": [-1]},
+    {"kind": "turn ended", "pids": [True]}, {"kind": "turn ended", "pids": ["7"]}, {"kind": "turn ended", "pids": [7], "more": 1},
+    {"kind": "hang", "rank": 0, "place": [1, 2, 3, 4], "seconds": 1.0}, {"kind": "hang", "rank": 0, "place": [], "seconds": math.nan},
+    {"kind": "progress"} | MIDDLE._asdict() | {"elapsed_seconds": math.nan}, {"kind": "progress"} | MIDDLE._asdict() | {"step": -1},
+    {"kind": "progress"} | MIDDLE._asdict() | {"epoch": 0, "step": 44},
+    {"kind": "progress"} | MIDDLE._asdict() | {"step": 10**400}, {"kind": "progress"} | MIDDLE._asdict() | {"loss": "small"},
+]  # fmt: skip
+LINES = ["", MARK, f"{MARK} half way", f"{MARK} {'[' * 100_000}", format_line(MIDDLE)[:-1], format_line(MIDDLE).removeprefix(MARK)]
+
+
+@pytest.mark.parametrize("line", [*LINES, *(f"{MARK} {json.dumps(values)}" for values in WRONG)], ids=lambda line: line[:60])
+def test_any_other_line_is_no_message(line):
+    assert read_line(line) is None
+
+
+PIECES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*Progress._fields, *Hang._fields, *TurnEnded._fields]), inner),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from([*messages.KINDS, "nothing"]), st.sampled_from(MESSAGES), PIECES, st.text())
+def test_no_line_makes_the_reader_fail(kind, message, values, text):
+    changed = [{"kind": kind} | message._asdict() | {name: values} for name in message._fields]
+    for line in (text, *map(json.dumps, (values, *changed))):
+        read = read_line(f"{MARK} {line}")
+        if isinstance(read, Progress):
+            read.seconds_left()
+
+
+def test_a_message_is_printed_only_where_a_program_reads_it(monkeypatch, capsys):
+    monkeypatch.delenv(messages.VARIABLE, raising=False)
+    send(MIDDLE)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv(messages.VARIABLE, "1")
+    send(MIDDLE)
+    assert capsys.readouterr().out == format_line(MIDDLE) + "\n"
