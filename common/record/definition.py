@@ -1,6 +1,6 @@
 """The record of a run: its keys in the order of the file, with types and descriptions.
 
-results/schema.json and the table in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
+results/schema.json and the list in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
 its value in the records of before, which do not have it (common/record/reading.py).
 """
 
@@ -348,9 +348,9 @@ class Record(Closed):
     started_at: Moment
     """Start of the run in UTC."""
     backend: str
-    """Backend: the name of a file in `frameworks/`, with `@VALUE` for a variant (`deepspeed_zero@3`: ZeRO stage 3)."""
+    """Name of a file in `frameworks/`, with `@VALUE` for a variant (`deepspeed_zero@3`: ZeRO stage 3)."""
     workload: str
-    """Workload: a name in `common/workloads.py`."""
+    """Name of a workload in `common/workloads.py`."""
     workload_digest: str | None = None
     """SHA-256 of the model, data, target, optimizer, batch size, schedule and precision. Records that differ in it are not compared."""
     num_ranks: FromOne

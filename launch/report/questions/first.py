@@ -111,7 +111,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("transport", attrgetter("entry.transport")),
     time_column(attrgetter("time_or_miss")),
     Column("with start-up (s)", lambda row: entries.time_with_startup(row.entry), ".2f", brief=True),
-    Column("epochs", attrgetter("num_epochs"), ".1f", brief=True),
+    Column("epochs", attrgetter("num_epochs"), ".1f"),
     Column("seconds per epoch", lambda row: entries.epoch_seconds(row.entry), ".3f", brief=True),
     Column("ratio to fastest", lambda row: (row.ratio.value if row.ratio else 1.0) if row.place else None, ".2f", brief=True),
     interval_column(lambda row: interval(row.ratio)),

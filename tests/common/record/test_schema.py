@@ -36,14 +36,14 @@ def new_record():
     return records.as_json(records.new("single", settings, Ranks(), workloads.batch_plan(settings, 1), launch, records.environment()))
 
 
-def test_the_committed_schema_and_table_are_the_generated_ones():
+def test_the_committed_schema_and_list_of_keys_are_the_generated_ones():
     readme = (RESULTS / "README.md").read_text()
     assert (RESULTS / "schema.json").read_text() == schema.schema_text(), REGENERATE
-    assert readme == schema.with_table(readme), REGENERATE
+    assert readme == schema.with_keys(readme), REGENERATE
 
 
 def test_definition_record_schema_and_documentation_have_the_same_keys_in_the_same_order():
-    documented = re.findall(r"^\| `(\w+)` \|", (RESULTS / "README.md").read_text(), re.MULTILINE)
+    documented = re.findall(r"^- `(\w+)`: ", (RESULTS / "README.md").read_text(), re.MULTILINE)
     defined = [field.name for field in dataclasses.fields(Record)]
     assert defined == list(new_record()) == list(SCHEMA["properties"]) == SCHEMA["required"] == documented
     valid(new_record())
