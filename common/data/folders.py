@@ -35,7 +35,10 @@ def is_hidden(path: Path) -> bool:
 
 
 def visible(folder: Path) -> list[os.DirEntry]:
-    """Returns the files and folders in a folder by name, without hidden ones. Raises UserError for a link that leads nowhere."""
+    """Returns the files and folders in a folder in the order of their names, without hidden ones.
+
+    Raises UserError for a link that leads nowhere.
+    """
     with os.scandir(folder) as entries:
         visible_entries = sorted((entry for entry in entries if not is_hidden(Path(entry.name))), key=lambda entry: entry.name)
     for entry in visible_entries:

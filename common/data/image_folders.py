@@ -21,7 +21,7 @@ from common.progress import OnProgress, no_progress
 if TYPE_CHECKING:
     from PIL import Image
 
-WHAT = "one folder of images per class"
+CONTENT = "one folder of images per class"
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 # Formats whose images with more than 8 bits Pillow may return as integers of 32 bits, from 0 to 65,535.
 SIXTEEN_BITS = ("PNG", "PPM")
@@ -92,12 +92,12 @@ def find_images(folder: Path | None, model: ResNet50) -> tuple[Images, np.ndarra
 
     Raises UserError where there is nothing to read.
     """
-    with folders.searching(folder, "imagefolder", WHAT) as data_dir:
+    with folders.searching(folder, "imagefolder", CONTENT) as data_dir:
         root = data_dir / TRAINING if (data_dir / TRAINING).is_dir() else data_dir
         classes = [Path(entry.path) for entry in folders.visible(root) if entry.is_dir()]
         by_class = [sorted(path for path in folders.files_below(below) if path.suffix.lower() in ENDINGS) for below in classes]
     if not classes:
-        raise UserError(f"--data-dir {folder} has no folders; give the one with {WHAT}")
+        raise UserError(f"--data-dir {folder} has no folders; give the one with {CONTENT}")
     if len(classes) > model.num_classes:
         raise UserError(f"--data-dir {folder} has {len(classes):,} classes; the model has {model.num_classes:,}: take folders away")
     for path, images in zip(classes, by_class, strict=True):

@@ -1,4 +1,7 @@
-"""The converted data set of a run: whole, that of the settings, and read when a batch needs its samples, in memory that has a bound."""
+"""The converted data set of a run: it is checked against the settings, and its samples are read when a batch needs them.
+
+The memory for samples that are read is bounded.
+"""
 
 import hashlib
 import mmap
@@ -62,7 +65,7 @@ def find(settings: Settings, dataset: str, plan: BatchPlan | None) -> Dataset:
         test.plan(settings.evaluation_batch_size)
     digest, streamed = written.data_digest, storage.streamed
     if streamed is not None:
-        # Another order is another training, which must not be compared, or resumed, as the same.
+        # Samples in another order are another training: a run must be neither compared with it nor resumed from it.
         order = f" in files of {streamed.file_size} and buffers of {streamed.buffer_size}"
         digest = hashlib.sha256((digest + order).encode()).hexdigest()
     return Dataset(train, test, digest)

@@ -25,8 +25,9 @@ TYPES_DIGEST = "1935c3930a60ffcee3c5e5f639e480b173c7e797ef37f574ab07861dbf44a1db
 # If no file name marks held-out data, one sequence in this many is held out.
 HELD_OUT_EVERY = 10
 HELD_OUT_NAMES = ("valid", "validation", "val", "test", "dev")
+# The endings of the names of a dataset's files, and the content of its folder in messages.
 ENDINGS = {"tinystories": (".txt", ".jsonl", ".txt.gz", ".jsonl.gz"), "xsum": (".jsonl", ".jsonl.gz")}
-WHAT = {
+CONTENT = {
     "tinystories": "TinyStories as text or JSON lines",
     "xsum": 'XSum as JSON lines, {"document": …, "summary": …} each',
 }
@@ -70,7 +71,7 @@ def _installed_topics() -> bytes:
 
 def find(name: str, folder: Path | None) -> tuple[list[Path], list[Path]]:
     """Returns the training files and the held-out files of a dataset, in the order of their names."""
-    with folders.searching(folder, name, WHAT[name]) as data_dir:
+    with folders.searching(folder, name, CONTENT[name]) as data_dir:
         files = [Path(entry.path) for entry in folders.visible(data_dir) if entry.is_file() and entry.name.endswith(ENDINGS[name])]
     doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
     if doubled:
@@ -80,7 +81,7 @@ def find(name: str, folder: Path | None) -> tuple[list[Path], list[Path]]:
     if not train:
         set_aside = f"; held out by name: {', '.join(path.name for path in held_out)}" if held_out else ""
         raise UserError(
-            f"--data-dir {folder} has no training file ({', '.join(ENDINGS[name])}){set_aside}; give the folder with {WHAT[name]}"
+            f"--data-dir {folder} has no training file ({', '.join(ENDINGS[name])}){set_aside}; give the folder with {CONTENT[name]}"
         )
     return train, held_out
 
@@ -107,7 +108,7 @@ def _summaries(paths: list[Path], context: int, vocabulary: Vocabulary, on_progr
         [_text(content, ("document",), where, may_be_empty=True), _text(content, ("summary",), where)] for where, content in contents
     ]
     if not samples:
-        raise UserError(f"{_named(paths)}: no summary found; give {WHAT['xsum']}")
+        raise UserError(f"{_named(paths)}: no summary found; give {CONTENT['xsum']}")
     separator = vocabulary.separator
     inputs = np.zeros((len(samples), context), separator.dtype)
     targets = np.full((len(samples), context), -1, np.promote_types(separator.dtype, np.int8))

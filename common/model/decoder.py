@@ -78,8 +78,8 @@ class Decoder(NamedTuple):
                 Part(f"{block}.attention", self._attention(block), shape, attention, 4 * element * stream, element * stream, block),
                 Part(f"{block}.feed", self._feed(block), shape, feed, element * stream + 2 * factor * hidden, element * stream, block),
             ]
-        head = normed(1) + statistic * logits, (statistic + (factor if sizes.mixed else 0)) * logits
-        return [*parts, Part("head", self._head(), (self.context, self.num_tokens), *head)]
+        head, working = normed(1) + statistic * logits, (statistic + (factor if sizes.mixed else 0)) * logits
+        return [*parts, Part("head", self._head(), (self.context, self.num_tokens), head, working)]
 
     def _embedding(self) -> tuple[Layer, ...]:
         table = normal((self.num_tokens, self.width), TIED_DEVIATION if self.tied else 1.0)

@@ -18,7 +18,7 @@ Model = Cnn | Decoder | EncoderDecoder | ResNet50
 Implementation = TypeVar("Implementation")
 
 
-# Typed, since tuples of the same sizes are equal.
+# The cache distinguishes types, since tuples of equal sizes are equal whatever their family is.
 @functools.lru_cache(typed=True)
 def parts_of(model: Model, sizes: Sizes = FLOAT32, num_divisions: int = 1) -> tuple[Part, ...]:
     """Returns the parts of a model in the order of the forward pass, with activations in bytes."""

@@ -44,7 +44,7 @@ SCHEDULES = {
 }
 
 
-# Typed, since tuples of the same sizes are equal.
+# The cache distinguishes types, since tuples of equal sizes are equal whatever their family is.
 @functools.lru_cache(typed=True)
 def stages_of(model: Model, schedule: str, num_ranks: int) -> list[Stage]:
     """Returns the stages of a model under a schedule of that name, in a pipeline of that many ranks."""
