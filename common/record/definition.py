@@ -360,13 +360,13 @@ class Record(Closed):
     exact: bool
     """Whether the backend trains as plain PyTorch does, up to rounding."""
     global_batch: FromOne | None = None
-    """Samples of a step, of all shards. `null` in records of earlier versions."""
+    """Samples of all shards in a step. `null` in older records."""
     local_batch: FromOne | None = None
-    """Samples of a step of one shard. `null` in records of earlier versions."""
+    """Samples of one shard in a step. `null` in older records."""
     micro_batch: FromOne | None = None
-    """Samples of one micro-batch of a shard. `null` in records of earlier versions."""
+    """Samples of one micro-batch of a shard. `null` in older records."""
     transport: Transport | None = None
-    """What the gradients went over. `null` for a backend that does not exchange any."""
+    """Transport of the gradients. `null` for a backend that does not exchange any."""
     num_nodes: FromOne | None = None
     """Number of nodes."""
     pids_by_rank: Annotated[list[FromOne], BY_RANK] | None = None
@@ -376,11 +376,11 @@ class Record(Closed):
     seed: FromZero
     """Seed of the initial parameters and of the order of the samples."""
     scaling: Literal["weak", "strong"]
-    """`weak`: fixed batch per rank. `strong`: fixed global batch."""
+    """`weak` fixes the batch of a rank, `strong` fixes the global batch."""
     launcher: str
     """Launcher that started the run."""
     command: str
-    """Shell command of the run, for the root of the checkout."""
+    """Shell command that repeats the run in the root of the checkout."""
     target: Share | None
     """Accuracy to reach, from 0 to 1. `null` for a workload that measures throughput alone."""
     reached: bool | None = None
