@@ -5,12 +5,14 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 from common.command_line import RANKS, THREADS, Bounds
 from common.errors import UserError
 from common.record import records
 from launch.launchers import detect, texts
-from launch.launchers.commands import Start, shell_command
+from launch.launchers.commands import Launcher, Start, shell_command
 
 PROGRAM = "launch/aprun"
 BINDINGS = ("depth", "cpu", "none")
@@ -19,11 +21,11 @@ BINDINGS = ("depth", "cpu", "none")
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {PROGRAM} --help")
 
 
-def parser():
+def parser() -> Parser:
     aprun = Parser(prog=PROGRAM, description=__doc__, allow_abbrev=False, usage="%(prog)s [options] program [arguments]")
     ranks = functools.partial(whole, RANKS)
     aprun.add_argument("-n", "--pes", type=ranks, default=1, metavar="RANKS", help="number of ranks (default: 1)")
@@ -43,7 +45,7 @@ def parser():
 
 
 def whole(bounds: Bounds, text: str) -> int:
-    """The number in a text. argparse shows the message of the error for another one."""
+    """Reads the number in a text. argparse shows the message of the error for any other text."""
     # No bound has as many digits as this.
     number = int(text) if re.fullmatch(r"\d{1,20}", text, re.ASCII) else None
     if number is None or bounds.problem(number):
@@ -52,8 +54,8 @@ def whole(bounds: Bounds, text: str) -> int:
     return number
 
 
-def read(argv):
-    """The parsed arguments. Raises UserError, in one line, for invalid or unknown ones."""
+def read(argv: Sequence[str]) -> argparse.Namespace:
+    """Parses the arguments. Raises UserError, in one line, for invalid or unknown ones."""
     aprun = parser()
     options = aprun.parse_args(argv)
     if not options.program:
@@ -69,14 +71,14 @@ def read(argv):
     return options
 
 
-def start_of(options, launcher):
-    """The Start of a launcher for aprun's options."""
+def start_of(options: argparse.Namespace, launcher: Launcher) -> Start:
+    """Returns the Start of a launcher for aprun's options."""
     variables = launcher.variables | dict(variable.split("=", 1) for variable in options.environment_override)
     ranks_per_node = min(options.pes, options.pes_per_node or options.pes)
     return Start(launcher, options.pes, ranks_per_node, options.cpus_per_pe, tuple(options.program), variables)
 
 
-def main():
+def main() -> None:
     """Replaces this process by the launcher. Exit status: the launcher's; 2: invalid arguments, or no launcher found."""
     try:
         options = read(sys.argv[1:])

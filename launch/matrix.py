@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -92,7 +92,7 @@ class Matrix(NodeOptions, Axes):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A matrix as its commands take it: what it runs, on which machine, and where its records are."""
+    """A matrix as its commands take it: its jobs, its machine, and the folder of its records."""
 
     matrix: Matrix
     machine: machine_files.Machine
@@ -100,21 +100,21 @@ class Prepared:
     jobs: list[Job]
     left_out: list[str]
     """Backends that run at none of its sizes."""
-    identity: Callable[[Settings], dict]
-    """What it runs, with the settings as they are on its device."""
+    identity: Callable[[Settings], dict[str, Any]]
+    """The function that identifies its jobs, from the settings as they are on its device."""
     choose: Callable[..., commands.Launcher]
     folder: Path
 
 
 def run(matrix: Matrix) -> int:
-    """Runs the matrix and returns the exit status. Raises UserError, before anything has run, for what cannot work."""
-    typed_in, prepared = Path.cwd(), prepare(matrix)
+    """Runs the matrix and returns the exit status. Raises UserError, before any run has begun, for what cannot work."""
+    folder, prepared = Path.cwd(), prepare(matrix)
     # Runs start here, and paths of the settings begin here.
     os.chdir(records.ROOT)
     if matrix.check:
         return check.run(matrix, prepared.machine, prepared.settings, prepared.jobs, prepared.choose)
     if matrix.print_jobs:
-        return print_jobs(prepared, typed_in)
+        return print_jobs(prepared, matrix.print_jobs, folder)
     return dry_run(prepared) if matrix.dry_run else start(prepared)
 
 
@@ -136,10 +136,10 @@ def prepare(matrix: Matrix) -> Prepared:
     return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, records.folder(settings))
 
 
-def print_jobs(prepared: Prepared, typed_in: Path) -> int:
-    """Prints the script that submits the matrix; it runs in the folder in which it was asked for."""
+def print_jobs(prepared: Prepared, system: str, folder: Path) -> int:
+    """Prints the script that submits the matrix to a batch system. Its jobs run in the folder."""
     matrix, present = prepared.matrix, records_in(prepared.folder)
-    print(job_scripts.text(matrix.print_jobs, matrix, prepared.jobs, prepared.machine.prologue, present, typed_in))
+    print(job_scripts.text(system, matrix, prepared.jobs, prepared.machine.prologue, present, folder))
     return 0
 
 
@@ -147,17 +147,18 @@ def dry_run(prepared: Prepared) -> int:
     """Prints the commands of the runs that are to be done."""
     launcher = prepared.choose(pretend=True)
     jobs, identity = runnable(prepared, launcher)
-    stamp, *others = stamps(prepared, identity, jobs)
+    candidates = stamps(prepared, identity, jobs)
+    stamp = candidates[0]
     begun, present = resume.begun(prepared.folder), records_in(prepared.folder)
-    first = first_seed(prepared, jobs, stamp, present, begun)
-    print_lines(notes_on_stamp(prepared, identity, stamp, [stamp, *others]) + notes_on_runs(prepared, jobs, stamp, present, first))
-    for job in resume.divided(stamped(seeds.continued(jobs, first), stamp))[1]:
+    seed = first_seed(prepared, jobs, stamp, present, begun)
+    print_lines(notes_on_stamp(prepared, identity, stamp, candidates) + notes_on_runs(prepared, jobs, stamp, present, seed))
+    for job in resume.divided(stamped(seeds.continued(jobs, seed), stamp))[1]:
         print(commands.shell_command(runner.start_of(job, launcher)))
     return 0
 
 
 def start(prepared: Prepared) -> int:
-    """Runs what is to be done of the matrix, or of the one that it resumes."""
+    """Runs the jobs of the matrix, or those of the matrix that it resumes which have not completed."""
     matrix, folder, launcher = prepared.matrix, prepared.folder, prepared.choose(pretend=False)
     records.expect_writable(folder)
     lock.expect_free(folder, prepared.jobs, matrix.share_machine)
@@ -168,10 +169,10 @@ def start(prepared: Prepared) -> int:
         print_lines(notes_on_stamp(prepared, identity, stamp, candidates))
         with seeds.drawing(folder):
             begun, present = resume.begun(folder), records_in(folder)
-            first = first_seed(prepared, jobs, stamp, present, begun)
-            resume.write(file, identity | seeds.noted(jobs, first, matrix.repeats))
-        print_lines(notes_on_runs(prepared, jobs, stamp, present, first))
-        jobs = stamped(seeds.continued(jobs, first), stamp)
+            seed = first_seed(prepared, jobs, stamp, present, begun)
+            resume.write(file, identity | seeds.noted(jobs, seed, matrix.repeats))
+        print_lines(notes_on_runs(prepared, jobs, stamp, present, seed))
+        jobs = stamped(seeds.continued(jobs, seed), stamp)
         resume.wait_until_ended(jobs)
         run_records, jobs = resume.divided(jobs)
         if not jobs:
@@ -179,8 +180,11 @@ def start(prepared: Prepared) -> int:
         return run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html")
 
 
-def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict]:
-    """The jobs that can run, on their device, and the identity of their matrix. Prints why others cannot. Raises UserError if none can."""
+def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict[str, Any]]:
+    """Returns the jobs that can run, on their device, and the identity of their matrix. Prints the reasons why others cannot.
+
+    Raises UserError if none can.
+    """
     if ignored := inherited.owned(os.environ | launcher.variables):
         print(inherited.describe(ignored), file=sys.stderr)
     available.check(prepared.jobs, launcher)
@@ -192,30 +196,30 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job]
     return jobs, prepared.identity(dataclasses.replace(prepared.settings, device=jobs[0].settings.device))
 
 
-def stamps(prepared: Prepared, identity: dict, jobs: list[Job]) -> list[str]:
-    """The stamps under which jobs can run, the best first: those of matrices that can be resumed, then a new one."""
+def stamps(prepared: Prepared, identity: dict[str, Any], jobs: list[Job]) -> list[str]:
+    """Returns the stamps under which jobs can run, the best first: those of matrices that can be resumed, then a new one."""
     resumable = resume.resumable(prepared.folder, identity, jobs) if prepared.matrix.run.resume else []
     return [*resumable, records.new_stamp()]
 
 
-def first_seed(prepared: Prepared, jobs: list[Job], stamp: str, present: list[Record], begun: dict[str, dict]) -> int:
-    """The seed of the first repeat: that of --seed, else drawn; as seeds.first takes them, `present` and `begun`."""
+def first_seed(prepared: Prepared, jobs: list[Job], stamp: str, present: list[Record], begun: dict[str, dict[str, Any]]) -> int:
+    """Returns the seed of the first repeat: that of --seed, else the one that seeds.first chooses from `present` and `begun`."""
     if prepared.matrix.run.seed is not None:
         return prepared.matrix.run.seed
     return seeds.first(jobs, stamp, present, begun)
 
 
-def notes_on_stamp(prepared: Prepared, identity: dict, stamp: str, candidates: list[str]) -> list[str]:
-    """Lines on why the stamp is a new one though a matrix was to be resumed. `candidates`: as `stamps` gives them."""
+def notes_on_stamp(prepared: Prepared, identity: dict[str, Any], stamp: str, candidates: list[str]) -> list[str]:
+    """Explains why the stamp is the new one among the candidates of `stamps`, although a matrix was to be resumed."""
     is_new = stamp == candidates[-1]
     return [resume.describe_none(prepared.folder, identity)] if prepared.matrix.run.resume and is_new else []
 
 
-def notes_on_runs(prepared: Prepared, jobs: list[Job], stamp: str, present: list[Record], first: int) -> list[str]:
-    """Lines on what keeps --until from ending the repeats, and on seeds that were drawn."""
+def notes_on_runs(prepared: Prepared, jobs: list[Job], stamp: str, present: list[Record], seed: int) -> list[str]:
+    """Names what keeps --until from ending the repeats, and the seeds from a first one that was drawn."""
     matrix = prepared.matrix
     hindrances = until.hindrances(jobs, matrix.run.until, matrix.repeats, seeds.earlier(present, stamp))
-    return hindrances + (seeds.describe(first) if matrix.run.seed is None else [])
+    return hindrances + (seeds.describe(seed) if matrix.run.seed is None else [])
 
 
 def print_lines(lines: list[str]) -> None:
@@ -225,7 +229,7 @@ def print_lines(lines: list[str]) -> None:
 
 
 def records_in(folder: Path) -> list[Record]:
-    """The records in a folder, none where there is no such folder; names what is none."""
+    """Reads the records in a folder, if there is one. Prints the files that are no records."""
     present, damaged = reading.collect([folder]) if folder.exists() else ([], [])
     reading.report_damaged(damaged)
     return present

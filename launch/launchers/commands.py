@@ -33,7 +33,7 @@ class Launcher(NamedTuple):
     variables: dict[str, str] = {}  # noqa: RUF012
     # A host file, one node per line; None: the launcher knows its nodes.
     hosts: str | None = None
-    # For torchrun on several nodes: (launcher, executable) that starts one agent per node, and the node of the rendezvous.
+    # For torchrun on several nodes: the launcher that starts one agent per node, with its executable, and the node of the rendezvous.
     agent_launcher: tuple[str, str] | None = None
     first_node: str | None = None
     # The command of the ranks' Python. It is torchrun's too where the executable is its first word.
@@ -44,7 +44,7 @@ class Launcher(NamedTuple):
     mpi: str = "none"
 
     @property
-    def further_arguments(self):
+    def further_arguments(self) -> tuple[str, ...]:
         return self.arguments.get(self.name, ())
 
 
@@ -61,21 +61,21 @@ class Start(NamedTuple):
     variables: dict[str, str]
 
     @property
-    def num_nodes(self):
+    def num_nodes(self) -> int:
         return -(-self.num_ranks // self.ranks_per_node)
 
     def with_passed(self, variables: dict[str, str]) -> "Start":
-        """The start with further variables in its options, where what starts processes on other nodes passes on no others."""
+        """Returns the start with further variables in its options, where the launcher of its nodes passes on no others."""
         passes_environment = KINDS[agent_launcher_of(self.launcher).name].passes_environment
         return self if passes_environment else self._replace(variables=self.variables | variables)
 
-    def argv(self):
-        """The launcher's command. Raises UserError where the launcher cannot start the ranks so."""
+    def argv(self) -> list[str]:
+        """Returns the launcher's command. Raises UserError where the launcher cannot start these ranks."""
         return KINDS[self.launcher.name].argv(self)
 
 
-def by_options(start):
-    """The argv of a launcher whose row in LAUNCHERS has its options."""
+def by_options(start: Start) -> list[str]:
+    """Returns the argv of a launcher whose row in LAUNCHERS has its options."""
     kind, hosts = KINDS[start.launcher.name], start.launcher.hosts
     options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi)
     argv = [start.launcher.executable, *options]
@@ -84,20 +84,20 @@ def by_options(start):
         if len(nodes) < start.num_nodes:
             ranks_on_nodes = f"{start.num_ranks} ranks with {start.ranks_per_node} per node need {start.num_nodes}"
             raise UserError(f"{hosts} lists {len(nodes)} of the nodes, and {ranks_on_nodes}")
-        of_ranks = [node for node in nodes for _ in range(start.ranks_per_node)][: start.num_ranks]
-        argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(nodes), nodes_of_ranks=",".join(of_ranks))
+        nodes_of_ranks = [node for node in nodes for _ in range(start.ranks_per_node)][: start.num_ranks]
+        argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(nodes), nodes_of_ranks=",".join(nodes_of_ranks))
     for name, value in start.variables.items():
         argv += _filled(kind.variable_option, name=name, value=value)
     return [*argv, *start.launcher.further_arguments, *start.program]
 
 
-def _filled(template, **values):
-    """The arguments of a template with these values, each in one argument whatever its characters."""
+def _filled(template: str, **values: object) -> list[str]:
+    """Returns the arguments of a template with these values, each in one argument whatever its characters."""
     return [argument.format(**values) for argument in template.split()]
 
 
-def torchrun(start):
-    """PyTorch's torchrun, without MPI. On several nodes another launcher starts one agent per node."""
+def torchrun(start: Start) -> list[str]:
+    """Returns the argv of PyTorch's torchrun, without MPI. On several nodes another launcher starts one agent per node."""
     python, executable = start.launcher.python, start.launcher.executable
     program = (*start.launcher.further_arguments, *start.program[len(python) :])
     torchrun_argv = [*python, "-m", "torch.distributed.run"] if executable == python[0] else [executable]
@@ -123,10 +123,10 @@ def torchrun(start):
     return agents.argv()
 
 
-def rendezvous_of(launcher):
-    """(start of the command of an agent, options) by which the agents that a launcher starts meet on the first node.
+def rendezvous_of(launcher: Launcher) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns (start of the command of an agent, its options), by which the agents that a launcher starts meet on the first node.
 
-    Where the launcher tells an agent its number, that becomes the rank of its node. With c10d the agents number themselves, in the order
+    Where the launcher gives each agent its number, that becomes the rank of its node. With c10d the agents number themselves, in the order
     of their host names.
     """
     if variable := KINDS[launcher.name].node_rank:
@@ -135,14 +135,14 @@ def rendezvous_of(launcher):
     return (), ("--rdzv-backend=c10d", f"--rdzv-endpoint={launcher.first_node}:{RENDEZVOUS_PORT}")
 
 
-def agent_launcher_of(launcher):
-    """The Launcher that starts one process per node: another one for torchrun, else the launcher itself."""
+def agent_launcher_of(launcher: Launcher) -> Launcher:
+    """Returns the Launcher that starts one process per node: another one for torchrun, else the launcher itself."""
     name, executable = launcher.agent_launcher or (launcher.name, launcher.executable)
     return launcher._replace(name=name, executable=executable)
 
 
-def arguments_in(text, place):
-    """The arguments in a text, quoted as for a shell. Raises UserError, with the place of the text, where a quote is not closed."""
+def arguments_in(text: str, place: str) -> tuple[str, ...]:
+    """Returns the arguments in a text, quoted as for a shell. Raises UserError, with the place of the text, where a quote is not closed."""
     try:
         return tuple(shlex.split(text))
     except ValueError as problem:
@@ -150,18 +150,18 @@ def arguments_in(text, place):
 
 
 class Kind(NamedTuple):
-    """What Tandem knows of a launcher. The defaults are those of an mpiexec that belongs to no batch system."""
+    """The properties of a launcher. The defaults are those of an mpiexec that belongs to no batch system."""
 
-    # How it places and binds ranks: a template with fields of a Start.
+    # The options that place and bind ranks: a template with fields of a Start.
     options: str = ""
-    # How it is given the nodes of a host file: by name, as `nodes` or `nodes_of_ranks`, since launchers differ in what they read of a file;
-    # PALS is given `hosts`, the file.
+    # The option for the nodes of a host file. Most launchers get names, `nodes` or `nodes_of_ranks`, since the formats of their files
+    # differ; PALS gets `hosts`, the file.
     hosts_option: str = ""
-    # How it is given a variable of the ranks; empty: it passes its own environment on to them.
+    # The option for a variable of the ranks; empty: the launcher passes its own environment on to them.
     variable_option: str = ""
     # Whether it passes its own environment on to other nodes too.
     passes_environment: bool = True
-    # From a Start to an argv, where options are not enough.
+    # The function that makes the argv of a Start, where options are not enough.
     argv: Callable[[Start], list[str]] = by_options
     # Name of its executable.
     program: str = MPIEXEC
@@ -174,19 +174,19 @@ class Kind(NamedTuple):
     provides_mpi: bool = True
     # The variable that chooses the interface by which ranks find each other; empty: it has one.
     mpi_variable: str = ""
-    # Those that it sets for each rank; None: MPI tells the rank.
+    # The variables with the rank, which it sets for each; None: the rank asks MPI.
     rank_variables: ranks.Source | None = None
     # The variable with the number of a process, which is that of its node in the order of the hosts; empty: the order is another.
     node_rank: str = ""
     # Its message about a process that was ended by a signal: the global rank or the process ID, and the signal's number or name.
-    killed: re.Pattern | None = None
+    killed: re.Pattern[str] | None = None
     # Variables that every rank needs with the environment's MPICH.
     mpich_variables: dict[str, str] = {}  # noqa: RUF012
 
 
 # By their names in messages.
 SIGNAL_NUMBERS = {
-    signal.strsignal(number): number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGBUS)
+    str(signal.strsignal(number)): number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGBUS)
 }
 PBS_OR_COBALT = ("PBS_JOBID", "COBALT_JOBID")
 KILLED_BY_HYDRA = re.compile(r"PID (?P<pid>\d+) RUNNING AT .*\n(?:.*\n)*?.*\(signal (?P<signal>\d+)\)")
@@ -238,7 +238,7 @@ LAUNCHERS = {
         argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,
     ),
 }  # fmt: skip
-# With ssh, which starts torchrun's agents alone.
+# With ssh, which starts only the agents of torchrun.
 OF_SSH = Kind(
     "-m launch.launchers.ssh {num_ranks}",
     hosts_option="{nodes}",
@@ -250,16 +250,16 @@ KINDS = LAUNCHERS | {"ssh": OF_SSH}
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 
 
-def allocation():
-    """The name of the allocation around this process; None outside of one."""
+def allocation() -> str | None:
+    """Returns the name of the allocation around this process; None outside of one."""
     return next((os.environ[name] for name in ALLOCATIONS if os.environ.get(name)), None)
 
 
-def started_with_mpi(source):
-    """Whether ranks have MPI, whose rank variables are those of the Source of this name."""
+def started_with_mpi(source: str) -> bool:
+    """Whether ranks have MPI whose rank variables are those of the Source of this name."""
     return all(kind.provides_mpi for kind in LAUNCHERS.values() if kind.rank_variables and kind.rank_variables.name == source)
 
 
-def shell_command(start):
-    """The command of a Start, with the environment of its ranks, for a shell."""
+def shell_command(start: Start) -> str:
+    """Returns the command of a Start, with the environment of its ranks, for a shell."""
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in start.variables.items()), shlex.join(start.argv())])

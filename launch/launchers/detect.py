@@ -4,17 +4,18 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
 
 from common.errors import UserError
 from common.process import slurm
 from common.record.records import ROOT
-from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Launcher, arguments_in
+from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind, Launcher, arguments_in
 from launch.launchers.machine_files import Machine, python_of
 from launch.launchers.texts import hosts_in
 
-# What `srun --mpi=` may be, the best first, for an MPI whose version has one of these texts; the first that fits counts.
+# {text in the version of an MPI: values of `srun --mpi=` for it, the best first}. The first text that fits counts.
 INTERFACES = {"CRAY MPICH": ("cray_shasta", "pmi2"), "Open MPI": ("pmix", "pmi2"), "": ("pmi2", "pmix")}
 MPI_VERSION = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 
@@ -23,8 +24,8 @@ class NotFound(UserError):
     """There is no program to start ranks with."""
 
 
-def identify(version_text):
-    """The launcher that prints this version text; None if unknown.
+def identify(version_text: str) -> str | None:
+    """Returns the launcher that prints this version text; None if unknown.
 
     The name of the program is not enough: four launchers are called mpiexec, and aprun may be launch/aprun. The first signature in the text
     decides, since Hydra's text goes on to name slurm.
@@ -33,15 +34,15 @@ def identify(version_text):
     return places[min(places)] if places else None
 
 
-def find(launcher=None):
+def find(launcher: str | None = None) -> tuple[str, str]:
     """Returns (launcher, executable): `launcher` if it is one, else that of the allocation, else the environment's mpiexec.
 
     The executable is relative to the checkout. Raises NotFound if there is none, UserError if there is no such launcher.
     """
     if launcher is not None and launcher not in LAUNCHERS:
         raise UserError(f"there is no launcher {launcher!r}; choose from: {', '.join(LAUNCHERS)}")
-    kind = LAUNCHERS.get(launcher)
-    if kind and not kind.signatures:
+    kind = LAUNCHERS[launcher] if launcher else None
+    if launcher and kind and not kind.signatures:
         executable = _environment_path(kind.program) or (which(kind.program) and kind.program)
         if not executable:
             raise NotFound(f"--launcher {launcher}: no {kind.program} found in PATH")
@@ -60,8 +61,8 @@ def find(launcher=None):
     )
 
 
-def candidates(kind):
-    """The programs to try as a launcher of a Kind, or of any for None, in order.
+def candidates(kind: Kind | None) -> list[str]:
+    """Returns the programs to try as a launcher of a Kind, or of any for None, in order.
 
     The site's come first inside an allocation, where only they know the nodes, then the environment's mpiexec, then one in PATH.
     """
@@ -70,8 +71,8 @@ def candidates(kind):
     return [program for program in programs if program and (kind is None or Path(program).name == kind.program)]
 
 
-def first_node_of(hosts, host_suffix):
-    """The first node, by the name of its fast interface, as rendezvous; None if there is no list of nodes."""
+def first_node_of(hosts: str | None, host_suffix: str) -> str | None:
+    """Returns the first node, by the name of its fast interface, as rendezvous; None if there is no list of nodes."""
     if hosts := hosts or os.environ.get("PBS_NODEFILE"):
         node = hosts_in(hosts)[0]
     elif node_list := os.environ.get("SLURM_JOB_NODELIST"):
@@ -81,10 +82,17 @@ def first_node_of(hosts, host_suffix):
     return node.split(".")[0] + host_suffix if host_suffix else node
 
 
-def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_suffix="", pretend=False):  # noqa: B008
-    """The Launcher of a program. With `pretend`, a `launcher` that is not installed is returned by its usual name.
+def choose(
+    launcher: str | None = None,
+    arguments: str | None = None,
+    machine: Machine = Machine(),  # noqa: B008
+    hosts: str | None = None,
+    host_suffix: str = "",
+    pretend: bool = False,
+) -> Launcher:
+    """Returns the Launcher of a program. With `pretend`, a `launcher` that is not installed has its usual name.
 
-    `launcher` and `arguments`, a text, go over the machine's. `hosts`: a host file. Raises UserError if no launcher is found, if the
+    `launcher` and `arguments` go over the machine's. `hosts` is the path of a host file. Raises UserError if no launcher is found, if the
     host file cannot be read or if a quote in `arguments` is not closed. By default a site's Python without mpi4py runs under torchrun.
     """
     launcher = launcher or machine.launcher
@@ -97,7 +105,7 @@ def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_su
     try:
         name, executable = ("torchrun", python[0]) if launcher == "torchrun" and not is_environment else find(launcher)
     except UserError:
-        if not (pretend and launcher in LAUNCHERS):
+        if not (pretend and launcher and launcher in LAUNCHERS):
             raise
         name, executable = launcher, LAUNCHERS[launcher].program
     # With the environment's MPI.
@@ -118,8 +126,8 @@ def choose(launcher=None, arguments=None, machine=Machine(), hosts=None, host_su
     return chosen._replace(agent_launcher=("ssh", PYTHON[0]), hosts=nodes)
 
 
-def interface_of(launcher):
-    """By which interface ranks find each other: the user's choice, else what the launcher offers and the MPI of the ranks speaks."""
+def interface_of(launcher: Launcher) -> str:
+    """Returns the interface by which ranks find each other: the user's choice, else the best that both launcher and MPI have."""
     # In the shell of an interactive step `none` is nobody's choice, but the site's default.
     if (value := os.environ.get(LAUNCHERS[launcher.name].mpi_variable) or "none") != "none":
         return value
@@ -128,12 +136,12 @@ def interface_of(launcher):
     return next((name for name in spoken if name in offered), spoken[0])
 
 
-def spoken_by(version):
-    """The values of srun's --mpi that an MPI of this version speaks, the best first."""
+def spoken_by(version: str) -> tuple[str, ...]:
+    """Returns the values of srun's --mpi that an MPI of this version speaks, the best first."""
     return next(names for text, names in INTERFACES.items() if text in version)
 
 
-def has_mpi4py(python):
+def has_mpi4py(python: Sequence[str]) -> bool:
     """Whether a site's Python has mpi4py. Raises UserError where it cannot be started."""
     program = "import importlib.util; print('mpi4py:', importlib.util.find_spec('mpi4py') is not None)"
     try:
@@ -146,8 +154,8 @@ def has_mpi4py(python):
     return "mpi4py: True" in process.stdout
 
 
-def output_of(argv, variables=None):
-    """What a program prints; nothing where there is no such program."""
+def output_of(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
+    """Returns the output of a program; nothing where there is no such program."""
     environ = os.environ | (variables or {})
     try:
         process = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=30)
@@ -156,6 +164,6 @@ def output_of(argv, variables=None):
     return process.stdout + process.stderr
 
 
-def _environment_path(program):
-    """The path of a program of the environment, relative to the checkout; None if it does not exist."""
+def _environment_path(program: str) -> str | None:
+    """Returns the path of a program of the environment, relative to the checkout; None if it does not exist."""
     return str(VENV_BIN / program) if (ROOT / VENV_BIN / program).exists() else None

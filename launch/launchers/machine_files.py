@@ -10,7 +10,7 @@ try:
     import tomllib
 except ModuleNotFoundError:
     # Before Python 3.11.
-    import tomli as tomllib
+    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 from common.command_line import RANKS, THREADS, declarations
 from common.config import Settings
@@ -59,7 +59,7 @@ ALLOWED = {"launcher": tuple(LAUNCHERS)} | {name: get_args(get_type_hints(Settin
 
 
 def read(name: str) -> Machine:
-    """The Machine of a name in launch/launchers/machines or of the path of a .toml file. Raises UserError for an invalid one."""
+    """Reads the Machine of a name in launch/launchers/machines or of the path of a .toml file. Raises UserError for an invalid one."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not (_exists(path) if name.endswith(".toml") else name in names()):
         raise UserError(f"there is no machine {_shown(name)}; choose from: {', '.join(names())}, or give the path of a .toml file")
@@ -97,7 +97,7 @@ def _values_in(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise UserError(f"{path} is not valid TOML: its lists or tables are nested too deeply") from None
     except ValueError as problem:
-        # Python limits the digits of an integer, and does not say where it stands.
+        # Python limits the digits of an integer, and its error has no line.
         digits = LONG_INTEGER.search(text)
         reason = f"an integer of too many digits (at line {text.count(chr(10), 0, digits.start()) + 1})" if digits else problem
         raise UserError(f"{path} is not valid TOML: {reason}") from None
@@ -107,19 +107,19 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except (OSError, ValueError):
-        # Why it cannot be read, its reader says.
+        # The error of reading it has the reason.
         return True
 
 
 def _strings_in(value: Any) -> list[str]:
-    """The strings in a value of TOML, also the names of variables."""
+    """Returns the strings in a value of TOML, also the names of variables."""
     if isinstance(value, dict):
         return [string for item in value.items() for part in item for string in _strings_in(part)]
     return [string for item in value for string in _strings_in(item)] if isinstance(value, list) else [value] * (type(value) is str)
 
 
 def _shown(value: Any) -> str:
-    """A value of TOML for a message: short, and printable."""
+    """Writes a value of TOML for a message: short, and printable."""
     try:
         text = repr(value)
     except ValueError:
@@ -127,20 +127,20 @@ def _shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def python_of(machine):
-    """The command of the ranks' Python, with the machine's prologue."""
+def python_of(machine: Machine) -> tuple[str, ...]:
+    """Returns the command of the ranks' Python, with the machine's prologue."""
     python = (machine.python,) if isinstance(machine.python, str) else PYTHON if machine.python is None else tuple(machine.python)
     # Only a login shell knows `module` everywhere.
     return ("bash", "-lc", f'{{ {machine.prologue}\n}} && exec "$@"', "bash", *python) if machine.prologue else python
 
 
-def names():
-    """The names of the files in launch/launchers/machines."""
+def names() -> list[str]:
+    """Returns the names of the files in launch/launchers/machines."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
-def applied(machine, settings):
-    """The settings, with the machine's values for those that are at their default."""
+def applied(machine: Machine, settings: Settings) -> Settings:
+    """Returns the settings, with the machine's values for those that are at their default."""
     values = {
         name: getattr(machine, name) for name in KINDS if hasattr(settings, name) and getattr(settings, name) == getattr(Settings, name)
     }

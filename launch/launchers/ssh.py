@@ -11,13 +11,13 @@ import time
 from common.record.records import ROOT
 
 POLL_SECONDS = 0.2
-# The variable that tells a command its number, from 0.
+# The variable with the number of a command, from 0.
 RANK = "TANDEM_NODE_RANK"
 # With a terminal of its own, the command ends when the connection does.
 SSH = ("ssh", "-tt", "-oBatchMode=yes", "--")
 
 
-def main(number, hosts, *command):
+def main(number: str, hosts: str, *command: str) -> int:
     """Starts the command on the first hosts, in the top folder of the checkout, and returns the exit status."""
     agents = []
     for rank, host in enumerate(hosts.split(",")[: int(number)]):

@@ -11,12 +11,12 @@ HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
 VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 SLOTS = re.compile(r":\d{1,9}$")
 MAX_NODES = 100_000
-# Of a name that is not one, so much is shown.
+# The number of characters that a message shows of a name.
 MAX_SHOWN = 60
 
 
 def read(path: str | Path) -> str:
-    """The text of a file in UTF-8. Raises UserError, with the line, for what is no such text. A byte order mark is left out."""
+    """Reads the text of a file in UTF-8, without a byte order mark. Raises UserError, with the line, for any other content."""
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as problem:
@@ -43,7 +43,7 @@ def expect_variable(name: str, place: str) -> None:
 
 
 def hosts_in(path: str | Path) -> list[str]:
-    """The nodes of a host file, each once: per line one, or a list such as `n[01-04],m1`. Raises UserError if there are none."""
+    """Reads the nodes of a host file, each once. A line has one, or a list such as `n[01-04],m1`. Raises UserError if there are none."""
     names: dict[str, None] = {}
     for number, line in enumerate(read(path).splitlines(), 1):
         place = f"{path}, line {number}"
