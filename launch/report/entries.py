@@ -63,9 +63,9 @@ class Entry(NamedTuple):
         """Whether any of its runs had more ranks than cores."""
         return any(record.oversubscribed for record in self.records)
 
-    def typical(self, value_of: Callable[[Record], float | None]) -> float | None:
-        """Returns the typical value over the completed runs; None where no run has one."""
-        return statistics.typical(map(value_of, self.ok))
+    def trimmed_mean(self, value_of: Callable[[Record], float | None]) -> float | None:
+        """Returns the trimmed mean of a value over the completed runs; None where no run has one."""
+        return statistics.trimmed_mean(map(value_of, self.ok))
 
 
 class Comparison(NamedTuple):
@@ -186,7 +186,7 @@ def misses(entry: Entry) -> list[str]:
 
 def time_of(entry: Entry | None) -> float | None:
     """Returns the entry's time to solution in seconds; None for a missing or invalid entry."""
-    return statistics.typical(scored_times(entry) or ())
+    return statistics.trimmed_mean(scored_times(entry) or ())
 
 
 def time_with_startup(entry: Entry) -> float | None:
@@ -196,7 +196,7 @@ def time_with_startup(entry: Entry) -> float | None:
     """
     startup = (statistics.complete((record.launch_seconds, record.import_seconds, record.init_seconds)) for record in entry.records)
     seconds = [None if time is None or not stages else time + sum(stages) for time, stages in zip(times(entry), startup, strict=True)]
-    return statistics.typical(statistics.scored(seconds) or ())
+    return statistics.trimmed_mean(statistics.scored(seconds) or ())
 
 
 def time_ratio(above: Entry | None, below: Entry | None) -> Ratio | None:

@@ -114,7 +114,7 @@ def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Ch
 def _number(entry: Entry | None, measure: Measure) -> float | None:
     if entry is None:
         return None
-    return in_unit(entries.time_of(entry) if measure.key is None else entry.typical(attrgetter(measure.key)), measure.unit)
+    return in_unit(entries.time_of(entry) if measure.key is None else entry.trimmed_mean(attrgetter(measure.key)), measure.unit)
 
 
 def verdict_of(ratio: Ratio | None, measure: Measure) -> str:

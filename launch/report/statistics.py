@@ -1,4 +1,4 @@
-"""Typical values of repeated runs, and ratios of two sets of runs with their intervals."""
+"""Trimmed means of repeated runs, and ratios of two sets of runs with their intervals."""
 
 import functools
 import math
@@ -79,17 +79,17 @@ def complete(values: Sequence[Present | None]) -> list[Present] | None:
     return known if len(known) == len(values) else None
 
 
-def typical(values: Iterable[float | None]) -> float | None:
-    """Returns the typical value of several runs: the median; for 5 runs and more the mean without the smallest and the largest.
+def trimmed_mean(values: Iterable[float | None]) -> float | None:
+    """Returns the mean of several runs without the smallest and the largest; the median of fewer than 5.
 
-    Values that are None do not count. The typical value is None where all are.
+    Values that are None do not count. The mean is None where all are.
     """
     known = present(values)
-    return float(_typical_along(np.asarray(known, float))) if known else None
+    return float(_trimmed_mean_along(np.asarray(known, float))) if known else None
 
 
-def _typical_along(values: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Returns the typical values along an axis."""
+def _trimmed_mean_along(values: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Returns the trimmed means along an axis."""
     if values.shape[axis] < MIN_RUNS_TRIMMED:
         return np.median(values, axis=axis)
     return (values.sum(axis) - values.min(axis) - values.max(axis)) / (values.shape[axis] - 2)
@@ -115,15 +115,15 @@ def scored(times: Sequence[float | None]) -> list[float] | None:
 
 
 def ratio(above: Sequence[float], below: Sequence[float], paired: bool) -> Ratio:
-    """Returns the ratio of the typical values of two sets of non-negative numbers, with a bootstrap percentile interval.
+    """Returns the ratio of the trimmed means of two sets of non-negative numbers, with a bootstrap percentile interval.
 
     Pairs, such as interleaved repeats, are resampled together, so that noise common to both sides cancels. The seed is fixed, so that a
     report is reproducible. The interval is the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap
     (The American Statistician 69, 2015), since the plain one is too narrow for few runs: its percentiles give the width of Student's t
-    interval for a mean of normal values. The typical value of `below` must not be 0.
+    interval for a mean of normal values. The trimmed mean of `below` must not be 0.
     """
     values_above, values_below = np.asarray(above, float), np.asarray(below, float)
-    value = float(_typical_along(values_above) / _typical_along(values_below))
+    value = float(_trimmed_mean_along(values_above) / _trimmed_mean_along(values_below))
     num_above, num_below = len(above), len(below)
     num_runs = min(num_above, num_below)
     if num_runs < MIN_RUNS_WITH_INTERVAL:
@@ -134,7 +134,7 @@ def ratio(above: Sequence[float], below: Sequence[float], paired: bool) -> Ratio
     quantile = t.ppf((1 + CONFIDENCE) / 2, num_runs - 1) * (num_runs / (num_runs - 1)) ** 0.5
     interval = bootstrap(
         (values_above, values_below),
-        lambda upper, lower, axis: _typical_along(upper, axis) / np.maximum(_typical_along(lower, axis), MIN_DENOMINATOR),
+        lambda upper, lower, axis: _trimmed_mean_along(upper, axis) / np.maximum(_trimmed_mean_along(lower, axis), MIN_DENOMINATOR),
         paired=paired, vectorized=True, method="percentile",
         confidence_level=1 - 2 * float(norm.cdf(-quantile)), n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(SEED),
     ).confidence_interval  # fmt: skip

@@ -85,7 +85,8 @@ def test_the_part_is_on_the_disk_before_the_file_is_replaced_and_the_folder_afte
         monkeypatch.setattr(owner, name, noting(name, getattr(owner, name)))
     durable.write_text(tmp_path / "file", NEW)
     part = calls[0][1]
-    assert (part.startswith("file."), part.endswith(durable.PART)) == (True, True)
+    assert part.startswith("file.")
+    assert part.endswith(durable.PART)
     assert calls == [("write_text", part), ("fsync", part), ("replace", part), ("fsync", tmp_path.name)]
 
 

@@ -257,7 +257,9 @@ def test_a_worker_sends_gradients_and_receives_parameters(measured):
     assert profile["operations"]["send"] == [NUM_STEPS, NUM_STEPS * GRADIENT_BYTES["cnn"]]
     assert worker["losses"][0] == pytest.approx(worker["losses"][1], rel=1e-5)
     # Without an exchange a worker has no optimizer, so that its parameters stay as they are.
-    assert (worker["unchanged"], server["unchanged"], worker["in_sync"]) == (True, True, True)
+    assert worker["unchanged"]
+    assert server["unchanged"]
+    assert worker["in_sync"]
 
 
 BREAKDOWNS = [(name, breakdown) for name, row in ROWS.items() if name not in SERVED for breakdown in row.breakdowns]

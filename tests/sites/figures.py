@@ -19,11 +19,11 @@ from common.errors import UserError
 from common.record import reading
 from launch.report import comparable, entries, epochs
 
-# {figure of a backend: (unit, value for its entry)}. A value is typical of the repeats.
+# {figure of a backend: (unit, value for its entry)}. A value is the trimmed mean of the repeats.
 FIGURES = {
     "seconds_per_epoch": ("s", entries.epoch_seconds),
     "time_to_solution": ("s", entries.time_of),
-    "samples_per_second": ("samples/s", lambda entry: entry.typical(attrgetter("samples_per_second"))),
+    "samples_per_second": ("samples/s", lambda entry: entry.trimmed_mean(attrgetter("samples_per_second"))),
 }
 
 

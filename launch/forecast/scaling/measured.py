@@ -62,11 +62,11 @@ def of(completed: Iterable[Record], plain: PlainAllReduces) -> Size | None:
     return Size(
         num_ranks=first.num_ranks,
         num_nodes=first.num_nodes or 1,
-        timed_step_seconds=_typical(records, epochs.timed_step_seconds),
-        compute_seconds=_typical(records, lambda record: fmean(_breakdown_of(record).compute_seconds)),
-        data_wait_seconds=_typical(records, lambda record: fmean(_breakdown_of(record).data_wait_seconds)),
-        evaluation_seconds=_typical(records, lambda record: fmean(statistics.present(record.eval_seconds) or [0.0])),
-        load_seconds=_typical(records, lambda record: record.load_seconds or 0.0),
+        timed_step_seconds=_trimmed_mean(records, epochs.timed_step_seconds),
+        compute_seconds=_trimmed_mean(records, lambda record: fmean(_breakdown_of(record).compute_seconds)),
+        data_wait_seconds=_trimmed_mean(records, lambda record: fmean(_breakdown_of(record).data_wait_seconds)),
+        evaluation_seconds=_trimmed_mean(records, lambda record: fmean(statistics.present(record.eval_seconds) or [0.0])),
+        load_seconds=_trimmed_mean(records, lambda record: record.load_seconds or 0.0),
         num_samples=num_samples + (first.samples_dropped_per_epoch or 0),
         batch_size=(num_samples + (first.samples_padded_per_epoch or 0)) // steps_per_epoch,
         plain=tuple(plain.get((first.backend, first.num_ranks), ())),
@@ -76,9 +76,9 @@ def of(completed: Iterable[Record], plain: PlainAllReduces) -> Size | None:
     )
 
 
-def _typical(records: list[Record], value: Callable[[Record], float | None]) -> float:
-    typical = statistics.typical(map(value, records))
-    return math.nan if typical is None else typical
+def _trimmed_mean(records: list[Record], value: Callable[[Record], float | None]) -> float:
+    mean = statistics.trimmed_mean(map(value, records))
+    return math.nan if mean is None else mean
 
 
 def _breakdown_of(record: Record) -> StepBreakdown:

@@ -23,9 +23,9 @@ class Row(NamedTuple):
         """Whether training goes on while a checkpoint is written."""
         return self.entry.records[0].settings.checkpoint_async
 
-    def typical(self, above: Callable[[CheckpointIo], float], below: Callable[[CheckpointIo], float]) -> float | None:
-        """Returns the typical ratio of two values over the runs; None where `below` is 0 in all of them."""
-        return statistics.typical(above(cost) / below(cost) for cost in self.costs if below(cost))
+    def mean_ratio(self, above: Callable[[CheckpointIo], float], below: Callable[[CheckpointIo], float]) -> float | None:
+        """Returns the trimmed mean of the ratio of two values over the runs; None where `below` is 0 in all of them."""
+        return statistics.trimmed_mean(above(cost) / below(cost) for cost in self.costs if below(cost))
 
     def stood_seconds(self, cost: CheckpointIo) -> float:
         """Returns the seconds of a run in which training waited for its checkpoints."""
@@ -37,12 +37,12 @@ COLUMNS: tuple[Column[Row], ...] = (
     *through("entry", BACKEND, RANKS),
     Column("in the background", lambda row: "yes" if row.is_async else "no"),
     Column("checkpoints", lambda row: max(map(NUM_WRITES, row.costs))),
-    Column("size (MB)", lambda row: row.typical(lambda cost: cost.written_bytes / MB, NUM_WRITES), ".1f"),
-    Column("gathering each (s)", lambda row: row.typical(attrgetter("gather_seconds"), NUM_WRITES), ".3f"),
-    Column("writing each (s)", lambda row: row.typical(WRITE_SECONDS, NUM_WRITES), ".3f"),
-    Column("writing (MB/s)", lambda row: row.typical(lambda cost: cost.written_bytes / MB, WRITE_SECONDS), ".0f"),
-    Column("reading (MB/s)", lambda row: row.typical(lambda cost: cost.read_bytes / MB, attrgetter("read_seconds")), ".0f"),
-    Column("training stood for (s)", lambda row: statistics.typical(map(row.stood_seconds, row.costs)), ".3f"),
+    Column("size (MB)", lambda row: row.mean_ratio(lambda cost: cost.written_bytes / MB, NUM_WRITES), ".1f"),
+    Column("gathering each (s)", lambda row: row.mean_ratio(attrgetter("gather_seconds"), NUM_WRITES), ".3f"),
+    Column("writing each (s)", lambda row: row.mean_ratio(WRITE_SECONDS, NUM_WRITES), ".3f"),
+    Column("writing (MB/s)", lambda row: row.mean_ratio(lambda cost: cost.written_bytes / MB, WRITE_SECONDS), ".0f"),
+    Column("reading (MB/s)", lambda row: row.mean_ratio(lambda cost: cost.read_bytes / MB, attrgetter("read_seconds")), ".0f"),
+    Column("training stood for (s)", lambda row: statistics.trimmed_mean(map(row.stood_seconds, row.costs)), ".3f"),
 )
 
 

@@ -22,8 +22,8 @@ class Row(NamedTuple):
     same_size: list[Entry]
 
     def volume(self, volume_of: Callable[[Record], float | None], unit: float) -> float | None:
-        """Returns the typical value of a function of launch/report/volumes.py."""
-        return in_unit(self.entry.typical(volume_of), unit)
+        """Returns the trimmed mean of a function of launch/report/volumes.py."""
+        return in_unit(self.entry.trimmed_mean(volume_of), unit)
 
     @property
     def exposed_percent(self) -> float | str | None:
@@ -36,9 +36,9 @@ class Row(NamedTuple):
 
         The devices of these entries are the same, but one library may use them better.
         """
-        rate = self.entry.typical(FLOPS_PER_SECOND)
-        peaks = statistics.present(entry.typical(PEAK_FLOPS_PER_SECOND) for entry in self.same_size)
-        return 100 * rate / max(peaks) if rate and self.entry.typical(PEAK_FLOPS_PER_SECOND) else None
+        rate = self.entry.trimmed_mean(FLOPS_PER_SECOND)
+        peaks = statistics.present(entry.trimmed_mean(PEAK_FLOPS_PER_SECOND) for entry in self.same_size)
+        return 100 * rate / max(peaks) if rate and self.entry.trimmed_mean(PEAK_FLOPS_PER_SECOND) else None
 
     @property
     def change(self) -> str | None:
@@ -54,8 +54,8 @@ FIRST: tuple[Column[Row], ...] = (
 )
 # These stand after FIRST where a run has them: images have no tokens.
 THROUGHPUT: tuple[Column[Row], ...] = (
-    Column("tokens/s", lambda row: row.entry.typical(attrgetter("tokens_per_second")), ".0f"),
-    Column("TFLOP/s per rank", lambda row: in_unit(row.entry.typical(FLOPS_PER_SECOND), TERA), ".4g"),
+    Column("tokens/s", lambda row: row.entry.trimmed_mean(attrgetter("tokens_per_second")), ".0f"),
+    Column("TFLOP/s per rank", lambda row: in_unit(row.entry.trimmed_mean(FLOPS_PER_SECOND), TERA), ".4g"),
     Column("share of peak (%)", attrgetter("percent_of_peak"), ".1f"),
 )
 COLUMNS: tuple[Column[Row], ...] = (

@@ -59,7 +59,7 @@ def _measured(name: str, value_of: Callable[[Entry], float | None], form: str = 
     return Column(name, partial(_or_not_measured, value_of), form)
 
 
-ENERGY = _measured("energy (J)", lambda entry: entry.typical(attrgetter("energy_joules")))
+ENERGY = _measured("energy (J)", lambda entry: entry.trimmed_mean(attrgetter("energy_joules")))
 # Each of these columns is shown where an entry has a value. Those of GPU memory have none on CPUs.
 MEASURED = (
     _measured("parameters (MiB)", lambda entry: held(entry, "parameters"), ".2f"),
@@ -73,7 +73,7 @@ MEASURED = (
 
 
 def answer(comparisons: Sequence[Comparison]) -> Findings:
-    """Answers for all comparisons; numbers are typical values over the completed runs."""
+    """Answers for all comparisons; numbers are trimmed means over the completed runs."""
     sentences, tables = [], [table for comparison in comparisons for table in choice.tables(comparison)]
     all_rows = [Row(comparison, entry) for comparison in comparisons for entry in comparison.entries]
     measured = [column for column in MEASURED if any(column.value_of(row) != NOT_MEASURED for row in all_rows)]
@@ -99,8 +99,8 @@ def _sentence(name: str, smallest: Sequence[Entry]) -> str:
 
 
 def stages(entry: Entry) -> dict[str, float | None]:
-    """Returns the typical seconds of each of STAGES over the completed runs; None where unknown."""
-    return {stage: entry.typical(partial(_stage_seconds, key)) for stage, key in STAGES.items()}
+    """Returns the trimmed mean of the seconds of each of STAGES over the completed runs; None where unknown."""
+    return {stage: entry.trimmed_mean(partial(_stage_seconds, key)) for stage, key in STAGES.items()}
 
 
 def _stage_seconds(key: str, record: Record) -> float | None:
@@ -111,14 +111,14 @@ def _stage_seconds(key: str, record: Record) -> float | None:
 
 
 def peak_mib(entry: Entry) -> float | None:
-    """Returns the typical peak memory per rank over the completed runs; None where it is not known."""
-    return in_unit(entry.typical(attrgetter("peak_memory_bytes")), MIB)
+    """Returns the trimmed mean of the peak memory per rank over the completed runs; None where it is not known."""
+    return in_unit(entry.trimmed_mean(attrgetter("peak_memory_bytes")), MIB)
 
 
 def median_step_seconds(entry: Entry) -> float | None:
-    """Returns the typical value over the runs of the median step; None where no step time is known."""
+    """Returns the trimmed mean over the runs of the median step; None where no step time is known."""
     by_run = [statistics.present(record.step_seconds) for record in entry.ok]
-    return statistics.typical(float(np.median(steps)) for steps in by_run if steps)
+    return statistics.trimmed_mean(float(np.median(steps)) for steps in by_run if steps)
 
 
 def held(entry: Entry, part: str) -> float | None:

@@ -119,14 +119,14 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("reached", attrgetter("reached")),
     Column("fastest (s)", lambda row: min(row.times, default=None), ".2f"),
     Column("slowest (s)", lambda row: max(row.times, default=None), ".2f"),
-    accuracy_column(lambda row: row.entry.typical(attrgetter("accuracy"))),
+    accuracy_column(lambda row: row.entry.trimmed_mean(attrgetter("accuracy"))),
     rate_column(lambda row: samples_per_second(row.entry)),
 )
 
 
 def samples_per_second(entry: Entry) -> float | None:
     """Returns the training throughput of an entry."""
-    return entry.typical(attrgetter("samples_per_second"))
+    return entry.trimmed_mean(attrgetter("samples_per_second"))
 
 
 def places(candidates: Iterable[Entry]) -> list[Place]:

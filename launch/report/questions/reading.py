@@ -18,9 +18,9 @@ def _format(entry: Entry) -> str:
     return entry.records[0].settings.data_format
 
 
-def _typical(value_of: Callable[[Reading], float | None]) -> Callable[[Entry], float | None]:
-    """Returns a function that gives the typical value over an entry's runs with samples from disk; None without such."""
-    return lambda entry: entry.typical(lambda record: value_of(record.reading) if record.reading else None)
+def _trimmed_mean(value_of: Callable[[Reading], float | None]) -> Callable[[Entry], float | None]:
+    """Returns a function that gives the trimmed mean over an entry's runs with samples from disk; None without such."""
+    return lambda entry: entry.trimmed_mean(lambda record: value_of(record.reading) if record.reading else None)
 
 
 def _seconds(record: Record) -> float:
@@ -37,8 +37,8 @@ def wait_seconds(record: Record) -> float | None:
 
 def _wait_percent(entry: Entry) -> float | None:
     """Returns the wait as a share of the mean step of all epochs."""
-    wait = entry.typical(wait_seconds)
-    steps = statistics.typical(
+    wait = entry.trimmed_mean(wait_seconds)
+    steps = statistics.trimmed_mean(
         _seconds(record) / len(record.step_seconds) for record in entry.from_start or entry.ok if record.step_seconds
     )
     return 100 * wait / steps if wait is not None and steps else None
@@ -58,7 +58,7 @@ def _total_bytes_per_second(record: Record) -> float | None:
 
 def _num_opens(entry: Entry) -> int | None:
     """Returns the mean number of files that a rank opened."""
-    num_opens = _typical(lambda reading: float(np.mean(reading.num_opens_by_rank)))(entry)
+    num_opens = _trimmed_mean(lambda reading: float(np.mean(reading.num_opens_by_rank)))(entry)
     return None if num_opens is None else round(num_opens)
 
 
@@ -80,15 +80,15 @@ COLUMNS: tuple[Column[Entry], ...] = (
     Column("caches dropped", lambda entry: entry.records[0].settings.drop_caches),
     BACKEND,
     RANKS,
-    Column("data wait per step (ms)", lambda entry: milliseconds(entry.typical(wait_seconds)), ".3f"),
+    Column("data wait per step (ms)", lambda entry: milliseconds(entry.trimmed_mean(wait_seconds)), ".3f"),
     Column("share of the step (%)", _wait_percent, ".1f"),
-    Column("samples per rank (MB/s)", lambda entry: in_unit(entry.typical(_bytes_per_second), MB), ".1f"),
-    Column("samples in all (MB/s)", lambda entry: in_unit(entry.typical(_total_bytes_per_second), MB), ".1f"),
-    Column("read over samples", _typical(_read_over_samples), ".2f"),
-    Column("from the page cache (%)", _typical(_cached_percent), ".0f"),
+    Column("samples per rank (MB/s)", lambda entry: in_unit(entry.trimmed_mean(_bytes_per_second), MB), ".1f"),
+    Column("samples in all (MB/s)", lambda entry: in_unit(entry.trimmed_mean(_total_bytes_per_second), MB), ".1f"),
+    Column("read over samples", _trimmed_mean(_read_over_samples), ".2f"),
+    Column("from the page cache (%)", _trimmed_mean(_cached_percent), ".0f"),
     Column("files opened per rank", _num_opens),
-    Column("conversion (s)", _typical(attrgetter("convert_seconds")), ".2f"),
-    Column("on disk (MB)", _typical(lambda reading: reading.stored_bytes / MB), ".1f"),
+    Column("conversion (s)", _trimmed_mean(attrgetter("convert_seconds")), ".2f"),
+    Column("on disk (MB)", _trimmed_mean(lambda reading: reading.stored_bytes / MB), ".1f"),
 )
 
 

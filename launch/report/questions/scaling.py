@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 COLUMNS: tuple[Column[Row], ...] = (
     *through("entry", BACKEND, RANKS),
-    rate_column(lambda row: row.entry.typical(attrgetter("samples_per_second"))),
+    rate_column(lambda row: row.entry.trimmed_mean(attrgetter("samples_per_second"))),
     Column("samples/s over own 1 rank", lambda row: row.rate and row.rate.value, ".2f"),
     interval_column(lambda row: interval(row.rate) if row.entry.num_ranks > 1 else None),
     Column("ceiling without communication", lambda row: _ceiling_text(row.ceiling, row.entry.num_ranks)),

@@ -46,7 +46,7 @@ class Row(NamedTuple):
     @property
     def timed_step_seconds(self) -> float | None:
         """The seconds of a step of the timed training, of the runs with a step breakdown."""
-        return self.entry.typical(lambda record: epochs.timed_step_seconds(record) if record.step_breakdown else None)
+        return self.entry.trimmed_mean(lambda record: epochs.timed_step_seconds(record) if record.step_breakdown else None)
 
 
 class Bubble(NamedTuple):
@@ -57,7 +57,7 @@ class Bubble(NamedTuple):
 
 
 def _milliseconds(value_of: Callable[[Record], float | None]) -> Callable[[Row], float | None]:
-    return lambda row: milliseconds(row.entry.typical(value_of))
+    return lambda row: milliseconds(row.entry.trimmed_mean(value_of))
 
 
 def _part(part: str, row: Row) -> float | None:
@@ -73,7 +73,7 @@ def _bandwidth(key: str) -> Callable[[Row], float | None]:
     """Returns a function that gives the MB/s of an entry by a key of the step breakdown."""
     bytes_per_second = attrgetter(key)
     return lambda row: in_unit(
-        row.entry.typical(lambda record: bytes_per_second(record.step_breakdown) if record.step_breakdown else None), MB
+        row.entry.trimmed_mean(lambda record: bytes_per_second(record.step_breakdown) if record.step_breakdown else None), MB
     )
 
 
@@ -89,7 +89,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("overhead, 95 % interval (ms)", lambda row: _interval_text(overhead_interval(*row))),
     Column("exposed, 95 % interval (ms)", lambda row: _interval_text(exposed_interval(*row)), brief=True),
     Column("communication (ms)", _milliseconds(communication_seconds), ".2f"),
-    Column("sent (MB)", lambda row: in_unit(row.entry.typical(_bytes_sent), MB), ".2f"),
+    Column("sent (MB)", lambda row: in_unit(row.entry.trimmed_mean(_bytes_sent), MB), ".2f"),
     Column("bus bandwidth (MB/s)", _bandwidth("bus_bytes_per_second"), ".0f"),
     Column("bus bandwidth, plain all-reduce (MB/s)", _bandwidth("plain_bus_bytes_per_second"), ".0f"),
 )
@@ -99,7 +99,7 @@ BUBBLE_COLUMNS: tuple[Column[Bubble], ...] = (
     Column("micro-batches", lambda row: row.of_runs[0]["num_microbatches"], "d", brief=True),
     Column(
         "bubble, measured (%)",
-        lambda row: statistics.typical(100 * bubble["bubble_fraction"] for bubble in row.of_runs),
+        lambda row: statistics.trimmed_mean(100 * bubble["bubble_fraction"] for bubble in row.of_runs),
         ".0f",
         brief=True,
     ),
@@ -121,15 +121,15 @@ def answer(comparison: Comparison) -> Findings:
 def parts(comparison: Comparison, entry: Entry) -> dict[str, float | None]:
     """Returns the milliseconds of each of PARTS in an entry's step; empty without a step breakdown.
 
-    They are means over the ranks, and typical values over the runs. What a backend adds to a step at 1 rank, where nothing is exchanged,
+    They are means over the ranks, and trimmed means over the runs. What a backend adds to a step at 1 rank, where nothing is exchanged,
     is its OVERHEAD at every size. EXPOSED is what more ranks add to that, and all of it where the backend did not run at 1 rank.
     """
-    added = entry.typical(added_seconds)
+    added = entry.trimmed_mean(added_seconds)
     if added is None:
         return {}
     single_rank = comparison.entry(entry.backend, 1)
-    overhead = single_rank.typical(added_seconds) if single_rank else None
-    seconds = [entry.typical(data_wait_seconds), entry.typical(compute_seconds), overhead, added - (overhead or 0.0)]
+    overhead = single_rank.trimmed_mean(added_seconds) if single_rank else None
+    seconds = [entry.trimmed_mean(data_wait_seconds), entry.trimmed_mean(compute_seconds), overhead, added - (overhead or 0.0)]
     return {part: milliseconds(value) for part, value in zip(PARTS, seconds, strict=True)}
 
 

@@ -11,7 +11,7 @@ COSTS = 1
 MEMORY = "peak memory per rank (MiB)"
 
 
-def test_costs_are_typical_values():
+def test_costs_are_trimmed_means():
     records = [
         made(repeat=repeat, init_seconds=seconds, peak_memory_bytes=memory * MIB)
         for repeat, seconds, memory in ((0, 1.0, 100), (1, 9.0, 300), (2, 2.0, 150))

@@ -19,7 +19,7 @@ def six(seconds, **changes):
     return repeats([seconds] * 6, **changes)
 
 
-def test_the_time_is_the_typical_one_of_the_repeats_with_its_range():
+def test_the_time_is_the_trimmed_mean_of_the_repeats_with_its_range():
     row = line(repeats([30.0, 10.0, 20.0]), "first")
     assert (row[TIME], row["fastest (s)"], row["slowest (s)"], row["reached"], row[RATE]) == (20.0, 10.0, 30.0, "3/3", 50.0)
 

@@ -6,7 +6,7 @@ from tests.support.answers import line, lines, section
 from tests.support.made_records import made, step_breakdown
 
 
-def test_the_parts_of_a_step_are_typical_over_runs_of_the_mean_over_ranks():
+def test_the_parts_of_a_step_are_trimmed_means_over_runs_of_the_mean_over_ranks():
     odd = step_breakdown()
     odd["compute_seconds"] = [0.002, 0.004]
     odd["communication_seconds"] = [0.008, None]
