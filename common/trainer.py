@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 
+from common.config import Settings
 from common.process.ranks import Ranks
 from common.record.definition import TensorBytesByRank, Transport
 
@@ -132,6 +133,9 @@ class Trainer(ABC):
     # Functions of `cpu` or `cuda` that say why the framework or the library cannot train on it; None if it can.
     device_problems: ClassVar[tuple[Callable[[str], str | None], ...]]
 
+    @abstractmethod
+    def __init__(self, settings: Settings) -> None: ...
+
     @final
     @classmethod
     def device_problem(cls, device: str) -> str | None:
@@ -179,7 +183,16 @@ class Trainer(ABC):
         """Leaves the process group; the last call."""
 
 
-def by_rank(trainer: Trainer, value: float) -> np.ndarray:
+class Summing(Protocol):
+    """A Trainer, or another object by which the ranks of a run add up float64 values."""
+
+    @property
+    def ranks(self) -> Ranks: ...
+
+    def sum(self, values: np.ndarray, /) -> np.ndarray: ...
+
+
+def by_rank(trainer: Summing, value: float) -> np.ndarray:
     """All-gathers the value of each rank into an array. All ranks call this."""
     values = np.zeros(trainer.ranks.size)
     values[trainer.ranks.rank] = value

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from common.backends import ROOT
 from common.command_line import RANKS, THREADS, Bounds
 from common.errors import UserError
-from common.record import records
 from launch.launchers import detect, texts
 from launch.launchers.commands import Launcher, Start, shell_command
 
@@ -85,7 +85,7 @@ def main() -> None:
         launcher = detect.choose()
         if launcher.name == "aprun":
             raise UserError("ALPS is installed; use its aprun")
-        path = records.ROOT / launcher.executable
+        path = ROOT / launcher.executable
         start = start_of(options, launcher._replace(executable=str(path)) if path.exists() else launcher)
     except UserError as mistake:
         print(f"error: {mistake}", file=sys.stderr)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from common import backends, command_line, config
+from common.backends import ROOT
 from common.command_line import PERCENT, RANKS, REPEATS
 from common.config import SEEDS, Role, Settings
 from common.errors import UserError
@@ -110,7 +111,7 @@ def run(matrix: Matrix) -> int:
     """Runs the matrix and returns the exit status. Raises UserError, before any run has begun, for what cannot work."""
     folder, prepared = Path.cwd(), prepare(matrix)
     # Runs start here, and paths of the settings begin here.
-    os.chdir(records.ROOT)
+    os.chdir(ROOT)
     if matrix.check:
         return check.run(matrix, prepared.machine, prepared.settings, prepared.jobs, prepared.choose)
     if matrix.print_jobs:

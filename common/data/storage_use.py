@@ -4,13 +4,13 @@ import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from common.config import Settings
 from common.data.samples import Samples
 from common.meter import Meter
+from common.record.definition import Reading
 from common.trainer import Trainer, by_rank
 
 PROCESS_IO = Path("/proc/self/io")
@@ -57,29 +57,29 @@ class Recorder:
                 # Barrier: the pages that other ranks have read already would be dropped.
                 self._trainer.sum(np.zeros(1))
 
-    def of_record(self) -> dict[str, dict[str, Any]]:
-        """Returns the record's `reading` (common/record/definition.py) under this key; nothing for data in memory."""
+    def reading(self) -> Reading | None:
+        """Returns what the ranks have read so far; None for data in memory. All ranks call this."""
         storage, use = self._storage, self._samples.use
         if storage is None or use is None:
-            return {}
+            return None
         before, now = self._before, process_io()
         read, from_disk = (now[key] - before[key] if before and now else np.nan for key in ("rchar", "read_bytes"))
-        counts = {"sample_bytes": use.size_bytes, "num_opens": use.num_opens, "read_bytes": read, "disk_bytes": from_disk}
-        return {
-            "reading": {
-                "sample_order": "global" if self._samples.streamed is None else "files",
-                "num_steps": use.num_steps,
-                "wait_seconds_by_rank": by_rank(self._trainer, use.wait_seconds).tolist(),
-                **{f"{name}_by_rank": [_whole(number) for number in by_rank(self._trainer, value)] for name, value in counts.items()},
-                "budget_bytes": storage.budget_bytes,
-                "stored_bytes": storage.written.size_bytes,
-                "convert_seconds": storage.written.convert_seconds,
-            }
-        }
+        return Reading(
+            sample_order="global" if self._samples.streamed is None else "files",
+            num_steps=use.num_steps,
+            wait_seconds_by_rank=by_rank(self._trainer, use.wait_seconds).tolist(),
+            sample_bytes_by_rank=by_rank(self._trainer, use.size_bytes).astype(int).tolist(),
+            num_opens_by_rank=by_rank(self._trainer, use.num_opens).astype(int).tolist(),
+            read_bytes_by_rank=self._known_by_rank(read),
+            disk_bytes_by_rank=self._known_by_rank(from_disk),
+            budget_bytes=storage.budget_bytes,
+            stored_bytes=storage.written.size_bytes,
+            convert_seconds=storage.written.convert_seconds,
+        )
 
-
-def _whole(value: float) -> int | None:
-    return None if np.isnan(value) else int(value)
+    def _known_by_rank(self, value: float) -> list[int | None]:
+        """Gathers the value of each rank; NaN becomes None."""
+        return [None if np.isnan(number) else int(number) for number in by_rank(self._trainer, value)]
 
 
 def process_io() -> dict[str, int] | None:

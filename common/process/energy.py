@@ -9,18 +9,27 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pynvml
 
 from common.process import gpus
 from common.process.ranks import Ranks
+from common.record.definition import EnergySource
 from common.trainer import Trainer
 
 POWERCAP = Path("/sys/class/powercap")
 # AMD's counters wrap around after 65 kJ, which a package of 1 kW uses in 65 s. Two wraps between readings would be missed.
 INTERVAL_SECONDS = 20.0
 SOURCES = ("RAPL", "NVML")
+
+
+class Energy(NamedTuple):
+    """The energy of all nodes, and the SOURCES that have measured it; None where no source can be read on every node."""
+
+    joules: float | None
+    source: EnergySource | None
 
 
 def begin(ranks: Ranks, pids: Collection[int]) -> Callable[[], np.ndarray]:
@@ -37,15 +46,18 @@ def begin(ranks: Ranks, pids: Collection[int]) -> Callable[[], np.ndarray]:
     return lambda: np.array([packages(), on_gpus()])
 
 
-def total(trainer: Trainer, joules: np.ndarray) -> dict[str, object]:
-    """Returns `energy_joules` and `energy_source` of the record, from this rank's joules by SOURCES. All ranks call this.
+def total(trainer: Trainer, joules: np.ndarray) -> Energy:
+    """Returns the energy of all nodes from this rank's joules by SOURCES. All ranks call this.
 
     A source that a node cannot read is NaN in the sum and thus left out, and so is a sum of 0: counters of virtual machines may
     not advance.
     """
-    joules_by_source = {source: used for source, used in zip(SOURCES, trainer.sum(joules).tolist(), strict=True) if used > 0}
-    energy_joules = sum(joules_by_source.values()) if joules_by_source else None
-    return {"energy_joules": energy_joules, "energy_source": " and ".join(joules_by_source) or None}
+    of_packages, of_gpus = trainer.sum(joules).tolist()
+    if of_packages > 0 and of_gpus > 0:
+        return Energy(of_packages + of_gpus, "RAPL and NVML")
+    if of_packages > 0:
+        return Energy(of_packages, "RAPL")
+    return Energy(of_gpus, "NVML") if of_gpus > 0 else Energy(None, None)
 
 
 def count_packages(root: Path = POWERCAP, interval_seconds: float = INTERVAL_SECONDS) -> Callable[[], float]:

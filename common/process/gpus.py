@@ -14,6 +14,7 @@ import pynvml
 
 from common.errors import UserError
 from common.process.ranks import node_number
+from common.record.definition import Gpu, GpuMemoryByRank
 from common.trainer import Device, Trainer, by_rank
 
 # NVML's handle of a GPU: a pointer that is only given back to NVML.
@@ -26,19 +27,18 @@ AMPERE = (8, 0)
 DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
 
 
-def describe(device: Device) -> dict[str, object]:
-    """Returns `device`, `framework_has_cuda` and `gpu` of the record's environment."""
-    gpu = None
-    if device.gpu is not None:
-        gpu = {
-            "pci_bus_id": pci_bus_id(device.gpu),
-            "model": read_of_gpu(device.gpu, pynvml.nvmlDeviceGetName),
-            "driver": read_of_gpu(device.gpu, lambda _: pynvml.nvmlSystemGetDriverVersion()),
-            "cuda": device.cuda,
-            "cudnn": device.cudnn,
-            "nccl": device.nccl,
-        }
-    return {"device": device.type, "framework_has_cuda": device.framework_has_cuda, "gpu": gpu}
+def describe(device: Device) -> Gpu | None:
+    """Describes the GPU of a device and its software; None on a CPU."""
+    if device.gpu is None:
+        return None
+    return Gpu(
+        model=read_of_gpu(device.gpu, pynvml.nvmlDeviceGetName),
+        pci_bus_id=pci_bus_id(device.gpu),
+        driver=read_of_gpu(device.gpu, lambda _: pynvml.nvmlSystemGetDriverVersion()),
+        cuda=device.cuda,
+        cudnn=device.cudnn,
+        nccl=device.nccl,
+    )
 
 
 def pci_bus_id(index: int | None) -> str | None:
@@ -89,8 +89,8 @@ def begin_memory(trainer: Trainer) -> None:
         memory.reset()
 
 
-def memory_by_rank(trainer: Trainer) -> dict[str, object]:
-    """Returns `gpu_memory_by_rank` of the record, since begin_memory; None on CPUs. All ranks call this."""
+def memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
+    """Returns the memory that the ranks have used of their GPUs since begin_memory; None on CPUs. All ranks call this."""
     device = trainer.describe_device()
     used = read_of_gpu(device.gpu, lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
     peaks = device.memory.peak() if device.memory else (None, None)
@@ -98,7 +98,7 @@ def memory_by_rank(trainer: Trainer) -> dict[str, object]:
     for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
         sizes = by_rank(trainer, math.nan if value is None else value).tolist()
         sizes_by_name[name] = [None if math.isnan(size) else int(size) for size in sizes]
-    return {"gpu_memory_by_rank": None if device.gpu is None else sizes_by_name}
+    return None if device.gpu is None else GpuMemoryByRank(**sizes_by_name)
 
 
 def precision_problem(precision: str, device: str, index: int | None = 0) -> str | None:

@@ -13,6 +13,7 @@ import pynvml
 from common.meter import Meter
 from common.process import control_groups, gpus
 from common.process.turns import Turns
+from common.record.definition import MachineNoise
 from common.trainer import Trainer, by_rank
 
 PRODUCT_SIZE = 384
@@ -29,28 +30,28 @@ GPU_REASONS = {
 }  # fmt: skip
 
 
-def begin(trainer: Trainer, turns: Turns) -> Callable[[], dict[str, object]]:
-    """Measures the machine's speed now. Returns a function that measures it a second time and gives `machine_noise` of the record.
+def begin(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
+    """Measures the machine's speed now. Returns a function that measures it a second time and gives the noise in between.
 
     All ranks call both. What happens between the `turns` of the run is left out.
     """
     before, disturbed = speeds(trainer), Meter(counters)
     turns.meters.append(disturbed)
 
-    def end() -> dict[str, object]:
+    def end() -> MachineNoise:
         steal, pressure, switches, throttled = (by_rank(trainer, count) for count in disturbed.now())
         products, copies, frequencies, gpu_clocks = np.stack([before, speeds(trainer)], axis=1).tolist()
-        return {
-            "product_flops_per_second": products,
-            "copy_bytes_per_second": copies,
-            "frequency_hz": frequencies,
-            "steal_seconds": float(steal.sum()),
-            "pressure_seconds": float(pressure.max()),
-            "involuntary_switches_by_rank": switches.astype(int).tolist(),
-            "gpu_clock_hz": gpu_clocks,
-            "gpu_throttle_reasons": throttle_reasons(trainer),
-            "cpu_throttled_seconds": float(throttled.max()),
-        }
+        return MachineNoise(
+            product_flops_per_second=products,
+            copy_bytes_per_second=copies,
+            frequency_hz=frequencies,
+            steal_seconds=float(steal.sum()),
+            pressure_seconds=float(pressure.max()),
+            involuntary_switches_by_rank=switches.astype(int).tolist(),
+            gpu_clock_hz=gpu_clocks,
+            gpu_throttle_reasons=throttle_reasons(trainer),
+            cpu_throttled_seconds=float(throttled.max()),
+        )
 
     return end
 

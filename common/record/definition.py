@@ -30,6 +30,7 @@ Moment = Annotated[
 ]
 Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "64 of the digits 0 to 9 and a to f")]
 Transport = Literal["mpi", "gloo", "nccl"]
+EnergySource = Literal["RAPL", "NVML", "RAPL and NVML"]
 # A number that is not finite is written as null.
 Numbers = list[Annotated[float, Bounds(at_least=-1e40, at_most=1e40)] | None]
 Rates = list[Positive | None]
@@ -328,7 +329,6 @@ class Environment(Closed):
     """Environment variables that would have bound threads or set their number, and that were removed."""
 
 
-# While a run makes its record, its parts are still dicts.
 @dataclass(kw_only=True, slots=True)
 class Record(Closed):
     """Settings, environment and measurements of one run. `null` means that a value is not known or does not apply."""
@@ -467,7 +467,7 @@ class Record(Closed):
     energy_joules: Positive | None = None
     """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` if no source
     can be read on every node."""
-    energy_source: Literal["RAPL", "NVML", "RAPL and NVML"] | None = None
+    energy_source: EnergySource | None = None
     """Source of `energy_joules`. RAPL measures the packages and memory of a node; NVML measures the GPUs that a rank uses."""
     parameter_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of all parameters before training and after each epoch."""

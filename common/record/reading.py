@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from common.backends import ROOT
 from common.command_line import shortened
 from common.data.folders import is_hidden
 from common.errors import UserError, printable
@@ -18,7 +19,7 @@ from common.record import records
 from common.record.definition import SCHEMA, Record
 from common.record.rules import problems
 
-SCHEMA_FILE = records.ROOT / "results" / "schema.json"
+SCHEMA_FILE = ROOT / "results" / "schema.json"
 # Temporary files of records.write; one remains where the program was killed before it renamed it.
 INCOMPLETE = ".json.part"
 

@@ -1,48 +1,35 @@
 """The record of a run: a JSON file, written when the run starts and replaced atomically."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import json
 import os
-import platform
-import re
 import secrets
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common import backends, config, durable
-from common.backends import ROOT
 from common.batch_plan import BatchPlan
 from common.errors import UserError
-from common.process import binding, control_groups, mpi
-from common.process.ranks import Ranks
 from common.record.definition import Environment, Record
+
+if TYPE_CHECKING:
+    from common.process.ranks import Ranks
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
-PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
-# Variables that affect a run. Names of people, projects and keys are not recorded.
-ENVIRONMENT = re.compile(
-    r"(OMP|GOMP|KMP|MKL|ONEDNN|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"
-    r"|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
-)
-VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
 
 
 def new(
-    backend: str, settings: config.Settings, ranks: Ranks, plan: BatchPlan, launch: Mapping[str, Any], surroundings: dict[str, Any]
+    backend: str, settings: config.Settings, ranks: Ranks, plan: BatchPlan, launch: Mapping[str, Any], environment: Environment
 ) -> Record:
-    """Makes the Record of a run at its start.
-
-    `launch` has the `launcher` and the `command`. `surroundings`: the `environment`, which is needed only on the rank that writes the
-    record.
-    """
+    """Makes the Record of a run at its start. `launch` has the `launcher` and the `command`."""
     return Record(
         started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         backend=backend,
@@ -60,7 +47,7 @@ def new(
         command=launch["command"],
         target=settings.target,
         settings=settings,
-        environment=surroundings,
+        environment=environment,
     )
 
 
@@ -149,63 +136,3 @@ def writing(path: Path, content: str = "records", option: str = "--results") -> 
         yield
     except OSError as error:
         raise UserError(f"cannot write {content} to {path} ({error.strerror}); give another folder with {option}") from None
-
-
-def instruction_sets() -> list[str] | None:
-    """Lists the instruction sets of the processor, by which libraries choose their kernels; None where they are not known."""
-    flags = _cpuinfo("flags|Features")
-    return sorted(filter(VECTOR_FLAGS.fullmatch, flags.split())) if flags else None
-
-
-def environment() -> dict[str, Any]:
-    """Collects the `environment` of a record: versions, machine, commit, whitelisted variables."""
-    surroundings = Environment(
-        python=platform.python_version(),
-        packages=dict(_versions()),
-        mpi=None,
-        host=socket.gethostname(),
-        os=platform.platform(),
-        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
-        instruction_sets=instruction_sets(),
-        num_cores=binding.num_cores(range(os.cpu_count() or 1), binding.core_of_threads()),
-        quota_cores=control_groups.quota_cores(),
-        allocator_keeps=False,
-        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        git_commit=_git("rev-parse", "HEAD"),
-        git_changed=bool(_git("status", "--porcelain", "--untracked-files=no")),
-        variables={name: os.environ[name] for name in sorted(os.environ) if ENVIRONMENT.fullmatch(name)},
-    )
-    return dataclasses.asdict(surroundings)
-
-
-def mpi_library() -> str | None:
-    """Names the MPI library of this process with its version; None without MPI."""
-    try:
-        return mpi.loaded().Get_library_version().split("\n")[0].strip("\0 ")
-    except (ImportError, RuntimeError):
-        return None
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    """Yields the name and the version of those PACKAGES that are installed."""
-    for name in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            yield name, version(name)
-
-
-def _cpuinfo(keys: str) -> str | None:
-    """Reads a value of the first processor from /proc/cpuinfo; None where it is not there. `keys`: a regular expression."""
-    try:
-        match = re.search(rf"^(?:{keys})\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return match[1] if match else None
-
-
-def _git(*arguments: str) -> str | None:
-    """Runs git in this checkout and gives its output; None where it fails or prints nothing."""
-    command = ["git", "--no-optional-locks", "-C", ROOT, *arguments]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() or None
-    except (OSError, subprocess.CalledProcessError):
-        return None

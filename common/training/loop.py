@@ -23,7 +23,6 @@ from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line, reading
-from common.record import records
 from common.record.definition import HeldByRank, Record, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer, by_rank
 from common.training import batches, checks
@@ -159,7 +158,8 @@ def train(
             break
         turns.end()
     record.checkpoint_io = files.io()
-    records.update(record, use.of_record() | energy.total(trainer, joules.now()))
+    record.reading = use.reading()
+    record.energy_joules, record.energy_source = energy.total(trainer, joules.now())
     _record_use(trainer, record, turns, clock)
     return epoch_batches
 
@@ -210,7 +210,7 @@ def _record_use(trainer: Trainer, record: Record, turns: Turns, clock: Meter[flo
     record.peak_memory_bytes_by_rank, record.peak_memory_bytes = peak_bytes_by_rank, max(peak_bytes_by_rank)
     record.num_turns, record.steps_per_turn, record.turns_of_others_seconds = turns.num_ended, turns.num_steps, clock.paused["turns"]
     record.check_seconds = clock.paused["checks"]
-    records.update(record, gpus.memory_by_rank(trainer))
+    record.gpu_memory_by_rank = gpus.memory_by_rank(trainer)
 
 
 def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], report: Report, turns: Turns) -> TrainedEpoch:

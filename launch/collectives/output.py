@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common import units
+from common.process import environment
 from common.process.ranks import Ranks
 from common.record import records
 from launch.collectives import options as collective_options
@@ -55,7 +56,7 @@ class Output:
 
     def document(self, measurements: Iterable[Measurement], fits: Iterable[Fit]) -> dict[str, Any]:
         """Returns the content of the JSON file."""
-        environment = records.environment()
+        described = environment.describe()
         return {
             "schema_version": SCHEMA_VERSION,
             "machine": records.machine_name(self.options.machine),
@@ -63,8 +64,8 @@ class Output:
             "num_nodes": self.num_nodes,
             "oversubscribed": self.oversubscribed,
             "launcher": self.ranks.source,
-            "versions": environment["packages"] | {"python": environment["python"]} | self.versions,
-            **{key: environment[key] for key in ("host", "os", "cpu", "num_cores", "memory_bytes", "git_commit", "variables")},
+            "versions": described.packages | {"python": described.python} | self.versions,
+            **{key: getattr(described, key) for key in ("host", "os", "cpu", "num_cores", "memory_bytes", "git_commit", "variables")},
             "memory_copy": [{"size_bytes": size, "seconds": seconds} for size, seconds in self.copies.items()],
             "measurements": [entry(measurement) for measurement in measurements],
             "fits": [fit._asdict() | {"regimes": [regime._asdict() for regime in fit.regimes]} for fit in fits],

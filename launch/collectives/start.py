@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from common.backends import ROOT
 from common.errors import UserError
 from common.process import messages
 from common.process.ranks import SLURM, Ranks, from_environment
@@ -35,7 +36,7 @@ def run(options: Collectives) -> int:
     arguments = collective_options.of_ranks(options)
     machine = machine_files.read(options.machine_file)
     hosts = str(Path(options.hosts).absolute()) if options.hosts else None
-    os.chdir(records.ROOT)
+    os.chdir(ROOT)
     launcher = detect.choose(options.launcher, options.launcher_args, machine, hosts, machine.host_suffix)
     has_mpi = commands.LAUNCHERS[launcher.name].provides_mpi
     # In a site's Python the ranks find out.
@@ -45,11 +46,11 @@ def run(options: Collectives) -> int:
     start = start_of(options, machine, launcher, arguments)
     argv = start.argv()
     # That of a matrix with the default folder of results, where ranks are on several nodes.
-    folder = records.ROOT / "results" / records.machine_name(options.machine)
+    folder = ROOT / "results" / records.machine_name(options.machine)
     lock.path_of(folder, [start]).parent.mkdir(parents=True, exist_ok=True)
     with lock.held(folder, [start], options.share_machine):
         mark = f"collectives-{os.uname().nodename}-{os.getpid()}"
-        outcome = turns.alone(processes.run(argv, start.variables, mark, records.ROOT, options.time_limit, lambda message: None, show))
+        outcome = turns.alone(processes.run(argv, start.variables, mark, ROOT, options.time_limit, lambda message: None, show))
     if outcome.timed_out:
         print(f"error: ended after the time limit of {options.time_limit:g} s (--time-limit)", file=sys.stderr)
     # A launcher may have an exit status of its own for a rank that failed.

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from common.backends import ROOT
 from common.errors import UserError
 from common.process import ranks, slurm
-from common.record.records import ROOT
 from launch.launchers import ssh
 from launch.launchers.texts import hosts_in
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
 
+from common.backends import ROOT
 from common.errors import UserError
 from common.process import slurm
-from common.record.records import ROOT
 from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind, Launcher, arguments_in
 from launch.launchers.machine_files import Machine, python_of
 from launch.launchers.texts import hosts_in

@@ -12,10 +12,10 @@ except ModuleNotFoundError:
     # Before Python 3.11.
     import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
+from common.backends import ROOT
 from common.command_line import RANKS, THREADS, declarations
 from common.config import Settings
 from common.errors import UserError
-from common.record.records import ROOT
 from launch.launchers import texts
 from launch.launchers.commands import LAUNCHERS, PYTHON, THREADS_VARIABLE, arguments_in
 

@@ -3,10 +3,11 @@
 import subprocess
 import sys
 
+from common.backends import ROOT
 from common.record import reading, records
 from common.record.definition import Record
 
-RESULTS = records.ROOT / "results" / "lessons"
+RESULTS = ROOT / "results" / "lessons"
 
 
 def matrix(name: str, ranks: str, *arguments: str) -> list[Record]:
@@ -18,7 +19,7 @@ def matrix(name: str, ranks: str, *arguments: str) -> list[Record]:
     ranks, given = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdigit() else (ranks, sys.argv[1:])
     folder = RESULTS / f"{records.new_stamp()}-{name}"
     status = subprocess.run(
-        [sys.executable, "-m", "launch.matrix", ranks, *arguments, *given, "--results", str(folder)], cwd=records.ROOT, check=False
+        [sys.executable, "-m", "launch.matrix", ranks, *arguments, *given, "--results", str(folder)], cwd=ROOT, check=False
     ).returncode
     completed = [record for record in reading.collect([folder])[0] if record.status == "ok"] if folder.exists() else []
     if not completed:

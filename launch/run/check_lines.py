@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common import workloads
-from common.backends import ALL, declaration_of
+from common.backends import ALL, ROOT, declaration_of
 from common.config import cores_per_rank
 from common.cost import memory_estimate
 from common.process import binding, inherited, shared_memory, slurm
 from common.record import records
-from common.record.records import ROOT
 from launch.launchers import allocation_end, commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN
 from launch.report.words import ranks_of

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from common import workloads
+from common.backends import ROOT
 from common.config import as_arguments, cores_per_rank
 from common.record.definition import Record
-from common.record.records import ROOT
 from launch.report import comparable
 from launch.report.words import ranks_of
 from launch.run.plan import Job

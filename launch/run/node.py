@@ -18,9 +18,8 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from common.process import binding, control_groups, gpus, inherited, node_memory, shared_memory
-from common.record import records
-from common.record.records import ROOT
+from common.backends import ROOT
+from common.process import binding, control_groups, environment, gpus, inherited, node_memory, shared_memory
 from launch.run import available, failures
 from launch.run.answers import Mpi, Node, NoMpi
 
@@ -34,12 +33,12 @@ RESOLVED = re.compile(r"^\s*libmpi(?!\w*cxx)\w*\.so\S* => (not found|\S+)", re.M
 
 def facts() -> Node:
     """Returns what the lines of launch/run/check.py are derived from."""
-    environment = records.environment()
+    described = environment.describe()
     num_gpus = gpus.count()
     return {
-        "host": environment["host"],
-        "packages": environment["packages"],
-        "num_cores": environment["num_cores"],
+        "host": described.host,
+        "packages": described.packages,
+        "num_cores": described.num_cores,
         "num_cores_allowed": binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()),
         "ignored_variables": inherited.owned(os.environ),
         "quota_cores": control_groups.quota_cores(),

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
+from common.backends import ROOT
 from common.command_line import POSITIVE, RANKS, Bounds
 from common.help_sections import Section
-from common.record.records import ROOT
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
 

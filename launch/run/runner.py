@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
 from common import durable, workloads
-from common.backends import file_of
+from common.backends import ROOT, file_of
 from common.config import SINGLE_RUN, as_arguments, as_json, cores_per_rank, not_for
 from common.errors import UserError
-from common.process import arrival, inherited, messages, out_of_memory, turns
+from common.process import arrival, environment, inherited, messages, out_of_memory, turns
 from common.process.messages import Hang
 from common.process.ranks import Ranks
 from common.progress import Progress
@@ -97,7 +97,7 @@ def run_job(
             argv,
             variables,
             mark_of(job),
-            records.ROOT,
+            ROOT,
             time_limit_seconds,
             received.on_message,
             received.on_line,
@@ -159,7 +159,7 @@ def _complete(
     if (record := recorded(job)) is None:
         settings = workloads.resolve(job.settings, job.degree)
         plan = workloads.batch_plan(settings, job.degree)
-        record = records.new(job.backend, settings, Ranks(size=job.num_ranks), plan, launch, records.environment())
+        record = records.new(job.backend, settings, Ranks(size=job.num_ranks), plan, launch, environment.describe())
     status, error = ending
     if (status, record.status) == ("ok", "ok"):
         return record

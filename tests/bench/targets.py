@@ -24,6 +24,7 @@ from common.command_line import FROM_0, FROM_1
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
+from common.process import environment
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from common.record import records
@@ -137,7 +138,7 @@ def train(settings, size, fault):
 
     of_size = dataclasses.replace(settings, batch_size=settings.batch_size * size, learning_rate_factor=float(size))
     launch = {"launcher": "alone", "command": PROGRAM, "launched_at": None}
-    record = records.new("single", of_size, Ranks(), workloads.batch_plan(of_size, 1), launch, {})
+    record = records.new("single", of_size, Ranks(), workloads.batch_plan(of_size, 1), launch, environment.describe(with_commit=False))
     load = datasets.loader(of_size)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))

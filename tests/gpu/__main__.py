@@ -14,14 +14,14 @@ import pytest
 import tyro
 
 from common import command_line
+from common.backends import ROOT
 from common.errors import UserError
-from common.record import records
 from tests.gpu.plugin import Plugin
 from tests.gpu.running import Session
 
 # In this order: the last one fills the time that is left.
 PARTS = ("agreement", "breakdown", "memory", "profile", "speed")
-OPTIONS = ("--override-ini=addopts=", "-p", "no:cacheprovider", "-p", "no:terminal", "--rootdir", records.ROOT)
+OPTIONS = ("--override-ini=addopts=", "-p", "no:cacheprovider", "-p", "no:terminal", "--rootdir", ROOT)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def check_all(arguments):
         raise UserError(f"there is no part {unknown[0]!r}; choose from: {', '.join(PARTS)}")
     if not arguments.minutes > 0:
         raise UserError(f"--minutes is {arguments.minutes:g}; it must be above 0")
-    folder = arguments.folder or records.ROOT / "results" / f"gpu-{platform.node()}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = arguments.folder or ROOT / "results" / f"gpu-{platform.node()}-{time.strftime('%Y%m%d-%H%M%S')}"
     seconds = 60 * arguments.minutes
     session = Session.begin(folder.absolute(), arguments.device, seconds, begun + seconds, arguments.backends)
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from common.backends import BASELINE, chosen, declared
+from common.backends import BASELINE, ROOT, chosen, declared
 from common.errors import UserError
-from common.record import records
 from launch.run import available, processes, turns
 
 # A launcher around this program must not be taken for that of its runs.
@@ -124,7 +123,7 @@ def run(session, name, command, seconds, variables=None):
     environ = {"PYTHONUNBUFFERED": "1"} | (variables or {})
     with log.open("w") as output:
         write = functools.partial(print, file=output, flush=True)
-        outcome = turns.alone(processes.run(argv, environ, mark, records.ROOT, limit, write, write))
+        outcome = turns.alone(processes.run(argv, environ, mark, ROOT, limit, write, write))
     if outcome.timed_out and limit < seconds:
         pytest.skip(f"no time left (--minutes): ended after {limit:.0f} s")
     assert not outcome.timed_out, f"ended after {limit:.0f} s; see logs/{name}.txt"

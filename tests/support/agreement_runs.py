@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from common.backends import settings_of
 from common.config import Settings, as_arguments
-from common.record import records
+from common.process import environment
 from launch.report.questions import same
 
 WORKLOADS = ("cnn", "transformer")
@@ -92,7 +92,7 @@ MIXED = [run._replace(precision="bf16", learning_rate=rate) for run, rate in zip
 MIXED_SGD = SHORT_DECODER._replace(precision="bf16")
 # Of the losses of the first two steps, relative, on PyTorch, and between frameworks as in the report. Measured: frameworks/README.md,
 # "Precision".
-MIXED_BOUND, MIXED_BOUND_OF_FRAMEWORKS = 2e-3, same.tolerance_of("bf16", records.instruction_sets())
+MIXED_BOUND, MIXED_BOUND_OF_FRAMEWORKS = 2e-3, same.tolerance_of("bf16", environment.instruction_sets())
 
 # Every epoch is one step, which each worker of a server takes from the same parameters. Without momentum the sum of their updates is the
 # update with the average gradient.

@@ -7,6 +7,7 @@ from common.config import Settings
 from common.cost import parallelism
 from common.process.ranks import Ranks
 from common.record import reading, records
+from common.record.definition import Environment
 
 ENVIRONMENT = {
     "python": "3.11.7", "packages": {"torch": "2.13.0"}, "mpi": None, "host": "here", "os": "Linux", "cpu": "a processor",
@@ -28,7 +29,7 @@ def made(
     launch = {"launcher": "mpich", "command": f"mpiexec -n {num_ranks} python", "launched_at": None}
     resolved = workloads.resolve(chosen, num_ranks)
     plan = workloads.batch_plan(resolved, parallelism.degree(backend, resolved, num_ranks))
-    record = records.as_json(records.new(backend, resolved, Ranks(size=num_ranks), plan, launch, ENVIRONMENT))
+    record = records.as_json(records.new(backend, resolved, Ranks(size=num_ranks), plan, launch, Environment(**ENVIRONMENT)))
     reached = {
         "reached": True, "time_to_solution_seconds": seconds, "accuracy": accuracy,
         "accuracies": [accuracy / 2, accuracy], "eval_losses": [1.0, 0.5], "eval_seconds": [0.5, 0.5],

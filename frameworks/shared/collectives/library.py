@@ -1,6 +1,7 @@
 """What launch/collectives measures: a library that has begun, with its collectives as functions."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ class Prepared(NamedTuple):
 Prepare = Callable[[np.ndarray, np.ndarray], Prepared]
 
 
-class Library(NamedTuple):
+@dataclass(frozen=True)
+class Library:
     """A library in which all ranks have begun.
 
     `sum(values)`: sum-all-reduce of float64 values. `collectives`: functions by name of the collective and whether it is
@@ -37,5 +39,5 @@ class Library(NamedTuple):
     end: Callable[[], object]
     synchronize: Callable[[], object] = lambda: None
     as_array: Callable[[Any], np.ndarray] = np.asarray
-    missing: dict[str, str] = {}  # noqa: RUF012
-    versions: dict[str, str] = {}  # noqa: RUF012
+    missing: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)

@@ -108,9 +108,9 @@ def test_page_caches_are_dropped_before_the_epochs(when, num_times, digits, monk
         recorder.begin_epoch()
     # Seven shards of training and two held out have two files each; the losses lie in one more.
     assert len(dropped) == num_times * (2 * (7 + 2) + 1)
-    record = recorder.of_record()["reading"]
-    assert (record["sample_order"], record["num_opens_by_rank"], record["num_steps"]) == ("global", [0], 0)
-    assert record["stored_bytes"] == sum(path.stat().st_size for path in samples.storage.paths())
+    reading = recorder.reading()
+    assert (reading.sample_order, reading.num_opens_by_rank, reading.num_steps) == ("global", [0], 0)
+    assert reading.stored_bytes == sum(path.stat().st_size for path in samples.storage.paths())
 
 
 def test_dropping_caches_makes_the_next_reading_come_from_the_disk(digits):

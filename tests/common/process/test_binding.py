@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from common.backends import ROOT
 from common.config import Settings
 from common.process.binding import VISIBLE_GPUS, core_of_threads, cores_for, gpu_for, num_cores, numa_nodes, oversubscribed
 from common.process.ranks import Ranks
-from common.record.records import ROOT
 from common.training import program
 from tests.support.mistakes import refused
 
@@ -89,7 +89,7 @@ def test_siblings_are_read_from_linux(lists, core_of, num, tmp_path):
 
 @pytest.mark.parametrize(("settings", "num_cores_of_rank"), [(Settings(), 1), (Settings(threads=2), 2), (Settings(cores_per_rank=3), 3)])
 def test_a_rank_gets_its_cores_from_those_of_this_process(settings, num_cores_of_rank):
-    allowed, record = os.sched_getaffinity(0), SimpleNamespace(environment={})
+    allowed, record = os.sched_getaffinity(0), SimpleNamespace(environment=SimpleNamespace())
     cores = program.choose_cores(Ranks(), settings, record)
     assert cores <= allowed
     assert len(cores) == min(num_cores_of_rank, len(allowed))

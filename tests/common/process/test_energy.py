@@ -140,4 +140,4 @@ NAN = math.nan
     ],
 )
 def test_a_source_counts_where_every_node_has_it(of_rank_0, of_other_ranks, joules, source):
-    assert energy.total(Nodes(*of_other_ranks), np.array(of_rank_0)) == {"energy_joules": joules, "energy_source": source}
+    assert energy.total(Nodes(*of_other_ranks), np.array(of_rank_0)) == (joules, source)

@@ -1,6 +1,7 @@
 """GPUs: their PCI bus ids, and ranks that share one."""
 
 import contextlib
+import dataclasses
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from common.process import ending, gpus
 from common.process.ranks import node_number
+from common.record.definition import Gpu, GpuMemoryByRank
 from common.trainer import Device, GpuMemory
 from tests.support import nvml
 from tests.support.mistakes import refused
@@ -111,26 +113,25 @@ def test_memory_is_counted_from_the_start_by_the_framework_and_by_nvml_of_the_wh
     trainer = Rank0(device=ON_GPU_1._replace(memory=GpuMemory(lambda: peaks.append((3, None)), lambda: peaks[-1])))
     nvml.install(monkeypatch, nvml.Driver())
     gpus.begin_memory(trainer)
-    expected = {"peak_allocated_bytes": [3], "peak_reserved_bytes": [None], "used_bytes": [nvml.GIB]}
-    assert gpus.memory_by_rank(trainer) == {"gpu_memory_by_rank": expected}
+    assert gpus.memory_by_rank(trainer) == GpuMemoryByRank([3], [None], [nvml.GIB])
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
-    assert gpus.memory_by_rank(trainer)["gpu_memory_by_rank"]["used_bytes"] == [None]
+    assert gpus.memory_by_rank(trainer).used_bytes == [None]
 
 
 def test_a_cpu_has_no_gpu_and_no_memory_of_one():
     gpus.begin_memory(Rank0())
-    assert gpus.memory_by_rank(Rank0()) == {"gpu_memory_by_rank": None}
-    assert gpus.describe(ON_CPU) == {"device": "cpu", "framework_has_cuda": False, "gpu": None}
+    assert gpus.memory_by_rank(Rank0()) is None
+    assert gpus.describe(ON_CPU) is None
 
 
 def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id_as_far_as_it_tells(bus_ids, monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
-    gpu = {"model": "the second GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda": "13.0", "cudnn": "9.10.2", "nccl": "2.27.3"}
-    assert gpus.describe(ON_GPU_1) == {"device": "cuda", "framework_has_cuda": True, "gpu": gpu}
+    gpu = Gpu("the second GPU", "0000:07:00.0", "580.65", "13.0", "9.10.2", "2.27.3")
+    assert gpus.describe(ON_GPU_1) == gpu
     monkeypatch.setattr(pynvml, "nvmlInit", nvml.refuse)
-    assert gpus.describe(ON_GPU_1)["gpu"] == gpu | {"model": None, "driver": None}
+    assert gpus.describe(ON_GPU_1) == dataclasses.replace(gpu, model=None, driver=None)
     bus_ids.clear()
-    assert gpus.describe(ON_GPU_1)["gpu"] == gpu | {"pci_bus_id": None, "model": None, "driver": None}
+    assert gpus.describe(ON_GPU_1) == dataclasses.replace(gpu, pci_bus_id=None, model=None, driver=None)
 
 
 # A driver with the GPUs 05:00.0 to 08:00.0, of which CUDA_VISIBLE_DEVICES leaves out the first ones.

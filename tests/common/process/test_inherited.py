@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from common.backends import ROOT
 from common.process import inherited
-from common.record.records import ROOT
 from tests.support.mistakes import refused
 
 OWNED = (

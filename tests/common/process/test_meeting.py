@@ -180,6 +180,6 @@ def test_horovod_over_gloo_is_refused_where_its_host_has_no_address_and_its_serv
 def test_a_launch_that_no_matrix_told_is_refused(text, monkeypatch):
     monkeypatch.setenv("TANDEM_LAUNCH", text)
     with refused("TANDEM_LAUNCH is ", "unset it"):
-        program.launch_told()
+        program.launch_by_matrix()
     monkeypatch.setenv("TANDEM_LAUNCH", "")
-    assert program.launch_told() == {}
+    assert program.launch_by_matrix() == {}

@@ -86,10 +86,10 @@ def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turn
     with turns_of_run.meters[0].pause("turns"):
         pass
     measured = measure()
-    assert (measured["product_flops_per_second"], measured["copy_bytes_per_second"]) == ([8.0, 4.0], [9.0, 9.0])
+    assert (measured.product_flops_per_second, measured.copy_bytes_per_second) == ([8.0, 4.0], [9.0, 9.0])
     # Of 8 s of steal, 5 s were taken while others had their turn.
-    assert (measured["steal_seconds"], measured["pressure_seconds"], measured["involuntary_switches_by_rank"]) == (3.0, 2.0, [51])
-    assert (measured["cpu_throttled_seconds"], measured["gpu_throttle_reasons"]) == (0.75, None)
+    assert (measured.steal_seconds, measured.pressure_seconds, measured.involuntary_switches_by_rank) == (3.0, 2.0, [51])
+    assert (measured.cpu_throttled_seconds, measured.gpu_throttle_reasons) == (0.75, None)
 
 
 def test_here_the_kernels_have_a_speed():

@@ -11,6 +11,7 @@ import pytest
 from common import workloads
 from common.command_line import Bounds, declarations
 from common.config import Settings
+from common.process import environment
 from common.process.ranks import Ranks
 from common.record import reading, records, schema
 from common.record.definition import Record
@@ -33,7 +34,7 @@ def is_record(values):
 def new_record():
     launch = {"launcher": "alone", "command": "python -m frameworks.single", "launched_at": None}
     settings = workloads.resolve(Settings(machine="here"), 1)
-    return records.as_json(records.new("single", settings, Ranks(), workloads.batch_plan(settings, 1), launch, records.environment()))
+    return records.as_json(records.new("single", settings, Ranks(), workloads.batch_plan(settings, 1), launch, environment.describe()))
 
 
 def test_the_committed_schema_and_list_of_keys_are_the_generated_ones():

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from common.backends import ROOT
 from common.errors import RunError
-from common.record.records import ROOT
 from common.training import placement
 from tests.support.rank_0 import ON_CPU, Rank0
 from tests.support.running import BIN, completed, train

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from common.backends import ROOT
 from common.errors import UserError
 from common.record import records
 from common.record.definition import SCHEMA
@@ -145,7 +146,7 @@ def test_a_run_without_a_run_id_takes_its_file_name(tmp_path):
 
 
 def test_the_schema_file_is_not_a_record(tmp_path):
-    (tmp_path / "schema.json").symlink_to(records.ROOT / "results" / "schema.json")
+    (tmp_path / "schema.json").symlink_to(ROOT / "results" / "schema.json")
     write(tmp_path / "here" / "a.json", made())
     collected, damaged = collect([tmp_path])
     assert (len(collected), damaged) == (1, [])

@@ -6,6 +6,7 @@ from common.config import Settings
 from common.errors import UserError
 from common.process import slurm
 from common.record import reading, records
+from common.record.definition import Environment
 from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
 from launch.run.plan import Job
@@ -72,7 +73,7 @@ def test_where_mpi_does_not_start_under_srun_its_error_says_what_was_tried_and_w
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A function that runs a job whose processes end with an Outcome, and returns its record. `during()` is called while they run."""
-    monkeypatch.setattr(runner.records, "environment", lambda: made_records.ENVIRONMENT)
+    monkeypatch.setattr(runner.environment, "describe", lambda: Environment(**made_records.ENVIRONMENT))
     monkeypatch.setattr(runner.out_of_memory, "num_kills", lambda: 3)
     (tmp_path / "here").mkdir()
 
