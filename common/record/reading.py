@@ -13,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from common.backends import ROOT
 from common.command_line import shortened
-from common.data.folders import is_hidden
 from common.errors import UserError, printable
 from common.record import records
 from common.record.definition import SCHEMA, Record
@@ -112,10 +111,10 @@ def files(source: Path, damaged: list[Damaged]) -> list[Path]:
     paths = []
     unreadable = lambda problem: damaged.append(Damaged(Path(problem.filename), problem.strerror))  # noqa: E731
     for folder, subfolders, names in os.walk(source, onerror=unreadable):
-        subfolders[:] = sorted(name for name in subfolders if not (is_hidden(Path(name)) or name.endswith(records.TRACES_END)))
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".") and not name.endswith(records.TRACES_END))
         linked = [Path(folder, name) for name in subfolders if Path(folder, name).is_symlink()]
         damaged += [Damaged(path, "a link to a folder, which is not followed; name that too") for path in linked]
-        paths += [Path(folder, name) for name in names if name.endswith((".json", INCOMPLETE)) and not is_hidden(Path(name))]
+        paths += [Path(folder, name) for name in names if name.endswith((".json", INCOMPLETE)) and not name.startswith(".")]
     return sorted(paths)
 
 
