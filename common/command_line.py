@@ -72,6 +72,8 @@ def _narrowed(schema: Any, keywords: Mapping[str, Any]) -> Any:
 OF_ARGUMENTS = "--launcher-args"
 # The errors of a full disk, which may be those of writing the output. It has no path.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# None is the value of an option that is not given; nobody types it.
+TYRO_CONFIG = (tyro.conf.DisallowNone,)
 NONE_LEFT_OUT: Mapping[str, str] = MappingProxyType({})
 # More than any count, rate or time of a training.
 MOST = 10**9
@@ -260,7 +262,7 @@ def parse(
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            options = tyro.cli(kind, prog=program, description=description, args=arguments)
+            options = tyro.cli(kind, prog=program, description=description, args=arguments, config=TYRO_CONFIG)
     except SystemExit:
         raise UserError(f"{one_line(output.getvalue())}; see {program} --help") from None
     check(options)
@@ -270,7 +272,7 @@ def parse(
 def _print_help(sections: type, program: str, description: str) -> NoReturn:
     try:
         with contextlib.suppress(SystemExit):
-            tyro.cli(sections, prog=program, description=description, args=["--help"])
+            tyro.cli(sections, prog=program, description=description, args=["--help"], config=TYRO_CONFIG)
         sys.stdout.flush()
     except BrokenPipeError:
         # The program that reads the help, such as head, has ended.

@@ -216,8 +216,7 @@ class Settings:
     """Repeat each run with MPI tracing. mpi: count all calls; events: also record each call with its times; or the path
     of a site's libmpitrace.so. Output: RESULTS/MACHINE/RUN.trace. The traced run is excluded from comparisons."""
     until: Annotated[float | None, Section("matrix"), PERCENT, Role.MAY_DIFFER, Only(MATRIX, ", launch/matrix.sh")] = None
-    """Percent: repeat until every ratio to the fastest at a size is known to ± this, --repeats times at most. Default: so many
-    times."""
+    """Repeat until each ratio to the fastest at a size is known to ± this percentage, --repeats times at most. Default: --repeats times."""
     resume: Annotated[bool, Section("checkpoint"), Role.MAY_DIFFER] = False
     """Resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it."""
     checkpoint_dir: Annotated[Path | None, FROM_EPOCH_1] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin
 
 import docstring_parser
 import tyro
@@ -43,11 +43,21 @@ def in_sections(options: Iterable[Option], left_out: Collection[str]) -> type:
 
 def _described(option: Option) -> Any:
     """Returns the type of an option with its help, for tyro."""
-    description = descriptions(option.owner).get(option.name, "")
-    # "(default: None)" says nothing where the description has the default.
-    hint = "" if option.default is None and "Default:" in description else None
-    # What the annotation has of these goes before.
-    return Annotated[(option.kind, tyro.conf.arg(help=description or None, help_behavior_hint=hint), *option.declared)]
+    has_metavar = tyro.conf.Positional in option.declared and get_origin(option.kind) is not Literal
+    shown = tyro.conf.arg(
+        help=descriptions(option.owner).get(option.name),
+        # Without this, tyro shows that there is no default, as "(default: None)".
+        help_behavior_hint="" if option.default in (None, "", (), dataclasses.MISSING) else None,
+        metavar=_metavar(option) if has_metavar else None,
+    )
+    # The annotation's own help, hint and metavar come after these, and so replace them.
+    return Annotated[(option.kind, shown, *option.declared)]
+
+
+def _metavar(option: Option) -> str:
+    """Names a positional argument, as in [SIZES…]."""
+    name = option.name.upper().replace("_", "-") + ("…" if get_origin(option.kind) is tuple else "")
+    return name if option.default is dataclasses.MISSING else f"[{name}]"
 
 
 def _dataclass(fields: Iterable[tuple[str, Any] | tuple[str, Any, Any]]) -> type:

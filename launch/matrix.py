@@ -54,8 +54,8 @@ class RunSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Axes:
-    """The axes of a matrix, and the settings that its runs share."""
+class MatrixOptions:
+    """The axes of a matrix, its commands, and the settings that its runs share."""
 
     sizes: Annotated[tuple[int, ...], tyro.conf.Positional, RANKS] = (1, 2)
     """Numbers of ranks."""
@@ -66,29 +66,28 @@ class Axes:
     """Workloads, separated by commas."""
     repeats: Annotated[int, REPEATS] = 1
     """Runs of each combination; repeat r has seed + r."""
+    check: bool = False
+    """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
+    Inside an allocation it asks one of its nodes."""
+    dry_run: bool = False
+    """Print the commands and run nothing."""
+    print_jobs: BatchSystemName | None = None
+    """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
+    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else an hour."""
+    side_by_side: bool = True
+    """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
+    the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,
+    and runs that do not fit into memory beside the others, follow one after the other."""
     quiet_limit: Annotated[float | None, PERCENT] = None
-    """Percent: run again, up to 3 times, what met a machine whose speed was further than this from the median of the matrix. Default: mark
-    it in the report only."""
+    """Repeat a run, up to 3 times, during which the speed of the machine was further than this percentage from its median in the matrix.
+    Default: mark it in the report only."""
     run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 
 # The fields of the last base come first, also in the help.
 @dataclass(frozen=True)
-class Matrix(NodeOptions, Axes):
-    """The axes of a matrix, how it runs, and every setting of its runs."""
-
-    side_by_side: Annotated[bool, Section("matrix")] = True
-    """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
-    the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,
-    and runs that do not fit into memory beside the others, follow one after the other."""
-    dry_run: bool = False
-    """Print the commands and run nothing."""
-    check: bool = False
-    """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
-    Inside an allocation it asks one of its nodes."""
-    print_jobs: BatchSystemName | None = None
-    """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
-    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else an hour."""
+class Matrix(NodeOptions, MatrixOptions):
+    """All options of a matrix."""
 
 
 @dataclass(frozen=True)

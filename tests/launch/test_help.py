@@ -64,8 +64,8 @@ def test_every_setting_of_a_run_is_explained_with_its_default():
         description, _, default = helps[flag(name)].partition(" (default: ")
         assert description.endswith("."), f"{name} has no sentence of help"
         value = of_workload.get(name, getattr(Settings(), name))
-        if default or "Default: " not in description:
-            assert default == f"{value if value != '' else repr(value)})", name
+        assert default == ("" if value in (None, "") else f"{value})"), name
+        assert "None" not in helps[flag(name)], name
 
 
 @pytest.mark.parametrize(
