@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -121,8 +122,8 @@ class BuildError(Exception):
     """The reason why the build stopped and what to do, in one line."""
 
 
-def substitute(text, substitution):
-    """The text after one substitution. Raises BuildError unless the old text occurs exactly once."""
+def substitute(text: str, substitution: Substitution) -> str:
+    """Makes one substitution in a text. Raises BuildError unless the old text occurs exactly once."""
     count = text.count(substitution.old)
     if count != 1:
         raise BuildError(
@@ -131,18 +132,18 @@ def substitute(text, substitution):
     return text.replace(substitution.old, substitution.new)
 
 
-def build_flags(environ, cuda_home=None):
-    """The variables of Horovod's build, overridden by the user's. Variables that Horovod reads at run time are ignored."""
+def build_flags(environ: Mapping[str, str], cuda_home: str | None = None) -> dict[str, str]:
+    """Returns the variables of Horovod's build, overridden by the user's. Variables that Horovod reads at run time are ignored."""
     of_user = {name: value for name, value in environ.items() if BUILD_FLAG.fullmatch(name) and value}
     return FLAGS | ({"HOROVOD_GPU_OPERATIONS": "NCCL"} if cuda_home else {}) | of_user
 
 
-def substitutions_for(flags):
+def substitutions_for(flags: Mapping[str, str]) -> tuple[Substitution, ...]:
     return SUBSTITUTIONS + WITH_GPU if flags.get("HOROVOD_GPU_OPERATIONS") else SUBSTITUTIONS
 
 
-def mpi_of(mpicc):
-    """(identity, library folder) of the MPI: the environment's mpich, or a site's by its mpicc."""
+def mpi_of(mpicc: str | None) -> tuple[str, str | None]:
+    """Returns (identity, library folder) of the MPI: the environment's mpich, or a site's by its mpicc."""
     if mpicc is None:
         return f"mpich {version('mpich')}", None
     shown = subprocess.run([mpicc, "-show"], capture_output=True, text=True, check=False)
@@ -152,20 +153,26 @@ def mpi_of(mpicc):
     return f"{os.path.realpath(mpicc)} {shown.stdout.strip()}", folders[-1] if folders else None
 
 
-def locations(cuda_home, folder):
-    """The variables by which the build finds CUDA and PyTorch's NCCL, whose library gets in `folder` the name that the linker looks for."""
-    nccl = Path(importlib.util.find_spec("torch").origin).parents[1] / "nvidia/nccl"
+def locations(cuda_home: str, folder: Path) -> dict[str, str]:
+    """Returns the variables by which the build finds CUDA and PyTorch's NCCL.
+
+    The library of NCCL gets the name that the linker looks for, in `folder`.
+    """
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.origin is None:
+        raise BuildError("PyTorch is not installed; run launch/setup.sh")
+    nccl = Path(torch.origin).parents[1] / "nvidia/nccl"
     (folder / "libnccl.so").symlink_to(nccl / "lib/libnccl.so.2")
     of_nccl = {"HOROVOD_NCCL_INCLUDE": f"{nccl}/include", "HOROVOD_NCCL_LIB": str(folder), "HOROVOD_NCCL_LINK": "SHARED"}
     return of_nccl | {"CUDA_HOME": cuda_home, "HOROVOD_CUDA_HOME": cuda_home}
 
 
-def version_line(compiler, line):
+def version_line(compiler: str, line: int) -> str:
     return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[line]
 
 
-def fingerprint(horovod_version, flags, mpi, compiler):
-    """The cache key of a wheel: a hash of everything that affects it."""
+def fingerprint(horovod_version: str, flags: Mapping[str, str], mpi: str, compiler: str) -> str:
+    """Returns the cache key of a wheel: a hash of everything that affects it."""
     inputs = {
         "horovod": horovod_version,
         "python": platform.python_version(),
@@ -180,7 +187,7 @@ def fingerprint(horovod_version, flags, mpi, compiler):
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def tensorflow_package():
+def tensorflow_package() -> str:
     for name in ("tensorflow-cpu", "tensorflow"):
         with contextlib.suppress(ModuleNotFoundError):
             version(name)
@@ -188,11 +195,11 @@ def tensorflow_package():
     raise BuildError("TensorFlow is not installed; run launch/setup.sh")
 
 
-def say(text):
+def say(text: str) -> None:
     print(f"setup:         {text}", file=sys.stderr, flush=True)
 
 
-def unpack_source(horovod_version, folder):
+def unpack_source(horovod_version: str, folder: Path) -> Path:
     """Downloads and unpacks Horovod's source distribution; returns its top folder."""
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
     result = subprocess.run([*command, "--dest", str(folder), f"horovod=={horovod_version}"], capture_output=True, text=True, check=False)
@@ -205,7 +212,7 @@ def unpack_source(horovod_version, folder):
     return folder / f"horovod-{horovod_version}"
 
 
-def compile_wheel(source, flags, programs, log):
+def compile_wheel(source: Path, flags: Mapping[str, str], programs: Iterable[str], log: Path) -> Path:
     """Compiles the changed source into a wheel in its parent folder and returns the wheel. Reports the progress.
 
     The folders of `programs` come first on PATH.
@@ -213,22 +220,11 @@ def compile_wheel(source, flags, programs, log):
     bins = [str(Path(program).parent) for program in programs]
     environ = os.environ | flags | {"PATH": os.pathsep.join([*bins, os.environ["PATH"]])}
     environ.setdefault("MAKEFLAGS", f"-j{len(os.sched_getaffinity(0))}")
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "pip",
-        "wheel",
-        "--verbose",
-        "--no-build-isolation",
-        "--no-deps",
-        "--wheel-dir",
-        source.parent,
-        source,
-    ]
+    wheel = [sys.executable, "-P", "-m", "pip", "wheel", "--verbose", "--no-build-isolation", "--no-deps"]
+    command = [*wheel, "--wheel-dir", str(source.parent), str(source)]
     shown_percent = 0
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as build, log.open("w") as out:
-        for line in build.stdout:
+        for line in build.stdout or ():
             out.write(line)
             progress = re.search(r"\[ *(\d+)%\]", line)
             if progress and int(progress[1]) >= shown_percent + 5:
@@ -240,8 +236,8 @@ def compile_wheel(source, flags, programs, log):
     return next(source.parent.glob("horovod-*.whl"))
 
 
-def build(horovod_version, cache, mpicc, cuda_home):
-    """The path of the Horovod wheel for this environment, built unless it is in the cache."""
+def build(horovod_version: str, cache: Path, mpicc: str | None, cuda_home: str | None) -> Path:
+    """Returns the path of the Horovod wheel for this environment, built unless it is in the cache."""
     flags = build_flags(os.environ, cuda_home)
     mpi, site_folder = mpi_of(mpicc)
     nvcc = f"{cuda_home}/bin/nvcc" if cuda_home else None
@@ -271,8 +267,8 @@ def build(horovod_version, cache, mpicc, cuda_home):
     return folder / wheel.name
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Builds a Horovod wheel from its released source, and prints its path.")
     parser.add_argument("version", help="version of Horovod, pinned in environment.yml")
     parser.add_argument("--cache", type=Path, required=True, help="folder of the built wheels")
     parser.add_argument("--mpicc", help="mpicc of a site's MPI (default: the environment's mpich)")

@@ -1,6 +1,7 @@
-"""Says in one line each what this environment has for GPUs, on a machine with or without one; exit status 1 if Horovod lacks something.
+"""Prints, in a line for each framework, the libraries for GPUs in this environment; exit status 1 if Horovod lacks something.
 
-Each question is asked in a process of its own, where no library is found only because another framework has loaded it before.
+The machine needs no GPU. Each question is asked in a process of its own, where no library is found only because another framework has
+loaded it before.
 """
 
 import json
@@ -13,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FRAMEWORKS = {"PyTorch": "torch", "TensorFlow": "tensorflow"}
-# Of which a process must have one copy: two would not know of each other's communicators.
+# A process must have one copy of this library: two would not know of each other's communicators.
 NCCL = "libnccl.so.2"
-# A line of the loader (ld.so(8), LD_DEBUG): from where a library of Horovod takes a function of the CUDA runtime that it does not have.
+# A line of the loader (ld.so(8), LD_DEBUG): the library from which Horovod takes a function of the CUDA runtime, where it does not have it.
 CUDA_BINDING = re.compile(r"binding file .+/horovod/.+ \[0\] to (.+) \[0\]: normal symbol `(?:__)?cuda")
-# None: the library has the runtime inside.
-CUDA_RUNTIMES = {"PyTorch": {"libcudart.so.13"}, "TensorFlow": set()}
+# Horovod for TensorFlow has the runtime inside.
+CUDA_RUNTIMES: dict[str, set[str]] = {"PyTorch": {"libcudart.so.13"}, "TensorFlow": set()}
 HOROVOD = """
 import ctypes, json
 import horovod.{0} as hvd
@@ -30,26 +31,26 @@ print(json.dumps([hvd.cuda_built(), hvd.nccl_built(), version.value, len(loaded)
 """
 NCCL_OF_PYTORCH = "import json, torch; print(json.dumps(torch.cuda.nccl.version()))"
 DLOPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-# What TensorFlow 2.21 loads for a GPU; without the NVIDIA driver it does not try.
+# The libraries that TensorFlow 2.21 loads for a GPU; without the NVIDIA driver it does not try.
 OF_TENSORFLOW = (
     *("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11", "libcusparse.so.12"),
     *("libcudnn.so.9", "libcupti.so.12", NCCL),
 )
 
 
-def ask(program, *arguments, **variables):
-    """(what a Python program prints, the last line of its error)."""
+def ask(program: str, *arguments: str, **variables: str) -> tuple[str, str]:
+    """Returns (output, last line of the error) of a Python program."""
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
     return done.stdout, (done.stderr.strip().splitlines() or ["it ended without a word"])[-1] if done.returncode else ""
 
 
-def of_horovod(framework, nccl_of_pytorch):
-    """(line, whether all is well) of the Horovod for a framework."""
+def of_horovod(framework: str, nccl_of_pytorch: int) -> tuple[str, bool]:
+    """Returns (line, whether all is well) of the Horovod for a framework."""
     with tempfile.TemporaryDirectory() as folder:
         printed, error = ask(HOROVOD.format(FRAMEWORKS[framework], NCCL), LD_DEBUG="bindings", LD_DEBUG_OUTPUT=f"{folder}/bindings")
         libraries = {Path(match[1]).resolve() for path in Path(folder).iterdir() for match in CUDA_BINDING.finditer(path.read_text())}
-    # Those of another folder than the environment's are told by their paths.
+    # Those of another folder than the environment's are shown by their paths.
     runtimes = {library.name if library.is_relative_to(Path(sys.prefix).resolve()) else str(library) for library in libraries}
     if error:
         return f"it cannot be imported: {error}", False
@@ -61,17 +62,19 @@ def of_horovod(framework, nccl_of_pytorch):
     return line, has_cuda and is_one_nccl and runtimes == CUDA_RUNTIMES[framework]
 
 
-def errors_of_tensorflow():
-    """{name: why it does not load} of the libraries that TensorFlow loads for a GPU, from where it looks for them."""
+def errors_of_tensorflow() -> dict[str, str]:
+    """{name: error} of those libraries that TensorFlow loads for a GPU and does not find where it looks for them."""
+    tensorflow = find_spec("tensorflow")
+    libraries = Path(tensorflow.origin).parents[1].glob("nvidia/*/lib") if tensorflow and tensorflow.origin else ()
     # In NVIDIA's wheels for CUDA 12 each library has a folder; cu13 has all of CUDA 13, some under the same names.
-    folders = [str(path) for path in Path(find_spec("tensorflow").origin).parents[1].glob("nvidia/*/lib") if path.parent.name != "cu13"]
+    folders = [str(path) for path in libraries if path.parent.name != "cu13"]
     path = os.pathsep.join([*folders, os.environ.get("LD_LIBRARY_PATH", "")])
     errors = {name: ask(DLOPEN, name, LD_LIBRARY_PATH=path)[1] for name in OF_TENSORFLOW}
     return {name: error.removeprefix("OSError: ") for name, error in errors.items() if error}
 
 
-def main():
-    def say(text):
+def main() -> int:
+    def say(text: str) -> None:
         print(f"setup:         {text}", flush=True)
 
     printed, error = ask(NCCL_OF_PYTORCH)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 # CUDA_HOME has its libraries in one of these, as PyTorch looks for them.
@@ -20,8 +21,11 @@ class ToolkitError(Exception):
     """What is wrong with the CUDA toolkit and what to do, in one line."""
 
 
-def toolkit(environ, cuda):
-    """The folder of the toolkit that CUDA_HOME names, or else of the nvcc on PATH; it has at least the version `cuda`, such as 13.0."""
+def toolkit(environ: Mapping[str, str], cuda: str) -> Path:
+    """Returns the folder of the toolkit that CUDA_HOME names, or else of the nvcc on PATH.
+
+    Raises ToolkitError where it has not at least the version `cuda`, such as 13.0.
+    """
     remedy = f"load a module of CUDA {cuda}, or set CUDA_HOME to its folder; TANDEM_DEVICE=cpu sets up without GPUs"
     home = environ.get("CUDA_HOME")
     nvcc = shutil.which(f"{home}/bin/nvcc" if home else "nvcc", path=environ.get("PATH"))
@@ -33,7 +37,7 @@ def toolkit(environ, cuda):
     installed, needed = tuple(map(int, release.groups())), tuple(map(int, cuda.split(".")))
     if installed[0] != needed[0] or installed < needed:
         raise ToolkitError(f"{nvcc} is of CUDA {installed[0]}.{installed[1]}, and this PyTorch of CUDA {cuda}; {remedy}")
-    # nvcc on PATH may be a link or a script anywhere. It tells the folder that it takes headers from.
+    # nvcc on PATH may be a link or a script anywhere. It prints the folder that it takes headers from.
     top = re.search(r"^#\$ TOP=(.+)$", output_of(nvcc, "--dryrun", "x.cu"), re.MULTILINE)
     folder = Path(home or (top and top[1]) or Path(nvcc).resolve().parents[1]).resolve()
     if not (folder / "include/cuda_runtime.h").exists():
@@ -44,8 +48,8 @@ def toolkit(environ, cuda):
     return folder
 
 
-def output_of(*command):
-    """What a program prints; empty if it cannot be started."""
+def output_of(*command: str) -> str:
+    """Returns the output of a program; empty if it cannot be started."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
@@ -53,8 +57,8 @@ def output_of(*command):
     return done.stdout + done.stderr
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Finds the CUDA toolkit that Horovod is built with, and prints its folder.")
     parser.add_argument("cuda", help="the CUDA version of PyTorch's wheel, pinned in environment.yml")
     try:
         print(toolkit(os.environ, parser.parse_args().cuda))
