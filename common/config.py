@@ -15,8 +15,6 @@ import tyro
 
 from common import command_line
 from common.command_line import FROM_0, FROM_1, PERCENT, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
-from common.data.formats import FORMATS
-from common.data.sharding import LAST_BATCH
 from common.errors import UserError
 from common.help_sections import Section
 from common.model import pipelining, schedules
@@ -33,19 +31,19 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     Dataset = str
-    DataFormat = str
-    LastBatch = str
     Schedule = str
     PipelineSchedule = str
     Precision = str
 else:
     Dataset = Literal[tuple(dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets))]
-    DataFormat = Literal[("memory", *FORMATS)]
-    LastBatch = Literal[tuple(LAST_BATCH)]
     Schedule = Literal[tuple(schedules.SCHEDULES)]
     PipelineSchedule = Literal[tuple(pipelining.SCHEDULES)]
     Precision = Literal[tuple(DTYPES)]
 Optimizer = Literal["sgd", "adam"]
+LastBatch = Literal["drop", "pad"]
+# Each is a module of common/data/formats/.
+FileFormat = Literal["npy", "hdf5", "tfrecord"]
+DataFormat = Literal["memory", FileFormat]
 SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
 Seed = Annotated[int, SEEDS]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]

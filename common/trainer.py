@@ -1,16 +1,20 @@
 """The interface between the training loop and a backend."""
 
+from __future__ import annotations
+
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 
 from common.config import Settings
-from common.process.ranks import Ranks
 from common.record.definition import TensorBytesByRank, Transport
+
+if TYPE_CHECKING:
+    from common.process.ranks import Ranks
 
 
 class Batch(NamedTuple):

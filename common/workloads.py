@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
+from common import tokens
 from common.batch_plan import BatchPlan, plan_batch
 from common.config import TRAINING_SETTINGS, Settings, as_json, check
-from common.data import sharding, tokens
 from common.errors import UserError
 from common.model.conventions import CONVENTIONS
 from common.model.schedules import CONSTANT
@@ -58,12 +58,6 @@ def resolve(settings: Settings, degree: int) -> Settings:
 def batch_plan(settings: Settings, degree: int) -> BatchPlan:
     """Plans the batch of a step under the settings, resolved or not. Raises UserError where it cannot be divided."""
     return plan_batch(settings.batch_size or workload_of(settings).batch_size, settings.accumulate, settings.scaling, degree)
-
-
-def num_steps(settings: Settings, num_samples: int, global_batch: int) -> int:
-    """Returns the number of steps of an epoch. Raises UserError if there is none."""
-    num_possible = sharding.num_steps(num_samples, global_batch, settings.last_batch)
-    return min(num_possible, settings.steps_per_epoch or num_possible)
 
 
 def digest(settings: Settings, data_digest: str) -> str:

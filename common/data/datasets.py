@@ -6,9 +6,10 @@ from functools import partial
 
 import numpy as np
 
+from common import tokens
 from common.batch_plan import BatchPlan
 from common.config import Settings
-from common.data import image_folders, images, stored, texts, tokens
+from common.data import image_folders, images, stored, texts
 from common.data.samples import Dataset, InMemory
 from common.model.families import Cnn, EncoderDecoder, ResNet50
 from common.model.weights import DTYPES

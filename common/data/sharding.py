@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.config import Settings
 from common.errors import UserError
-
-LAST_BATCH = ("drop", "pad")
 
 
 class Streamed(NamedTuple):
@@ -43,6 +42,12 @@ def num_steps(num_samples: int, global_batch: int, last_batch: str) -> int:
             "use fewer ranks, a smaller --batch-size or --accumulate, or --last-batch pad"
         )
     return steps
+
+
+def num_trained_steps(settings: Settings, num_samples: int, global_batch: int) -> int:
+    """Returns the number of steps of an epoch that are trained. Raises UserError if there is none."""
+    num_possible = num_steps(num_samples, global_batch, settings.last_batch)
+    return min(num_possible, settings.steps_per_epoch or num_possible)
 
 
 def training_shard(epoch: Epoch, place: DataParallel, num_losses: int | np.ndarray = 1) -> tuple[np.ndarray, np.ndarray]:

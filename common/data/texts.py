@@ -11,9 +11,9 @@ import numpy as np
 
 from common.data import folders
 from common.data.samples import Dataset, InMemory
-from common.data.tokens import BYTES, END_OF_TEXT, Vocabulary
 from common.errors import UserError
 from common.progress import OnProgress, no_progress
+from common.tokens import BYTES, END_OF_TEXT, Vocabulary
 
 # The inputs and targets of sequences.
 Sequences = tuple[np.ndarray, np.ndarray]

@@ -119,7 +119,7 @@ def train(
     watchdog.heartbeat()
     data = _load(trainer, load, record, clock, watchdog)
     num_samples, global_batch = len(data.train), workloads.batch_plan(settings, record.data_parallel_degree).global_batch
-    num_steps = workloads.num_steps(settings, num_samples, global_batch)
+    num_steps = sharding.num_trained_steps(settings, num_samples, global_batch)
     learning_rates = schedules.learning_rates(
         settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tyro
@@ -21,9 +21,9 @@ import tyro
 from common import durable, progress, workloads
 from common.command_line import MOST, Bounds
 from common.config import Dataset as DatasetName
-from common.config import Precision, Settings
+from common.config import FileFormat, Precision, Settings
 from common.data import datasets, folders, formats, image_folders, manifest, stored
-from common.data.formats import FORMATS, Layout
+from common.data.formats import Layout
 from common.data.manifest import FileEntry
 from common.data.samples import Dataset, InMemory, count_losses
 from common.data.storage_use import Use
@@ -44,8 +44,7 @@ class Conversion:
 
     workload: Annotated[str, tyro.conf.Positional]
     """Workload whose data is converted."""
-    # The choices are those of the code, which a checker of types does not run.
-    data_format: Annotated[Literal[tuple(FORMATS)], tyro.conf.Positional]  # pyright: ignore[reportInvalidTypeForm]
+    data_format: Annotated[FileFormat, tyro.conf.Positional]
     """Format."""
     folder: Annotated[Path, tyro.conf.Positional]
     """Folder to write into: a new or empty one, or one whose conversion was interrupted, which then goes on."""

@@ -23,7 +23,7 @@ from common import progress, workloads
 from common.backends import ROOT, declared, file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism
-from common.data import datasets
+from common.data import datasets, sharding
 from common.errors import UserError
 from common.process import binding, gpus
 from launch.launchers import commands
@@ -62,7 +62,8 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
         if settings.workload not in num_samples:
             on_progress = progress.reading(functools.partial(print, file=sys.stderr))
             num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train)
-        workloads.num_steps(settings, num_samples[settings.workload], workloads.batch_plan(settings, job.degree).global_batch)
+        plan = workloads.batch_plan(settings, job.degree)
+        sharding.num_trained_steps(settings, num_samples[settings.workload], plan.global_batch)
 
 
 def trainable(jobs: Sequence[Job]) -> list[Job]:

@@ -15,13 +15,14 @@ data. A file is closed when its Shard is dropped, and no file is mapped into mem
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Protocol
+from typing import Protocol, get_args
 
 import numpy as np
 
+from common.config import FileFormat
 from common.errors import UserError
 
-FORMATS = ("npy", "hdf5", "tfrecord")
+FORMATS = get_args(FileFormat)
 # The names of the arrays of a shard, in files that name them.
 NAMES = ("inputs", "targets")
 # NumPy's types of the inputs and targets of a sample, with their shapes.

@@ -1,13 +1,15 @@
 """Sharding: N ranks process the samples of one rank, none twice, none lost; checked for random sizes, ranks and batches."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from common.data.sharding import LAST_BATCH, DataParallel, Epoch, Streamed, evaluation_shard, num_steps, training_shard
+from common.config import LastBatch
+from common.data.sharding import DataParallel, Epoch, Streamed, evaluation_shard, num_steps, training_shard
 from tests.support.mistakes import refusal
 
 examples = settings(max_examples=100)
@@ -30,7 +32,7 @@ def num_real(epoch):
 def epochs(draw):
     """(an epoch, a number of ranks that divides its global batch)."""
     num_ranks, local_batch = draw(st.integers(1, 9)), draw(st.integers(1, 12))
-    last_batch = draw(st.sampled_from(LAST_BATCH))
+    last_batch = draw(st.sampled_from(get_args(LastBatch)))
     fewest = num_ranks * local_batch if last_batch == "drop" else 1
     num_samples = draw(st.integers(fewest, 300))
     return Epoch(num_samples, num_ranks * local_batch, last_batch, draw(st.integers(0, 2**32)), draw(st.integers(0, 50))), num_ranks
@@ -137,7 +139,7 @@ def test_a_batch_that_no_step_fills_is_refused():
     local_batch=st.integers(1, 9),
     file_size=st.integers(1, 100),
     buffer_size=st.integers(1, 60),
-    last_batch=st.sampled_from(LAST_BATCH),
+    last_batch=st.sampled_from(get_args(LastBatch)),
 )
 def test_samples_in_order_are_seen_once_and_each_buffer_is_a_range_of_few_files(
     num_samples, num_shards, local_batch, file_size, buffer_size, last_batch

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
-from common.data import texts, tokens
+from common import tokens
+from common.data import texts
 from tests.support import tokenizer
 from tests.support.mistakes import refused
 
