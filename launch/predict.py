@@ -52,7 +52,7 @@ def run(arguments: Arguments) -> int:
     section = answer.section(subjects, left_out)
     if arguments.json:
         files.write(arguments.json, json.dumps(answer.as_json(subjects, left_out), indent=1, allow_nan=False) + "\n")
-    terminal.show(summary.Answer(plain[0].settings.machine, [], [section], [], compared))
+    terminal.show(summary.Answer(comparable.machine_of(plain[0]), [], [section], [], compared))
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.cost.collectives import bus_bytes
-from common.record.definition import Operation, Record, StepBreakdown
+from common.record.definition import Library, Operation, Record, StepBreakdown
 from launch.forecast.scaling import stragglers
 from launch.forecast.scaling.model import Exchange, evenly
 from launch.report import epochs, statistics
@@ -129,7 +129,7 @@ def _starts(name: str, collective: str, breakdown: StepBreakdown) -> list[float]
     return measured.get(name) or (None if mixed else measured.get(collective))
 
 
-def _sizes(name: str, operation: Operation, library: Mapping[str, str], num_ranks: int) -> list[float]:
+def _sizes(name: str, operation: Operation, library: Library, num_ranks: int) -> list[float]:
     """Returns the whole buffers of a collective in a step: DDP's buckets, or equal parts."""
     if name == "all_reduce" and (buckets := library.get("rebuilt_bucket_sizes")):
         return [float(size) for size in buckets.split(",")]

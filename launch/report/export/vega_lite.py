@@ -38,7 +38,7 @@ class NotDrawn(UserError):
     """A chart that could not be drawn, and why."""
 
 
-def quantity(field: str, title: str, **options: Any) -> Spec:
+def quantity(field: str, title: str | None, **options: Any) -> Spec:
     """Returns the channel of a field of numbers."""
     return {"field": field, "type": "quantitative", "title": title} | options
 

@@ -57,6 +57,9 @@ OPEN_MPI = """launcher_args = "--comment 'with mpi4py over Open MPI'"
 [variables]
 MPI4PY_MPIABI = "openmpi"
 MPI4PY_LIBMPI = "libmpi.so.40"
+# Over Open MPI 4.1's own TCP component one rank in fifty crashes in MPI_Finalize; libfabric carries the messages.
+OMPI_MCA_pml = "cm"
+OMPI_MCA_mtl = "ofi"
 """
 # The folder has an mpi4py that cannot be imported.
 WITHOUT_MPI4PY = """[variables]
