@@ -183,3 +183,24 @@ def test_a_launch_that_no_matrix_told_is_refused(text, monkeypatch):
         program.launch_by_matrix()
     monkeypatch.setenv("TANDEM_LAUNCH", "")
     assert program.launch_by_matrix() == {}
+
+
+@pytest.mark.parametrize(
+    ("preloaded", "by_matrix", "settings"),
+    [
+        ("", "", {}),
+        ("libother.so", "", {}),
+        ("/a/libtandemtrace.so", "", {"trace": "mpi"}),
+        ("libother.so:/site/mpitrace/lib/libmpitrace.so.1 libc.so", "", {"trace": "mpi"}),
+        ("/site/mpitrace/lib/libother.so", "", {}),
+        ("/a/libtandemtrace.so", '{"settings": {"trace": "events", "until": 5.0}}', {"trace": "events", "until": 5.0}),
+        # A whole matrix that is traced compares its runs.
+        ("/a/libtandemtrace.so", '{"settings": {"trace": null}}', {"trace": None}),
+    ],
+)
+def test_a_run_has_the_settings_of_its_matrix_and_alone_is_traced_where_a_preloaded_library_traces(
+    preloaded, by_matrix, settings, monkeypatch
+):
+    monkeypatch.setenv("LD_PRELOAD", preloaded)
+    monkeypatch.setenv("TANDEM_LAUNCH", by_matrix)
+    assert program.launch_of("ddp", Ranks()).settings == settings

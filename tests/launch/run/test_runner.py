@@ -1,5 +1,7 @@
 """The status and error of a run from the end of its processes."""
 
+import json
+
 import pytest
 
 from common.config import Settings
@@ -105,6 +107,21 @@ def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attemp
 
     assert run(Outcome(9, False, ["Killed"]), look, **changes).status == "failed"
     assert seen == [names]
+
+
+def test_a_run_gets_the_settings_that_only_a_matrix_takes_from_the_environment(run):
+    started = []
+
+    def start(argv, variables, *_, **__):
+        yield from ()
+        started.append((argv, json.loads(variables["TANDEM_LAUNCH"])["settings"]))
+        return Outcome(0, False, [])
+
+    assert run(None, start=start, until=5.0, epochs=3).settings.until == 5.0
+    ((argv, settings),) = started
+    assert "--epochs" in argv
+    assert "--until" not in argv
+    assert settings == {"until": 5.0, "trace": None}
 
 
 def test_traces_that_cannot_be_removed_are_an_error(run, tmp_path):
