@@ -54,9 +54,9 @@ class Totals(NamedTuple):
 class ProfiledCommunication(NamedTuple):
     """Communication of some training steps as profiled by the library.
 
-    `seconds`: time in which a collective ran, overlapped with computation or not; NaN on a rank without a profile.
-    `operations`: the calls of each collective, and the bytes that a rank contributes, or a broadcast sends. `details`: library-specific.
-    `starts`: when each began, in seconds since the epoch.
+    A collective ran for `seconds`, overlapped with computation or not; they are NaN on a rank without a profile. `operations` has the calls
+    of each collective, and the bytes that a rank contributes to it, or that a broadcast sends. `details` are specific to the library.
+    `starts` has the time at which each call of a collective began, in seconds since 1970.
     """
 
     seconds: float
@@ -66,12 +66,11 @@ class ProfiledCommunication(NamedTuple):
 
 
 class Communication(NamedTuple):
-    """How common/training/step_breakdown.py measures the communication of a backend after training. All ranks make the same calls.
+    """The functions by which common/training/step_breakdown.py measures the communication of a backend. All ranks make the same calls.
 
-    `without_communication()`: context in which train_epoch does only what a rank would do alone; unless the learning rate is 0, the
-    ranks' parameters differ afterwards.
-    `profiled(train)`: the ProfiledCommunication of the steps run by train(). `all_reduce(num_bytes)`: a function that
-    all-reduces a buffer of that size and waits for completion.
+    `without_communication()` is a context in which train_epoch does only what a rank would do alone. The ranks' parameters differ
+    afterwards, unless the learning rate is 0. `profiled(train)` profiles the steps that train() runs. `all_reduce(num_bytes)` returns a
+    function that all-reduces a buffer of that size and waits for completion.
     """
 
     without_communication: Callable[[], AbstractContextManager[None]]
@@ -94,7 +93,8 @@ POINTS = tuple(field.name for field in dataclasses.fields(TensorBytesByRank))
 class GpuMemory(NamedTuple):
     """A framework's counters of the memory of a process on its GPU.
 
-    `reset()` begins the peaks anew. `peak()`: most bytes since then of the tensors, and of the framework's allocator where they are known.
+    `reset()` begins the peaks anew. `peak()` returns the most bytes since then of the tensors, and of the framework's allocator, None where
+    those are not known.
     """
 
     reset: Callable[[], object]
@@ -102,11 +102,11 @@ class GpuMemory(NamedTuple):
 
 
 class Device(NamedTuple):
-    """The device that a rank computes on, and what its framework was built with.
+    """The device that a rank computes on, and the software with which its framework was built.
 
-    `gpu`: CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
-    `memory` on a CPU. `product(precision, size)`: a function that multiplies two square matrices there, as a model in that precision does,
-    and waits for the end; None where the rank has several devices. `num_threads`: those that the framework computes with on cores.
+    `gpu` is CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
+    `memory` on a CPU. `product(precision, size)` returns a function that multiplies two square matrices there, as a model in that precision
+    does, and waits for the end; it is None where the rank has several devices. The framework computes with `num_threads` on cores.
     """
 
     type: Literal["cpu", "cuda"]
@@ -134,7 +134,7 @@ class Trainer(ABC):
     # Where ranks train asynchronously: the counts of each epoch since `restore`, and a line for each rank that no longer trains.
     staleness: list[dict[str, int]] | None = None
     left_out: list[str] | None = None
-    # Functions of `cpu` or `cuda` that say why the framework or the library cannot train on it; None if it can.
+    # Functions that say why the framework or the library cannot train on `cpu` or `cuda`; None if it can.
     device_problems: ClassVar[tuple[Callable[[str], str | None], ...]]
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def communication(self) -> Communication | None:
-        """Returns how to measure this backend's communication; None if it has none."""
+        """Returns the functions that measure this backend's communication; None if it has none."""
 
     @abstractmethod
     def close(self) -> None:

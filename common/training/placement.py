@@ -1,4 +1,4 @@
-"""Where the threads of all ranks run, compared after the warm-up, when every library has started its own."""
+"""The cores on which the threads of all ranks run, compared after the warm-up, when every library has started its threads."""
 
 import os
 from collections.abc import Collection, Iterable, Set
@@ -71,7 +71,7 @@ def misplaced(cores: Set[int]) -> Set[int] | None:
 
 
 def gathered(trainer: Trainer, cores: Collection[int]) -> list[list[int]]:
-    """All-gather: the cores that each rank gives, sorted. All ranks call this."""
+    """All-gathers the cores that each rank gives, sorted. All ranks call this."""
     num_numbers = int(by_rank(trainer, max(cores) // CORES_PER_NUMBER + 1).max())
     parts = [[1 << core % CORES_PER_NUMBER for core in cores if core // CORES_PER_NUMBER == part] for part in range(num_numbers)]
     numbers = [by_rank(trainer, sum(bits)).astype(np.int64).tolist() for bits in parts]
@@ -90,7 +90,7 @@ def on_this_node(trainer: Trainer, values: list[list[int]]) -> list[list[int]]:
 def oversubscribed(
     cores_of_ranks: Iterable[Collection[int]], cores_per_rank: int, core_of: dict[int, int], quota_cores: float | None
 ) -> bool:
-    """Tells whether ranks of a node need more physical cores than those that they run on, or than a CPU quota."""
+    """Whether ranks of a node need more physical cores than those that they run on, or than a CPU quota."""
     physical = [frozenset(core_of.get(core, core) for core in cores) for cores in cores_of_ranks]
     if quota_cores is not None and len(physical) * cores_per_rank > quota_cores:
         return True

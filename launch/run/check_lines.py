@@ -185,7 +185,7 @@ def cores(seen: Seen) -> Lines:
 def memory(seen: Seen) -> Lines:
     def needed(job: Job) -> float:
         settings = workloads.resolve(job.settings, job.degree)
-        return memory_estimate.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)[1]
+        return memory_estimate.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).node_bytes
 
     if seen.of_ranks and seen.launcher and not available.runs_elsewhere(seen.jobs, seen.launcher):
         room.expect_room(seen.runnable)
