@@ -140,7 +140,7 @@ def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
     assert damaged == []
     for _, record in committed:
         assert record["status"] == "ok"
-        assert record["reached"]
+        assert record["reached"] or not record["settings"]["stop_at_target"]
         assert record["oversubscribed"] is (record["num_ranks"] > record["environment"]["num_cores"])
     digests = {(folder, record["workload"], record["scaling"], record["workload_digest"]) for folder, record in committed}
     trained = [("cnn", "strong"), ("cnn", "weak"), ("transformer", "strong"), ("transformer", "weak")]
