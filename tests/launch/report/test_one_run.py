@@ -1,0 +1,39 @@
+"""The interval of one run against what the other repeats gave, on the committed records."""
+
+import itertools
+
+import numpy as np
+
+from launch.report import collect, entries
+from launch.report.entries import Entry
+from launch.report.export import readme
+
+
+def repeats_of(entry):
+    """The entries with one run each of an entry's completed runs, by their key."""
+    return {entries.key_of(record): Entry(entry.backend, entry.num_ranks, (record,)) for record in entry.from_start}
+
+
+def are_covered(first, second):
+    """Whether the interval of each repeat of two entries holds the geometric mean of their other repeats."""
+    sides = repeats_of(first), repeats_of(second)
+    pairs = {key: (sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]}
+    logarithms = {key: np.log(entries.epoch_ratio(*pair, pair).value) for key, pair in pairs.items()}
+    for key, pair in pairs.items():
+        if len(pairs) > 1 and (ratio := entries.ratio_of_one_run(*pair)):
+            mean = np.exp(np.mean([logarithm for repeat, logarithm in logarithms.items() if repeat != key]))
+            yield ratio.low <= mean <= ratio.high
+
+
+def test_the_interval_of_one_run_holds_for_the_mean_of_the_other_repeats_in_95_percent_of_committed_runs():
+    records, _ = collect.collect(readme.reference_records())
+    covered = [
+        is_covered
+        for comparison in entries.comparisons(records)
+        for size in comparison.sizes
+        for pair in itertools.combinations(comparison.of_size(size, oversubscribed=False), 2)
+        for is_covered in are_covered(*pair)
+    ]
+    assert len(covered) > 1000
+    # Also not much more often, which would be wider than needed.
+    assert 0.95 <= np.mean(covered) <= 0.98
