@@ -1,6 +1,7 @@
 """Groups records into entries: all runs of one backend at one number of ranks."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -236,7 +237,7 @@ def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry]) -> Ratio 
     if not seconds_above or not seconds_below:
         return None
     paired = len(shared) > 1 or (len(shared) == 1 and len(seconds_above) == len(seconds_below) == 1)
-    noise = _session_noise(sorted({key.matrix for key in shared}), compared)
+    noise = _session_noise(sorted({key.matrix for key in shared}), (above, below), compared)
     until_narrow = any(record.settings.until for entry in compared for record in entry.records)
     return statistics.simultaneous_ratio(seconds_above, seconds_below, paired, len(compared), noise, until_narrow)
 
@@ -252,8 +253,8 @@ def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float, compar
     if not shared:
         return None
     above, below = (_product(side, shared) ** power for side in sides)
-    noise = _session_noise(sorted({key.matrix for key in shared}), compared)
-    noise = noise and noise._replace(variance=len(pairs) * power**2 * noise.variance)
+    noise = _session_noise(sorted({key.matrix for key in shared}), [entry for pair in pairs for entry in pair], compared)
+    noise = noise and noise._replace(variance=power**2 * noise.variance)
     return statistics.simultaneous_ratio(above.tolist(), below.tolist(), paired=True, num_compared=2, session_noise=noise)
 
 
@@ -276,17 +277,21 @@ def ratio_of_one_run(above: Entry, below: Entry) -> Ratio | None:
     return statistics.ratio_of_one_run(*(side[:num_rounds] for side in sides))
 
 
-def _session_noise(matrices: Sequence[str], compared: Iterable[Entry]) -> Noise | None:
-    """Returns the noise of a difference between entries from matrix to matrix, by the entries that have runs in each of the matrices."""
-    logarithms = []
+def _session_noise(matrices: Sequence[str], factors: Iterable[Entry], compared: Iterable[Entry]) -> Noise | None:
+    """Returns the noise from matrix to matrix of a ratio whose numerator and denominator have these factors; None where it is not known.
+
+    It is known from the entries compared, among them the factors, that have runs in each of the matrices.
+    """
+    logarithms: dict[str, list[float]] = {}
     for entry in compared:
         by_matrix: dict[str, list[float]] = {}
-        for record in entry.from_start:
-            if seconds := epochs.seconds(record):
-                by_matrix.setdefault(key_of(record).matrix, []).append(np.log(seconds))
+        for key, seconds in _epoch_seconds_by_key(entry).items():
+            by_matrix.setdefault(key.matrix, []).append(math.log(seconds))
         if by_matrix.keys() >= set(matrices):
-            logarithms.append([np.mean(by_matrix[matrix]) for matrix in matrices])
-    return statistics.session_noise(np.transpose(logarithms)) if len(logarithms) > 1 else None
+            logarithms[entry.backend] = [float(np.mean(by_matrix[matrix])) for matrix in matrices]
+    noises = statistics.session_noises(np.transpose(list(logarithms.values()))) if len(logarithms) > 1 else []
+    noise_of = dict(zip(logarithms, noises, strict=False))
+    return statistics.summed([noise_of[entry.backend] for entry in factors]) if noise_of else None
 
 
 def value_ratio(above: Entry | None, below: Entry | None, value_of: Callable[[Record], float | None]) -> Ratio | None:

@@ -192,8 +192,8 @@ def simultaneous_ratio(
     independent sets, at Bonferroni's level, since the variances of sets may differ.
 
     Arguments:
-        session_noise: the noise from session to session where the runs are of several sessions. The interval is then at least as wide as
-            Tukey's with it, and holds for sessions in general.
+        session_noise: the noise of the difference from session to session where the runs are of several sessions. The interval is then at
+            least as wide as Student's with it at the same level, and holds for sessions in general.
         until_narrow: whether runs were repeated until these intervals were narrow, which is when they happen to be. The level is then
             that of one pair more.
     """
@@ -202,26 +202,32 @@ def simultaneous_ratio(
     difference = float(upper.mean() - lower.mean())
     if min(num_above, num_below) < MIN_RUNS_WITH_INTERVAL:
         return Ratio(float(np.exp(difference)), None, None, num_above, num_below, paired)
-    reach = _reach(_noise(upper, lower, paired), math.comb(num_compared, 2) + until_narrow)
-    if session_noise:
-        reach = max(reach, _tukey(num_compared, session_noise.freedom) * session_noise.variance**0.5)
+    noises = present([_noise(upper, lower, paired), session_noise])
+    reach = max(_reach(noise, math.comb(num_compared, 2) + until_narrow) for noise in noises)
     value, low, high = (float(np.exp(difference + part)) for part in (0.0, -reach, reach))
     return Ratio(value, low, high, num_above, num_below, paired)
 
 
-def session_noise(means: np.ndarray) -> Noise | None:
-    """Returns the noise of a difference of two sets' means over sessions, from the means of logarithms by session (rows) and set (columns).
+def session_noises(means: np.ndarray) -> list[Noise]:
+    """Returns the noise of each set's mean over sessions, from the means of logarithms by session (rows) and set (columns).
 
     The session is a random effect: in each, every set is faster or slower by an amount of its own, which repeats within the session do
-    not show. What sessions have in common for all sets cancels. This is the interaction of a two-way analysis of variance. The noise is
-    None where there are fewer than two sessions or sets.
+    not show. What sessions have in common for all sets cancels: this is the interaction of a two-way analysis of variance. A set may vary
+    more than the others, but a few sessions also make a set look steadier than it is, so that the variance of a set is its own or that of
+    all sets together, whichever is larger. There is no noise from fewer than two sessions or sets.
     """
     num_sessions, num_sets = means.shape
     if min(num_sessions, num_sets) < 2:
-        return None
+        return []
     interaction = means - means.mean(axis=0) - means.mean(axis=1, keepdims=True) + means.mean()
     freedom = (num_sessions - 1) * (num_sets - 1)
-    return Noise(2 * float((interaction**2).sum()) / freedom / num_sessions, freedom)
+    by_set = (interaction**2).sum(axis=0) * num_sets / freedom
+    return [Noise(max(float(variance), float(by_set.mean())) / num_sessions, freedom) for variance in by_set]
+
+
+def summed(noises: Sequence[Noise]) -> Noise:
+    """Returns the noise of a sum or difference of means whose noises, known with equal freedom, do not depend on each other."""
+    return Noise(sum(noise.variance for noise in noises), noises[0].freedom)
 
 
 def _noise(above: np.ndarray, below: np.ndarray, paired: bool) -> Noise:
@@ -245,14 +251,6 @@ def _bonferroni(num_pairs: int, freedom: float) -> float:
     from scipy.stats import t
 
     return float(t.ppf(1 - (1 - CONFIDENCE) / 2 / num_pairs, freedom))
-
-
-@functools.cache
-def _tukey(num_compared: int, freedom: float) -> float:
-    """Returns the number of standard errors to either side of a difference of two of `num_compared` means, which share one variance."""
-    from scipy.stats import studentized_range
-
-    return float(studentized_range.ppf(CONFIDENCE, num_compared, freedom)) / 2**0.5
 
 
 def coverage(num_runs: int) -> float:

@@ -149,18 +149,20 @@ def test_the_simultaneous_interval_is_students_and_wider_of_more_sets(num_compar
 
 def test_the_noise_between_sessions_computed_by_hand():
     # Of the set in the middle the second session has 0.3 more than the mean of all rises; the others 0.15 less.
-    noise = statistics.session_noise(np.array([[1.0, 2.0, 4.0], [2.0, 3.45, 5.0]]))
-    assert noise == statistics.Noise(pytest.approx(2 * (4 * 0.075**2 + 2 * 0.15**2) / 2 / 2), 2)
-    assert statistics.session_noise(np.ones((1, 3))) is statistics.session_noise(np.ones((3, 1))) is None
+    noises = statistics.session_noises(np.array([[1.0, 2.0, 4.0], [2.0, 3.45, 5.0]]))
+    pooled, of_noisiest = (4 * 0.075**2 + 2 * 0.15**2) / 2, 2 * 0.15**2 * 3 / 2
+    assert noises == [statistics.Noise(pytest.approx(variance / 2), 2) for variance in (pooled, of_noisiest, pooled)]
+    assert statistics.summed(noises[:2]) == statistics.Noise(pytest.approx((pooled + of_noisiest) / 2), 2)
+    assert statistics.session_noises(np.ones((1, 3))) == statistics.session_noises(np.ones((3, 1))) == []
 
 
 def test_the_noise_between_sessions_widens_an_interval_but_never_narrows_it():
     above, below = np.exp([0.30, 0.10, 0.26, 0.24]), np.exp([0.10, 0.00, 0.16, 0.04])
     alone = simultaneous_ratio(above, below, paired=True, num_compared=3)
     assert simultaneous_ratio(above, below, True, 3, statistics.Noise(1e-9, 2)) == alone
-    # Of the studentized range for 3 means and 2 degrees of freedom, 8.331 (Pearson and Hartley's table), by sqrt(2).
+    # Student's t of 2 degrees of freedom at 0.05 / 3 on two sides.
     wider = simultaneous_ratio(above, below, True, 3, statistics.Noise(0.04, 2))
-    assert wider.high / wider.value == pytest.approx(np.exp(8.331 / 2**0.5 * 0.2), rel=1e-3)
+    assert wider.high / wider.value == pytest.approx(np.exp(7.6488 * 0.2), rel=1e-3)
 
 
 def test_simultaneous_intervals_of_sets_that_are_no_pairs():
@@ -178,15 +180,19 @@ def test_a_verdict_takes_6_runs_a_side(num_above, num_below, verdict):
     assert simultaneous_ratio(above, below, paired=False, num_compared=2).verdict is verdict
 
 
-def ratios_of_pairs(sets, noise=None):
+def ratios_of_pairs(sets, noises=()):
     """The Ratios of all pairs of sets, the slower to the faster; those to the fastest come first."""
-    by_time = sorted(sets, key=statistics.geometric_mean)
-    return [simultaneous_ratio(slower, faster, True, len(sets), noise) for faster, slower in itertools.combinations(by_time, 2)]
+    by_time = sorted(itertools.zip_longest(sets, noises), key=lambda timed: statistics.geometric_mean(timed[0]))
+    return [
+        simultaneous_ratio(slower, faster, True, len(sets), statistics.summed(pair) if noises else None)
+        for (faster, noise_of_faster), (slower, noise_of_slower) in itertools.combinations(by_time, 2)
+        for pair in [(noise_of_slower, noise_of_faster)]
+    ]
 
 
-def covers_all_pairs(sets, noise=None):
+def covers_all_pairs(sets, noises=()):
     """Whether the intervals of all pairs of sets with equal true means contain 1."""
-    return not any(ratio.is_difference for ratio in ratios_of_pairs(sets, noise))
+    return not any(ratio.is_difference for ratio in ratios_of_pairs(sets, noises))
 
 
 def drawn(rng, shape, freedom, noisier):
@@ -250,14 +256,23 @@ def test_the_intervals_hold_also_where_the_repeats_end_when_they_are_narrow(num_
     assert call_slower <= 0.05
 
 
-def test_of_two_sessions_the_intervals_hold_for_sessions_in_general():
+@pytest.mark.parametrize(
+    ("num_backends", "num_sessions", "noise_of_sessions", "noisier"),
+    [
+        pytest.param(*case, marks=() if case[1] == 2 and case[3] == 3 and case[0] > 3 else pytest.mark.long)
+        for case in itertools.product((3, 5, 8), (2, 4), (0.01, 0.03), (1, 3))
+    ],
+)
+def test_of_several_sessions_the_intervals_hold_for_sessions_in_general(num_backends, num_sessions, noise_of_sessions, noisier):
+    """Of 1000 simulated sets of matrices of equal backends, of which one may vary more from session to session."""
     rng = np.random.default_rng(12)
-    noise_of_runs, noise_of_sessions = rng.standard_normal((600, 5, 2, 6)), rng.standard_normal((600, 5, 2, 1))
-    logarithms = 0.03 * noise_of_runs + 0.01 * noise_of_sessions
-    sets, means = np.exp(logarithms.reshape(600, 5, 12)), logarithms.mean(axis=3).transpose(0, 2, 1)
-    with_noise = np.mean([covers_all_pairs(*matrix) for matrix in zip(sets, map(statistics.session_noise, means), strict=True)])
+    of_sessions = drawn(rng, (1000, num_backends, num_sessions, 1), None, noisier)
+    logarithms = 0.03 * rng.standard_normal((1000, num_backends, num_sessions, 6)) + noise_of_sessions * of_sessions
+    sets, means = np.exp(logarithms.reshape(1000, num_backends, -1)), logarithms.mean(axis=3).transpose(0, 2, 1)
+    with_noise = np.mean([covers_all_pairs(*matrix) for matrix in zip(sets, map(statistics.session_noises, means), strict=True)])
     without = np.mean([covers_all_pairs(matrix) for matrix in sets])
-    assert with_noise >= 0.94
+    # With one variance for all sets, 0.91 of 5 and 0.89 of 8 hold by Tukey's intervals where one of the sets varies more.
+    assert with_noise >= 0.945
     assert without < 0.9
 
 
