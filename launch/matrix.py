@@ -22,7 +22,7 @@ from common.process import inherited
 from common.record import reading, records
 from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, until
+from launch.run import available, check, job_scripts, lock, products, resume, room, runner, seeds, until
 from launch.run.options import NodeOptions, seen_from_root
 from launch.run.plan import Job, plan, stamped
 from launch.run.session import run_all
@@ -177,7 +177,7 @@ def start(prepared: Prepared) -> int:
         run_records, jobs = resume.divided(jobs)
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
-        return run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html")
+        return run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html", products.measure(jobs, launcher))
 
 
 def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict[str, Any]]:

@@ -231,6 +231,18 @@ class Timeline(Closed):
 
 
 @dataclass
+class Product(Closed):
+    flops_per_second: Positive
+    """Floating-point operations a second in the fastest matrix product, in the precision of the runs, on the device or on the cores and
+    threads of a rank."""
+    library: str | None = None
+    """Library that computes it, with its version. `null` where it is not known."""
+    instruction_set: str | None = None
+    """What the library says of its kernels: the instruction set (oneDNN) or the processor they are for (OpenBLAS). `null` where it does not
+    say; MKL never does."""
+
+
+@dataclass
 class MpiCalls(Closed):
     num_calls: FromZero
     size_bytes: Amount
@@ -398,10 +410,19 @@ class Record(Closed):
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes."""
     peak_flops_per_second: Positive | None = None
-    """Floating-point operations a second in the fastest matrix product of the framework, in the precision of the run and on the device and
-    threads of a rank: the mean of all ranks, which measure at the same time after training. `null` for a rank with several GPUs."""
+    """The most floating-point operations a second that a matrix product reaches, in the precision of the run and on the device and threads
+    of a rank: of `products` and of the framework's own product after training, which alone it is in a run outside a matrix. The latter is
+    the mean of all ranks, which measure at the same time. `null` for a rank with several GPUs."""
+    peak_library: str | None = None
+    """Name, as in `products`, of what reached `peak_flops_per_second`. `null` in older records, whose peak is of their own framework."""
+    products: dict[str, Product] | None = None
+    """Matrix products of the libraries at hand, by name: `PyTorch`, `oneDNN in PyTorch`, `TensorFlow` and `NumPy`. A matrix measures them
+    on a node, one after the other, before its first run. `null` outside a matrix."""
+    framework_product_share: Share | None = None
+    """The framework's own product after training over `peak_flops_per_second`."""
     share_of_peak: Positive | None = None
-    """`flops_per_second_per_rank` over `peak_flops_per_second`."""
+    """`flops_per_second_per_rank` over `peak_flops_per_second`. Above 1, one of them is measured wrongly, or, in older records, the
+    framework's product is slower than the machine's limit."""
     tokens_per_second: Positive | None = None
     """Training throughput in tokens that are predicted. `null` for images."""
     in_sync: bool | None = None

@@ -15,7 +15,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from shutil import which
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
@@ -162,6 +162,12 @@ def answers_of(
         return {}
     files = sorted(set(map(file_of, backends)))
     program = (*launcher.python, "-m", module, job.settings.precision, *files)
+    answers: dict[str, Answer] = printed_by(program, job, launcher, through_launcher, "check of the backends")
+    return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
+
+
+def printed_by(program: tuple[str, ...], job: Job, launcher: Launcher, through_launcher: bool, name: str) -> Any:
+    """Returns what a program prints as JSON after MARKER, where a rank of the job runs. Raises UserError if it prints none."""
     argv, variables = program, launcher.variables
     if through_launcher:
         start = on_a_node(program, job, launcher)
@@ -177,9 +183,8 @@ def answers_of(
         _, error = runner.ending_of(outcome, LIMIT_SECONDS, launcher)
         reason = (outcome.last_lines or [error or "it printed no answer"])[-1] + failures.advice(outcome.last_lines, launcher)
         remedy = "; TANDEM_PYTHON=… launch/setup.sh --light brings what a site's Python lacks" if "ModuleNotFoundError" in reason else ""
-        raise UserError(f"{argv[0]} could not run the check of the backends: {reason}{remedy}")
-    answers: dict[str, Answer] = json.loads(json_text)
-    return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
+        raise UserError(f"{argv[0]} could not run the {name}: {reason}{remedy}")
+    return json.loads(json_text)
 
 
 def on_a_node(program: tuple[str, ...], job: Job, launcher: Launcher) -> commands.Start:

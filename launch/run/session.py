@@ -23,6 +23,7 @@ from launch.report.widths import Width
 from launch.run import room, runner, turns
 from launch.run.display import Display
 from launch.run.plan import Job, NumberedJob, groups
+from launch.run.products import Products
 from launch.run.remaining import Remaining, describe
 from launch.run.turns import Run
 
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 3
 
 
-def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, page: Path) -> int:
-    """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
+def run_all(
+    matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, page: Path, products: Products | None = None
+) -> int:
+    """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status.
+
+    `products`: what launch/run/products.py has measured, for the records.
+    """
     remaining = Remaining(allocation_end.end())
     left: list[NumberedJob] = []
     groups_run: list[list[NumberedJob]] = []
@@ -46,9 +52,9 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
                     left += group
                     continue
                 with remaining.timed(group):
-                    run_group(group, launcher, matrix.time_limit, display, run_records)
+                    run_group(group, launcher, matrix.time_limit, display, run_records, products)
                 groups_run.append(group)
-            run_again(matrix, groups_run, launcher, display, run_records, remaining)
+            run_again(matrix, groups_run, launcher, display, run_records, remaining, products)
     finally:
         if run_records:
             live.write_page(page, run_records)
@@ -103,6 +109,7 @@ def run_again(
     display: Display,
     run_records: list[Record],
     remaining: Remaining,
+    products: Products | None,
 ) -> None:
     """Runs the groups again that met a machine which was not quiet, with --quiet-limit."""
     if matrix.quiet_limit is None:
@@ -112,7 +119,7 @@ def run_again(
             runs = ", ".join(str(job.settings.run_id) for _, job in group)
             display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_ATTEMPTS}): {runs}")
             set_aside(group, run_records)
-            run_group(group, launcher, matrix.time_limit, display, run_records)
+            run_group(group, launcher, matrix.time_limit, display, run_records, products)
 
 
 def disturbed(groups_run: Iterable[Sequence[NumberedJob]], run_records: Iterable[Record], percent: float) -> list[Sequence[NumberedJob]]:
@@ -133,7 +140,12 @@ def set_aside(group: Sequence[NumberedJob], run_records: list[Record]) -> None:
 
 
 def run_group(
-    group: Sequence[NumberedJob], launcher: Launcher, time_limit_seconds: float, display: Display, run_records: list[Record]
+    group: Sequence[NumberedJob],
+    launcher: Launcher,
+    time_limit_seconds: float,
+    display: Display,
+    run_records: list[Record],
+    products: Products | None,
 ) -> None:
     """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
     ended: set[int] = set()
@@ -143,7 +155,7 @@ def run_group(
     def start(number: int, job: Job) -> Run[Record]:
         display.begin(number, job)
         on_progress = functools.partial(display.progress, number, job)
-        return runner.run_job(job, launcher, time_limit_seconds, on_progress, turn_share if len(group) > 1 else None)
+        return runner.run_job(job, launcher, time_limit_seconds, on_progress, turn_share if len(group) > 1 else None, products)
 
     def on_end(index: int, record: Record) -> None:
         ended.add(index)

@@ -62,6 +62,8 @@ def test_every_backend_completes_both_workloads_on_more_ranks_than_cores(checkou
     assert len(records) == 2 * len({record["backend"] for record in records}) >= 10
     for record in records:
         assert (record["status"], record["launcher_error"], bool(record["step_breakdown"])) == ("ok", None, True)
+        assert {"PyTorch", "oneDNN in PyTorch", "TensorFlow", "NumPy"} == record["products"].keys()
+        assert record["share_of_peak"] < 1 >= record["framework_product_share"]
     # Side by side all train the same part of an epoch in a turn.
     assert len({(record["workload"], record["num_turns"]) for record in records}) == 2
     assert left_over(checkout) == []
