@@ -47,7 +47,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     rate_column(lambda row: row.entry.trimmed_mean(attrgetter("samples_per_second"))),
     Column("samples/s over own 1 rank", lambda row: row.rate and row.rate.value, ".2f"),
     interval_column(lambda row: interval(row.rate) if row.entry.num_ranks > 1 else None),
-    Column("ceiling without communication", lambda row: _ceiling_text(row.ceiling, row.entry.num_ranks)),
+    Column("ceiling without communication", lambda row: _with_interval(row.ceiling)),
     Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f", brief=True),
     time_column(lambda row: entries.time_of(row.entry)),
     Column("speed-up over own 1 rank", lambda row: row.speed_up and row.speed_up.value, ".2f"),
@@ -76,7 +76,7 @@ def _sentence(comparison: Comparison, fair: Iterable[Entry]) -> str:
     if not kept:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
     ceilings = {entry.backend: ceiling(comparison, entry) for entry, _ in ratios if entry.num_ranks == largest}
-    reachable = {backend: 100 * (ratio.value / largest) for backend, ratio in ceilings.items() if ratio and _is_below(ratio, largest)}
+    reachable = {backend: 100 * (ratio.value / largest) for backend, ratio in ceilings.items() if ratio}
     without = f"; without communication {span(reachable, '{:.0f} %')}" if reachable else ""
     return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
 
@@ -97,16 +97,6 @@ def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
         return None
     factor = entry.batch_ratio
     return ratio._replace(value=factor * ratio.value, low=factor * ratio.low, high=factor * ratio.high)
-
-
-def _is_below(ratio: Ratio, limit: float) -> bool:
-    """Whether the whole interval of a ratio is below the limit."""
-    return ratio.high is not None and ratio.high < limit
-
-
-def _ceiling_text(ratio: Ratio | None, num_ranks: int) -> str | None:
-    """Returns the ceiling with its interval; the interval alone where it is not below the number of ranks."""
-    return _with_interval(ratio) if ratio is None or _is_below(ratio, num_ranks) else interval(ratio)
 
 
 def _row(comparison: Comparison, entry: Entry) -> Row:

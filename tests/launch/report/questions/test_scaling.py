@@ -125,8 +125,8 @@ def computing(milliseconds, num_ranks=1, **changes):
     [
         ("weak", 10.0, "1.60 (1.60 to 1.60)", "; without communication 80 % (ddp)"),
         ("strong", 5.0, "1.60 (1.60 to 1.60)", "; without communication 80 % (ddp)"),
-        # It is not shown to be below the number of ranks.
-        ("weak", 8.0, "2.00 to 2.00", ""),
+        # A range of those below the number of ranks alone would leave out the upper end.
+        ("weak", 8.0, "2.00 (2.00 to 2.00)", "; without communication 100 % (ddp)"),
     ],
 )
 def test_the_ceiling_is_the_ratio_of_samples_per_second_of_compute(scaling, milliseconds, ceiling, without):
@@ -138,6 +138,15 @@ def test_the_ceiling_is_the_ratio_of_samples_per_second_of_compute(scaling, mill
     ]  # fmt: skip
     assert [row[CEILING] for row in lines(records, "scaling")] == [None, ceiling]
     assert section(records, "scaling").sentences == [f"cnn, {scaling} scaling: efficiency at 2 ranks: 75 % (ddp){without}."]
+
+
+def test_the_range_without_communication_has_also_the_backends_that_lose_nothing():
+    of_one_rank_and_two = {"ddp": (8.0, 10.0), "horovod_tf": (8.0, 7.9)}
+    records = [
+        computing(milliseconds[num_ranks - 1], num_ranks, backend=backend, repeat=repeat)
+        for backend, milliseconds in of_one_rank_and_two.items() for num_ranks in (1, 2) for repeat in range(3)
+    ]  # fmt: skip
+    assert section(records, "scaling").sentences[0].endswith("; without communication 80 % (ddp) to 101 % (horovod_tf).")
 
 
 @pytest.mark.parametrize(
