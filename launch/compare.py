@@ -32,7 +32,8 @@ class Arguments:
     """What to compare, and what to write."""
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Records or folders of records. Those of several machines give ratios to the fastest of each machine, and no other answer."""
+    """Records or folders of records. Those of several machines give ratios to the fastest of each machine, what framework, library and
+    transport cost on each and would cost on a machine not measured, and no other answer."""
     markdown: Path | None = None
     """Write the report as Markdown."""
     csv: Path | None = None

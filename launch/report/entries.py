@@ -248,7 +248,7 @@ def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float, compar
     Only keys that all entries have count; without any the ratio is None. The entries are among those `compared`, which show the noise
     from matrix to matrix.
     """
-    sides = [[_epoch_seconds_by_key(entry) for entry in side] for side in zip(*pairs, strict=True)]
+    sides = [[epoch_seconds_by_key(entry) for entry in side] for side in zip(*pairs, strict=True)]
     shared = [key for key in sides[0][0] if all(key in seconds for side in sides for seconds in side)]
     if not shared:
         return None
@@ -263,7 +263,7 @@ def _product(factors: Iterable[Mapping[Key, float]], keys: Sequence[Key]) -> np.
     return np.prod([[seconds[key] for key in keys] for seconds in factors], axis=0)
 
 
-def _epoch_seconds_by_key(entry: Entry) -> dict[Key, float]:
+def epoch_seconds_by_key(entry: Entry) -> dict[Key, float]:
     """Returns the seconds per epoch of an entry's runs."""
     return {key_of(record): seconds for record in entry.from_start if (seconds := epochs.seconds(record))}
 
@@ -285,7 +285,7 @@ def _session_noise(matrices: Sequence[str], factors: Iterable[Entry], compared: 
     logarithms: dict[str, list[float]] = {}
     for entry in compared:
         by_matrix: dict[str, list[float]] = {}
-        for key, seconds in _epoch_seconds_by_key(entry).items():
+        for key, seconds in epoch_seconds_by_key(entry).items():
             by_matrix.setdefault(key.matrix, []).append(math.log(seconds))
         if by_matrix.keys() >= set(matrices):
             logarithms[entry.backend] = [float(np.mean(by_matrix[matrix])) for matrix in matrices]

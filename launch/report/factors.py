@@ -66,12 +66,12 @@ def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
         over_mpi = factor == "transport" and any(entry.transport == "mpi" for group in groups for entry in group)
         texts.append(_sentence(at, f"the {factor}'s part", ratios, f"; {REMARK}" if over_mpi else ""))
     if candidates and candidates[0].num_ranks > 1:
-        cells = _cells(candidates)
+        cells = entries_by_cell(candidates)
         texts += [_sentence(at, "library and transport together", _interactions(cells, candidates)), _not_run(at, cells)]
     return [sentence for sentence in texts if sentence]
 
 
-def _cells(candidates: Sequence[Entry]) -> dict[Cell, Entry]:
+def entries_by_cell(candidates: Sequence[Entry]) -> dict[Cell, Entry]:
     """Returns the entries whose factors are known."""
     return {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
 
@@ -80,7 +80,7 @@ def _groups_of(candidates: Sequence[Entry]) -> dict[str, list[list[Entry]]]:
     """Returns the groups of entries that differ in one factor alone, by the factor. At 1 rank nothing goes over a transport."""
     has_exchange = bool(candidates) and candidates[0].num_ranks > 1
     return {
-        factor: _groups(_cells(candidates), lambda cell, number=number: cell[:number] + cell[number + 1 :])
+        factor: _groups(entries_by_cell(candidates), lambda cell, number=number: cell[:number] + cell[number + 1 :])
         for number, factor in enumerate(FACTORS if has_exchange else FACTORS[:-1])
     }
 

@@ -40,7 +40,7 @@ class Difference(NamedTuple):
 
 def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
     """Returns the headline and the findings on the comparisons of several machines: ratios to the fastest of each, and how they differ."""
-    standings, machines = standings_of(comparisons), _machines(comparisons)
+    standings, machines = standings_of(comparisons), by_machine(comparisons)
     judgements = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
     counts = Counter(is_same for is_same, _ in judgements)
     headline = f"Is one backend fastest on {listed(list(machines))}? Of {len(judgements)} workloads and sizes: {_counted(counts)}."
@@ -61,7 +61,7 @@ def _counted(counts: Mapping[bool | None, int]) -> str:
 def standings_of(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dict[str, list[Place]]]:
     """Returns, by comparison and size, the places on each machine, where two machines or more have two backends or more to compare."""
     standings: dict[tuple[str, int], dict[str, list[Place]]] = {}
-    for machine, compared_on in _machines(comparisons).items():
+    for machine, compared_on in by_machine(comparisons).items():
         for comparison, size in [(compared, size) for compared in compared_on for size in compared.sizes]:
             placed = first.places(comparison.of_size(size, oversubscribed=False))
             if len(_comparable(placed)) > 1:
@@ -69,12 +69,12 @@ def standings_of(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dic
     return {at: placed_on for at, placed_on in sorted(standings.items()) if len(placed_on) > 1}
 
 
-def _machines(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]:
+def by_machine(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]:
     """Returns the comparisons of each machine."""
-    by_machine: dict[str, list[Comparison]] = {}
+    compared_on: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        by_machine.setdefault(comparable.machine_of(comparison.entries[0].records[0]), []).append(comparison)
-    return by_machine
+        compared_on.setdefault(comparable.machine_of(comparison.entries[0].records[0]), []).append(comparison)
+    return compared_on
 
 
 def _comparable(placed: Iterable[Place]) -> list[Place]:
@@ -99,12 +99,12 @@ def _sentence(at: str, placed_on: Mapping[str, Sequence[Place]]) -> tuple[bool |
     ]  # fmt: skip
     if possible and all(names == possible for names in first_on.values()) and len(possible) == 1:
         return True, f"{at}: {possible[0]} is fastest on {listed(list(first_on))}."
-    by_machine = "; ".join(f"on {machine} {' or '.join(names)}" for machine, names in first_on.items())
+    winners = "; ".join(f"on {machine} {' or '.join(names)}" for machine, names in first_on.items())
     if not possible:
-        return False, f"{at}: no backend is fastest on all machines: {by_machine}."
+        return False, f"{at}: no backend is fastest on all machines: {winners}."
     return (
         None,
-        f"{at}: the intervals leave open whether one backend is fastest on all machines; {' or '.join(possible)} may be: {by_machine}.",
+        f"{at}: the intervals leave open whether one backend is fastest on all machines; {' or '.join(possible)} may be: {winners}.",
     )
 
 
