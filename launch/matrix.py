@@ -5,25 +5,21 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import Any
 
 from common import backends, command_line, config
 from common.backends import ROOT
-from common.command_line import PERCENT, RANKS, REPEATS
-from common.config import SEEDS, Role, Settings
+from common.config import Settings
 from common.errors import UserError
-from common.help_sections import Section
-from common.model import workload_table
 from common.process import inherited
 from common.record import reading, records
 from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
 from launch.run import available, check, job_scripts, lock, products, resume, room, runner, seeds, until
-from launch.run.options import NodeOptions, seen_from_root
+from launch.run.matrix_options import Matrix
+from launch.run.options import seen_from_root
 from launch.run.plan import Job, plan, stamped
 from launch.run.session import run_all
 
@@ -33,61 +29,6 @@ INSTEAD_OF_RUNNING = ("dry_run", "check", "print_jobs")
 
 # Settings with the path of a file or folder.
 PATHS = ("results", "data_dir", "tokenizer")
-
-# Type checkers allow no computed Literal.
-if TYPE_CHECKING:
-    BatchSystemName = str
-else:
-    BatchSystemName = Literal[tuple(job_scripts.BATCH_SYSTEMS)]
-
-
-@dataclass(frozen=True)
-class RunSettings(Settings):
-    """The settings of the runs, of which some have another meaning for a matrix."""
-
-    seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
-    """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which earlier
-    matrices in these results have made any of the runs."""
-    resume: Annotated[bool, Section("matrix"), Role.MAY_DIFFER] = False
-    """Resume the interrupted matrix of these backends, workloads, sizes and settings in the results, without the runs that have completed;
-    where there is none, start one, as for a job that its batch system may requeue."""
-
-
-@dataclass(frozen=True)
-class MatrixOptions:
-    """The axes of a matrix, its commands, and the settings that its runs share."""
-
-    sizes: Annotated[tuple[int, ...], tyro.conf.Positional, RANKS] = (1, 2)
-    """Numbers of ranks."""
-    backends: Annotated[str | None, Section("matrix")] = None
-    """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
-    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a matrix of one other size."""
-    workloads: str = ",".join(workload_table.BY_DEFAULT)
-    """Workloads, separated by commas."""
-    repeats: Annotated[int, REPEATS] = 1
-    """Runs of each combination; repeat r has seed + r."""
-    check: bool = False
-    """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
-    Inside an allocation it asks one of its nodes."""
-    dry_run: bool = False
-    """Print the commands and run nothing."""
-    print_jobs: BatchSystemName | None = None
-    """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
-    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else an hour."""
-    side_by_side: bool = True
-    """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
-    the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,
-    and runs that do not fit into memory beside the others, follow one after the other."""
-    quiet_limit: Annotated[float | None, PERCENT] = None
-    """Repeat a run, up to 3 times, during which the speed of the machine was further than this percentage from its median in the matrix.
-    Default: mark it in the report only."""
-    run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
-
-
-# The fields of the last base come first, also in the help.
-@dataclass(frozen=True)
-class Matrix(NodeOptions, MatrixOptions):
-    """All options of a matrix."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from launch.run.plan import Job
 from launch.run.seen import Level, Seen
 
 if TYPE_CHECKING:
-    from launch.matrix import Matrix
+    from launch.run.matrix_options import Matrix
 
 # The end of the message of a framework that is built for GPUs where it finds none.
 FINDS_NONE = "finds no GPU"

@@ -19,7 +19,7 @@ from launch.run.plan import Job
 from launch.run.remaining import MARGIN
 
 if TYPE_CHECKING:
-    from launch.matrix import Matrix
+    from launch.run.matrix_options import Matrix
 
 DEFAULT_MINUTES = 60
 # A start from a parallel file system, and the step breakdowns, which no clock of a record counts, take minutes.

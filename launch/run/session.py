@@ -28,7 +28,7 @@ from launch.run.remaining import Remaining, describe
 from launch.run.turns import Run
 
 if TYPE_CHECKING:
-    from launch.matrix import Matrix
+    from launch.run.matrix_options import Matrix
 
 MAX_ATTEMPTS = 3
 

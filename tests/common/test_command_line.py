@@ -34,9 +34,10 @@ def test_a_program_ends_with_its_terminal_unless_it_is_to_survive_it(around, tmp
     path = tmp_path / "state"
     pid, terminal = pty.fork()
     if not pid:
-        os.chdir(ROOT)
+        # nohup writes what would go to the terminal into the current folder.
+        os.chdir(tmp_path)
         command = [*around, sys.executable, "-c", PROGRAM, str(path)]
-        os.execvp(command[0], command)
+        os.execvpe(command[0], command, os.environ | {"PYTHONPATH": str(ROOT)})
     try:
         kills.wait_until(lambda: path.exists() and path.read_text() == "runs")
         os.close(terminal)

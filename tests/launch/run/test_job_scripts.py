@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from common.config import Settings
-from launch.matrix import Matrix, RunSettings
 from launch.run import job_scripts
+from launch.run.matrix_options import Matrix, RunSettings
 from launch.run.plan import plan
 from tests.support import made_records
 from tests.support.running import BIN, ROOT, completed

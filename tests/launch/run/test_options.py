@@ -10,7 +10,7 @@ from common.errors import UserError
 from launch import compare, predict
 from launch.collectives.options import Collectives
 from launch.forecast.memory.described import Memory
-from launch.matrix import Matrix
+from launch.run.matrix_options import Matrix
 from tests.support import programs
 from tests.support.mistakes import refusal
 

@@ -8,8 +8,8 @@ import pytest
 
 from common.config import Settings
 from launch.launchers.commands import Launcher
-from launch.matrix import Matrix
 from launch.run import remaining, session
+from launch.run.matrix_options import Matrix
 from launch.run.plan import Job
 
 

@@ -8,11 +8,11 @@ from rich.console import Console
 
 from common.config import Settings
 from common.errors import UserError
-from launch.matrix import Matrix, RunSettings
 from launch.report import widths
 from launch.report.widths import Width
 from launch.run import session, until
 from launch.run.display import Display
+from launch.run.matrix_options import Matrix, RunSettings
 from launch.run.plan import plan
 from tests.support.answers import answered
 from tests.support.made_records import made, repeats, typed
