@@ -1,6 +1,6 @@
 """Numbers, ratios and lists as text, for the report and for the live display."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from launch.report.statistics import MARGIN, Ratio
 
@@ -18,10 +18,17 @@ def listed(names: Sequence[str]) -> str:
 
 
 def interval(ratio: Ratio | None) -> str | None:
-    """Returns the interval of a ratio for a table; None where it has none."""
+    """Returns the interval of a ratio, which is judged by whether it has 1, for a table; None where it has none."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
     return f"{_bound(ratio.low)} to {_bound(ratio.high)}"
+
+
+def speed_up_interval(ratio: Ratio | None) -> str | None:
+    """Returns the interval of a speed-up or of another ratio that is not judged by 1, for a table; None where it has none."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return None
+    return f"{ratio.low:.2f} to {ratio.high:.2f}"
 
 
 def _bound(bound: float) -> str:
@@ -39,10 +46,10 @@ def runs_against(num_runs: int, num_against: int, paired: bool) -> str:
     return f"{num_runs} {'pairs' if paired else 'runs each'}"
 
 
-def uncertainty(ratio: Ratio) -> str:
+def uncertainty(ratio: Ratio, interval_of: Callable[[Ratio], str | None] = interval) -> str:
     """Returns the interval of a ratio and its numbers of runs as text; those below come first, since they are the subject."""
     runs = runs_against(ratio.num_below, ratio.num_above, ratio.paired)
-    return runs if ratio.low is None else f"95 % interval {interval(ratio)}, {runs}"
+    return runs if ratio.low is None else f"95 % interval {interval_of(ratio)}, {runs}"
 
 
 def level(ratio: Ratio) -> str | None:
@@ -52,11 +59,11 @@ def level(ratio: Ratio) -> str | None:
     return EQUAL if ratio.is_equal else NO_DIFFERENCE
 
 
-def times_as_fast(ratio: Ratio, backend: str) -> str:
+def times_as_fast(ratio: Ratio, backend: str, interval_of: Callable[[Ratio], str | None] = interval) -> str:
     """Returns the ratio of a backend's time to that of the subject, with its uncertainty, as text."""
     if ratio.is_difference is False:
-        return f"{level(ratio)} from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio)})"
-    return f"{ratio.value:.2f} times as fast as {backend} ({uncertainty(ratio)})"
+        return f"{level(ratio)} from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio, interval_of)})"
+    return f"{ratio.value:.2f} times as fast as {backend} ({uncertainty(ratio, interval_of)})"
 
 
 def span(values: Mapping[str, float], form: str) -> str:

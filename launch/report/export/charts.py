@@ -23,6 +23,10 @@ from launch.report.words import ranks_of
 # The rows of a chart: its data, and the subjects of its table.
 ChartRow = dict[str, Any]
 BAR_HEIGHT = 15
+# Of a bar with dots for its runs, which are in its lower half, so that they do not cover the label beside its upper half.
+BAR_HEIGHT_WITH_DOTS, LABEL_OFFSET = 20, -4
+# A circle below its place, as an SVG path in radii: Vega-Lite has no offset of points that are grouped.
+LOW_DOT = "M-1,2.2a1,1,0,1,1,2,0a1,1,0,1,1,-2,0"
 NUM_LOSS_POINTS = 120
 SHOWN_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 QUANTILES = {"low": 0.05, "q1": 0.25, "median": 0.5, "q3": 0.75, "high": 0.95}
@@ -116,12 +120,12 @@ def _column(field: str, name: str, form: str = "") -> Column[ChartRow]:
 BACKENDS = _column("backend", BACKEND.name)
 
 
-def _by_size(rows: Sequence[ChartRow], look: _Look) -> tuple[float, Spec]:
+def _by_size(rows: Sequence[ChartRow], look: _Look, bar_height: int = BAR_HEIGHT) -> tuple[float, Spec]:
     """Returns the height and the channels of grouped bars: one group per size, one bar per backend."""
     group = {"field": "ranks", "type": "ordinal", "title": "ranks", "axis": {"grid": False}, "scale": {"paddingInner": 0.25}}
     backends = look.order(rows)
     channels = {"y": group, "yOffset": {"field": "backend", "sort": backends}, "color": look.colour(rows)}
-    return BAR_HEIGHT * len(backends) * len({row["ranks"] for row in rows}) * 1.25, channels
+    return bar_height * len(backends) * len({row["ranks"] for row in rows}) * 1.25, channels
 
 
 def _times(compared: Iterable[Entry], name: str, look: _Look) -> Chart | None:
@@ -132,18 +136,17 @@ def _times(compared: Iterable[Entry], name: str, look: _Look) -> Chart | None:
         cell = {"backend": entry.backend, "ranks": entry.num_ranks}
         label = f"{seconds:.2f} s" if seconds is not None else (entries.misses(entry) or ["no time"])[0]
         reached = statistics.present(entries.times(entry))
-        rows.append(cell | {"seconds": seconds or 0, "label": label, "end": max([seconds or 0, *reached])})
+        rows.append(cell | {"seconds": seconds or 0, "label": label})
         dots += [cell | {"seconds": time} for time in reached if len(entry.records) > 1]
-    height, channels = _by_size(rows, look)
+    height, channels = _by_size(rows, look, BAR_HEIGHT_WITH_DOTS if dots else BAR_HEIGHT)
     axis = quantity("seconds", "time to solution (s)", scale={"zero": True})
     shown = [*tooltip("backend", "ranks"), {"field": "label", "title": "time to solution"}]
-    place = {key: channels[key] for key in ("y", "yOffset")}
-    at_end = {"x": axis | {"field": "end"}, **place, "text": {"field": "label"}}
+    place = {"x": axis, "y": channels["y"], "yOffset": channels["yOffset"]}
     dot = {"filled": True, "color": "#fff", "stroke": "#000", "strokeWidth": 0.8, "opacity": 1}
     layers = layered(
         layer("bar", {"x": axis, **channels, "tooltip": shown}),
-        layer("text", at_end, align="left", dx=5, fontSize=10),
-        layer("point", {"x": axis, **place, "tooltip": tooltip("backend", seconds=".2f")}, dots, size=18, **dot),
+        layer("text", place | {"text": {"field": "label"}}, align="left", dx=5, dy=LABEL_OFFSET if dots else 0, fontSize=10),
+        layer("point", place | {"tooltip": tooltip("backend", seconds=".2f")}, dots, size=18, shape=LOW_DOT, **dot),
     )
     caption = "Shorter is better. " + ("Each dot is one run." if dots else "One run per entry.")
     return _chart("Time to solution", name, caption, rows, height, layers)

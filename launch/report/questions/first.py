@@ -21,7 +21,18 @@ from launch.report.tables import (
     through,
     time_column,
 )  # fmt: skip
-from launch.report.words import EQUAL, NO_DIFFERENCE, interval, level, listed, ranks_of, runs_against, times_as_fast, uncertainty
+from launch.report.words import (
+    EQUAL,
+    NO_DIFFERENCE,
+    interval,
+    level,
+    listed,
+    ranks_of,
+    runs_against,
+    speed_up_interval,
+    times_as_fast,
+    uncertainty,
+)
 
 QUESTION = "Which backend reaches the target first?"
 FASTEST = "fastest"
@@ -178,7 +189,7 @@ def winner(comparison: Comparison) -> str:
     reached = f"reached the target first, in {first.time_to_solution_seconds:.2f} s{left_out}"
     sentence = f"{comparison.name}: {first.entry.backend} at {ranks_of(best.num_ranks)} {reached}"
     against = entries.time_ratio(comparison.entry(BASELINE, 1), first.entry) if first.entry.backend != BASELINE else None
-    compared = f"; {times_as_fast(against, BASELINE)}" if against else ""
+    compared = f"; {times_as_fast(against, BASELINE, speed_up_interval)}" if against else ""
     return f"{sentence}{compared}.{_alike(later)}{_with_startup([place.entry for place in placed])}"
 
 

@@ -11,7 +11,7 @@ from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
 from launch.report.statistics import Ratio
 from launch.report.tables import BACKEND, RANKS, Column, Findings, filled, interval_column, rate_column, through, time_column
-from launch.report.words import interval, listed, ranks_of, span
+from launch.report.words import listed, ranks_of, span, speed_up_interval
 
 QUESTION = "How does each backend scale?"
 # Equal runs may differ in the last bit.
@@ -46,7 +46,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     *through("entry", BACKEND, RANKS),
     rate_column(lambda row: row.entry.trimmed_mean(attrgetter("samples_per_second"))),
     Column("samples/s over own 1 rank", lambda row: row.rate and row.rate.value, ".2f"),
-    interval_column(lambda row: interval(row.rate) if row.entry.num_ranks > 1 else None),
+    interval_column(lambda row: speed_up_interval(row.rate) if row.entry.num_ranks > 1 else None),
     Column("ceiling without communication", lambda row: _with_interval(row.ceiling)),
     Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f", brief=True),
     time_column(lambda row: entries.time_of(row.entry)),
@@ -107,7 +107,7 @@ def _row(comparison: Comparison, entry: Entry) -> Row:
 
 def _with_interval(ratio: Ratio | None) -> str | None:
     """Returns a ratio and its interval as text; the number alone where there are too few runs for an interval."""
-    return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({interval(ratio)})")
+    return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({speed_up_interval(ratio)})")
 
 
 def _remark(entry: Entry, ratios: Mapping[str, Ratio | None]) -> str | None:

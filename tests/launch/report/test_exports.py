@@ -11,7 +11,7 @@ from rich.console import Console
 
 from common.errors import UserError
 from launch.report import collect, several, summary
-from launch.report.export import csv, files, markdown, svg, terminal, vega_lite
+from launch.report.export import charts, csv, files, markdown, svg, terminal, vega_lite
 from launch.report.questions import first
 from tests.support.answers import answered, section
 from tests.support.made_records import ended, made, noisy, repeats, step_breakdown, tensor_bytes
@@ -178,6 +178,17 @@ def test_the_picture_has_every_comparison_without_oversubscribed_entries():
     strong = {"scaling": "strong", "workload_digest": "e" * 64}
     text = svg.text(answered([made(), made(num_ranks=8, seconds=77.0, oversubscribed=True), made(seconds=33.0, **strong)]))
     assert [part in text for part in ("cnn, weak scaling", "cnn, strong scaling", "33.00 s", "77.00 s")] == [True, True, True, False]
+
+
+def test_the_label_of_a_bar_stands_at_its_end_and_not_beside_the_slowest_run():
+    chart, *_ = charts.of(answered([made(repeat=repeat, seconds=seconds) for repeat, seconds in enumerate((9.0, 10.0, 30.0))]))["first"]
+    layers = {layer["mark"]["type"]: layer for layer in chart.spec["layer"]}
+    (row,) = chart.spec["data"]["values"]
+    assert [row[layers[mark]["encoding"]["x"]["field"]] for mark in ("bar", "text")] == [10.0, 10.0]
+    assert row["label"] == "10.00 s"
+    assert [dot["seconds"] for dot in layers["point"]["data"]["values"]] == [9.0, 10.0, 30.0]
+    # The label is above the dots, which are in the lower half of the bar.
+    assert (layers["text"]["mark"]["dy"], layers["point"]["mark"]["shape"]) == (charts.LABEL_OFFSET, charts.LOW_DOT)
 
 
 def test_csv_has_no_cell_that_a_spreadsheet_would_calculate():

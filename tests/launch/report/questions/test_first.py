@@ -165,6 +165,13 @@ def test_the_headline_by_time_to_solution_is_one_sentence(records, sentence):
     assert [headline.partition(" With start-up ")[0] for headline in answered(records).headline] == [f"cnn, weak scaling: {sentence}"]
 
 
+def test_the_speed_up_of_the_headline_has_two_decimals_also_beside_1():
+    varying = (9.0, 9.01, 8.99, 9.005, 8.995, 9.0)
+    records = [made(backend="single", repeat=repeat, seconds=seconds) for repeat, seconds in enumerate(varying)]
+    records += [made(repeat=repeat, num_ranks=2, seconds=seconds - 1e-4) for repeat, seconds in enumerate(varying[::-1])]
+    assert "1.00 times as fast, 95 % interval 1.00 to 1.00, 6 pairs" in answered(records).headline[0]
+
+
 def test_with_start_up_another_backend_may_be_first():
     records = [*six(9.0, import_seconds=5.0), *six(10.0, backend="horovod_torch"), *six(11.0, backend="horovod_tf", launch_seconds=None)]
     assert answered(records).headline[0].endswith(" With start-up the lowest time is 13.25 s, horovod_torch.")
