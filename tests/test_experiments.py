@@ -1,0 +1,56 @@
+"""What the pages say of committed experiments: no difference only where a whole interval is within the margin."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from launch.report.questions.first import SLOWER
+from launch.report.statistics import MARGIN, Ratio
+from launch.report.words import EQUAL, NO_DIFFERENCE
+from tests.bench.shared import verdict
+from tests.support.running import ROOT
+
+EXPERIMENTS = ROOT / "results" / "reference" / "experiments"
+PAGES = [ROOT / name for name in ("README.md", "launch/README.md", "launch/report/README.md", "frameworks/README.md", "common/README.md")]
+# How a page would say that there is no difference, without a margin.
+UNTESTED = re.compile(r"favou?rs? no|no backend takes|\b(?:no|none)\b.{0,100}\b(?:made|makes?)\b.{0,50}\b(?:faster|slower)", re.IGNORECASE)
+
+
+def rows_of(name):
+    """The rows of the tables of an experiment, each a list of cells, without those of headings."""
+    lines = [line for line in (EXPERIMENTS / name).read_text().splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rules = [number for number, row in enumerate(rows) if set(row[0]) == {"-"}]
+    return [row for number, row in enumerate(rows) if number not in rules and number + 1 not in rules]
+
+
+def ratio_of(value, interval):
+    """The ratio of six pairs of a cell and of the cell of its interval."""
+    low, high = interval.split(" to ")
+    return Ratio(float(value), float(low), float(high), 6, 6, True)
+
+
+def text_of(page):
+    return " ".join(page.read_text().split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_says_that_there_is_no_difference_without_a_margin(page):
+    assert UNTESTED.findall(text_of(page)) == []
+
+
+def test_what_turns_change_is_said_by_how_many_intervals_are_within_the_margin():
+    ratios = [ratio_of(*row[2:4]) for row in rows_of("turns.txt") if row[2] != "-"]
+    num_equal = sum(ratio.is_equal for ratio in ratios)
+    sentence = f"of the {len(ratios)} intervals of a backend's time with turns to that without, {num_equal} are within ±{100 * MARGIN:g} %"
+    assert sentence in text_of(ROOT / "launch" / "README.md")
+
+
+def test_what_settings_of_libraries_change_is_said_by_their_verdicts():
+    rows = [row for row in rows_of("knobs.txt") if row[0] != "deepspeed_zero"]
+    assert [row[6] for row in rows] == [verdict(ratio_of(*row[4:6])) for row in rows]
+    num = Counter(row[6] for row in rows)
+    assert set(num) == {SLOWER, EQUAL, NO_DIFFERENCE}
+    sentence = f"are {SLOWER}, {num[EQUAL]} makes {EQUAL}, and {num[NO_DIFFERENCE]} are open"
+    assert re.search(rf"Of {len(rows)} \[.*?\]\(.*?knobs.txt\) of DDP, Horovod and TensorFlow, {num[SLOWER]} {sentence}", text_of(PAGES[3]))
