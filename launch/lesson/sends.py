@@ -6,7 +6,7 @@ python -m launch.lesson.sends [RANKS] [OPTIONS OF launch/matrix.sh], such as 4 -
 from common.backends import BASELINE
 from common.cost import sharing
 from launch.lesson import running
-from launch.report import entries
+from launch.report import entries, limits
 from launch.report.export import terminal
 from launch.report.questions import choice
 from launch.report.tables import Table
@@ -26,7 +26,8 @@ def main() -> None:
     """Runs the lesson."""
     ways = ",".join(way for way in sharing.every_way() if way != BASELINE)
     completed = running.matrix("sends", "2", "--backends", ways, "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
-    tables = [table_of(table) for comparison in entries.comparisons(completed) for table in choice.tables(comparison)]
+    limit_of = limits.limits(completed)
+    tables = [table_of(table) for comparison in entries.comparisons(completed) for table in choice.tables(comparison, limit_of)]
     formulas = {record.backend: way.formula for record in completed if (way := sharing.of(record.backend))}
     lines = [f"{backend}: {formula}" for backend, formula in formulas.items()]
     terminal.show_result(tables, ["by formula, of n ranks and P bytes of parameters:", *lines])

@@ -1,25 +1,29 @@
 """What each backend has to offer at each size: time, state, traffic, exactness, and what it changes in a program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
 from common.backends import declared, file_of
 from common.record.definition import Record
-from launch.report import entries, statistics, volumes
+from launch.report import entries, limits, volumes
 from launch.report.entries import Comparison, Entry
+from launch.report.limits import Limit
 from launch.report.questions import step
 from launch.report.tables import BACKEND, MB, MIB, NOT_MEASURED, RANKS, Column, Table, apart, filled, in_unit, through
+from launch.report.words import ranks_of
 
 TERA = 10**12
+# The share of the peak of a run that is faster.
+FAULTY = "measured wrongly"
 
 
 class Row(NamedTuple):
-    """An entry, its comparison, and the entries of its size, itself among them."""
+    """An entry, its comparison, and the limits of the machine (launch/report/limits.py)."""
 
     comparison: Comparison
     entry: Entry
-    same_size: list[Entry]
+    limit_of: dict[Hashable, Limit]
 
     def volume(self, volume_of: Callable[[Record], float | None], unit: float) -> float | None:
         """Returns the trimmed mean of a function of launch/report/volumes.py."""
@@ -31,14 +35,15 @@ class Row(NamedTuple):
         return step.exposed_percent(self.comparison, self.entry) if step.parts(self.comparison, self.entry) else NOT_MEASURED
 
     @property
-    def percent_of_peak(self) -> float | None:
-        """The FLOP/s of a rank as a share of the peak, which is the most that matrix products reached in any entry of the size.
+    def share_of_limit(self) -> float | None:
+        """The FLOP/s of a rank as a share of the machine's limit, which is the fastest product of any library and in any of the records."""
+        return limits.share_of_limit(self.entry.trimmed_mean(FLOPS_PER_SECOND), self.entry.ok, self.limit_of)
 
-        The devices of these entries are the same, but one library may use them better.
-        """
-        rate = self.entry.trimmed_mean(FLOPS_PER_SECOND)
-        peaks = statistics.present(entry.trimmed_mean(PEAK_FLOPS_PER_SECOND) for entry in self.same_size)
-        return 100 * rate / max(peaks) if rate and self.entry.trimmed_mean(PEAK_FLOPS_PER_SECOND) else None
+    @property
+    def percent_of_peak(self) -> float | str | None:
+        """The share of the limit, which can be no number above 100."""
+        share = self.share_of_limit
+        return FAULTY if share is not None and share > 1 else share and 100 * share
 
     @property
     def change(self) -> str | None:
@@ -47,7 +52,7 @@ class Row(NamedTuple):
         return declaration and declaration.change
 
 
-FLOPS_PER_SECOND, PEAK_FLOPS_PER_SECOND = attrgetter("flops_per_second_per_rank"), attrgetter("peak_flops_per_second")
+FLOPS_PER_SECOND = attrgetter("flops_per_second_per_rank")
 FIRST: tuple[Column[Row], ...] = (
     *through("entry", BACKEND, RANKS),
     Column("seconds per epoch", lambda row: entries.epoch_seconds(row.entry), ".3f"),
@@ -70,13 +75,34 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 
 
-def tables(comparison: Comparison) -> list[Table]:
+def rows(comparison: Comparison, chosen: Iterable[Entry], limit_of: dict[Hashable, Limit]) -> list[Row]:
+    """Returns a row for each of a comparison's entries."""
+    return [Row(comparison, entry, limit_of) for entry in chosen]
+
+
+def faults(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[str]:
+    """Returns a sentence on each entry whose training is faster than the machine's limit, which nothing is."""
+    return [
+        f"{comparison.name}, {row.entry.backend} at {ranks_of(row.entry.num_ranks)}: training computes {share:.2f} times as fast as the "
+        f"fastest matrix product; {_cause(row.entry)}."
+        for row in rows(comparison, comparison.entries, limit_of)
+        if (share := row.share_of_limit) and share > 1
+    ]
+
+
+def _cause(entry: Entry) -> str:
+    if any(record.products for record in entry.ok):
+        return "one of both is measured wrongly"
+    return "the products are those of the framework of these runs alone, and so not the machine's limit"
+
+
+def tables(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[Table]:
     """Returns the tables of a comparison's entries with completed runs; those that are oversubscribed have their own."""
     chosen = []
     for title, ran in apart(f"{comparison.name}: which to choose", [entry for entry in comparison.entries if entry.ok]):
-        rows = [Row(comparison, entry, [candidate for candidate in ran if candidate.num_ranks == entry.num_ranks]) for entry in ran]
-        measured = [column for column in THROUGHPUT if any(column.value_of(row) is not None for row in rows)]
-        chosen += filled(title, (*FIRST, *measured, *COLUMNS), rows)
+        of_table = rows(comparison, ran, limit_of)
+        measured = [column for column in THROUGHPUT if any(column.value_of(row) is not None for row in of_table)]
+        chosen += filled(title, (*FIRST, *measured, *COLUMNS), of_table)
     return chosen
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.record.definition import Record
-from launch.report import statistics
+from launch.report import limits, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import choice
 from launch.report.tables import BACKEND, MIB, NOT_MEASURED, RANKS, Cell, Column, Findings, apart, filled, in_unit, milliseconds, through
@@ -74,7 +74,10 @@ MEASURED = (
 
 def answer(comparisons: Sequence[Comparison]) -> Findings:
     """Answers for all comparisons; numbers are trimmed means over the completed runs."""
-    sentences, tables = [], [table for comparison in comparisons for table in choice.tables(comparison)]
+    records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
+    limit_of = limits.limits(records)
+    tables = [table for comparison in comparisons for table in choice.tables(comparison, limit_of)]
+    sentences = limits.low_shares(records)
     all_rows = [Row(comparison, entry) for comparison in comparisons for entry in comparison.entries]
     measured = [column for column in MEASURED if any(column.value_of(row) != NOT_MEASURED for row in all_rows)]
     for comparison in comparisons:
@@ -83,6 +86,7 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
             tables += filled(title, (*COLUMNS, *measured), [Row(comparison, entry) for entry in chosen])
         if completed:
             smallest = min(entry.num_ranks for entry in completed)
+            sentences += choice.faults(comparison, limit_of)
             sentences.append(_sentence(comparison.name, [entry for entry in completed if entry.num_ranks == smallest]))
     if ENERGY not in measured:
         sentences.append(f"Energy: {NOT_MEASURED}.")

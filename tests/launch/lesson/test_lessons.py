@@ -21,7 +21,7 @@ def counted(backend, **num_bytes):
 def test_the_bytes_stand_beside_the_formula_the_fewest_first():
     records = [counted("fsdp", all_gather=P, reduce_scatter=P), counted("ddp", all_reduce=P), counted("own", send=100)]
     (comparison,) = entries.comparisons(typed(records))
-    (table,) = choice.tables(comparison)
+    (table,) = choice.tables(comparison, {})
     assert sends.table_of(table).texts == [
         ["own", "2", "0.00", "-", "-"],
         ["ddp", "2", "4.80", "4.80", "all-reduce 4.80"],

@@ -66,7 +66,7 @@ def test_throughput_is_beside_the_time_where_a_run_has_it():
     rows = {row["backend"]: row for row in lines(records, "cost")}
     assert list(rows["ddp"])[:5] == ["backend", "ranks", "seconds per epoch", "TFLOP/s per rank", "share of peak (%)"]
     assert [row["TFLOP/s per rank"] for row in rows.values()] == [0.03, 0.05, None]
-    # Of the faster product: the devices are the same.
+    # Of the fastest product: the machine is the same.
     assert [row["share of peak (%)"] for row in rows.values()] == [pytest.approx(15.0), pytest.approx(25.0), None]
     # One process on several GPUs has no peak of its own.
     several = line([ran("weight_averaging", 9e11, None), ran("ddp", 3e10, 1e11)], "cost", backend="weight_averaging")

@@ -1,0 +1,116 @@
+"""The limit of a machine, which is the fastest matrix product in its records, and how near to it frameworks and runs come."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from common.backends import declaration_of
+from common.record.definition import Record
+from common.training.throughput import COMPUTES_BY
+from launch.report import comparable
+
+# A framework whose product is below this share of the limit is named.
+LOW_SHARE = 0.8
+# Limits that differ by more are of different machines.
+TOLERANCE = 0.05
+GIGA = 10**9
+NUMBERS = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "tf32": "TF32"}
+MKL_IS_SLOW = "MKL takes slower kernels on processors of other vendors than Intel"
+
+
+class Limit(NamedTuple):
+    """Floating-point operations a second of the fastest product, its name as in `products` of a record, and those of all, by name."""
+
+    flops_per_second: float
+    library: str
+    products: dict[str, float]
+
+
+def limits(records: Iterable[Record]) -> dict[Hashable, Limit]:
+    """Returns the limit of each machine, device, precision and number of threads, from what is measured in any of the records.
+
+    Nothing makes a product faster than it can be, so the fastest counts. The peak of an older record is the product of its own framework.
+    """
+    speeds: dict[Hashable, dict[str, float]] = {}
+    for record in records:
+        of_machine = speeds.setdefault(key_of(record), {})
+        for name, speed in _products_of(record).items():
+            of_machine[name] = max(speed, of_machine.get(name, 0.0))
+    return {
+        key: Limit(of_machine[fastest], fastest, of_machine)
+        for key, of_machine in speeds.items()
+        if of_machine
+        for fastest in [max(of_machine, key=lambda name: of_machine[name])]
+    }
+
+
+def key_of(record: Record) -> Hashable:
+    """Returns what the limit belongs to: machine, device, precision and number of threads."""
+    gpu = record.environment.gpu
+    settings = record.settings
+    return comparable.machine_of(record), comparable.device_of(record), gpu and gpu.model, settings.precision, settings.threads
+
+
+def share_of_limit(rate: float | None, records: Sequence[Record], limit_of: dict[Hashable, Limit]) -> float | None:
+    """Returns floating-point operations a second of a rank of these runs over their limit; None where either is not known.
+
+    A rank with several GPUs has no peak, and so no share.
+    """
+    measured = [record for record in records if record.peak_flops_per_second]
+    return rate / limit_of[key_of(measured[0])].flops_per_second if rate and measured else None
+
+
+def low_shares(records: Sequence[Record]) -> list[str]:
+    """Returns a sentence for each framework of the records whose product is far below the limit, with the cause where it is known."""
+    first_of: dict[Hashable, Record] = {}
+    frameworks: dict[Hashable, set[str]] = {}
+    for record in records:
+        first_of.setdefault(key_of(record), record)
+        frameworks.setdefault(key_of(record), set()).add(_framework(record))
+    return [
+        _sentence(framework, limit, first_of[key])
+        for key, limit in limits(records).items()
+        for framework in sorted(frameworks[key] & limit.products.keys())
+        if limit.products[framework] < LOW_SHARE * limit.flops_per_second
+    ]
+
+
+def describe(records: Iterable[Record]) -> list[str]:
+    """Returns each limit of the records, with its library."""
+    texts = (f"{limit.flops_per_second / GIGA:.0f} GFLOP/s ({limit.library})" for limit in limits(records).values())
+    return list(dict.fromkeys(texts))
+
+
+def differ(first: float, second: float) -> bool:
+    """Tells whether two limits are of different machines."""
+    return abs(first - second) > TOLERANCE * max(first, second)
+
+
+def _products_of(record: Record) -> dict[str, float]:
+    products = {name: product.flops_per_second for name, product in (record.products or {}).items()}
+    if record.peak_flops_per_second:
+        framework = _framework(record)
+        of_run = record.peak_flops_per_second * (record.framework_product_share or 1.0)
+        products[framework] = max(of_run, products.get(framework, 0.0))
+    return products
+
+
+def _framework(record: Record) -> str:
+    framework = declaration_of(record.backend).framework
+    return COMPUTES_BY.get(framework, framework)
+
+
+def _sentence(framework: str, limit: Limit, record: Record) -> str:
+    speed, settings = limit.products[framework], record.settings
+    place = "this GPU" if record.environment.gpu else "this core" if settings.threads == 1 else f"{settings.threads} cores"
+    numbers = f"{speed / GIGA:.0f} of {limit.flops_per_second / GIGA:.0f} GFLOP/s, {limit.library}"
+    number = NUMBERS.get(settings.precision, settings.precision)
+    reached = f"{framework}'s {number} products reach {100 * speed / limit.flops_per_second:.0f} % of {place} ({numbers})"
+    return f"{reached}: {MKL_IS_SLOW}." if _is_mkl_slow(framework, record) else f"{reached}."
+
+
+def _is_mkl_slow(framework: str, record: Record) -> bool:
+    """Tells whether PyTorch multiplies by MKL on a processor of AMD; older records do not name the library, which MKL is in its wheels."""
+    product = (record.products or {}).get(framework)
+    library = product.library if product else "MKL"
+    on_cores = not record.environment.gpu and record.settings.precision != "bf16"
+    return framework == "PyTorch" and on_cores and "AMD" in record.environment.cpu and bool(library and library.startswith("MKL"))

@@ -1,0 +1,96 @@
+"""The limit of a machine, from records whose products are given, and from the committed ones of a machine on which MKL is slow."""
+
+import pytest
+
+from common.backends import ROOT
+from launch.report import collect, limits, summary
+from tests.support.answers import line, section
+from tests.support.made_records import made, on, typed
+
+FASTEST = {"oneDNN in PyTorch": 10e9, "TensorFlow": 9e9, "NumPy": 5e9}
+AMD = {"cpu": "AMD EPYC", "device": "cpu"}
+
+
+def products(libraries=(), **flops_per_second):
+    """The `products` of a record. A BLAS is faked by its speed."""
+    return {name: {"flops_per_second": speed, **dict(libraries).get(name, {})} for name, speed in (FASTEST | flops_per_second).items()}
+
+
+def ran(backend="ddp", rate=2e9, peak=10e9, environment=None, **changes):
+    run = made(backend=backend, flops_per_second_per_rank=rate, peak_flops_per_second=peak, **changes)
+    return run | {"environment": run["environment"] | (AMD if environment is None else environment)}
+
+
+def sentences(*made_records):
+    return [sentence for sentence in section(made_records, "cost").sentences if "products reach" in sentence]
+
+
+# A slow BLAS, faked.
+SLOW = {"products": products({"PyTorch": {"library": "MKL 2024.2"}}, PyTorch=4e9), "framework_product_share": 0.4}
+CAUSE = ": MKL takes slower kernels on processors of other vendors than Intel."
+
+
+@pytest.mark.parametrize(
+    ("made_records", "expected"),
+    [
+        ([ran(**SLOW)], [f"PyTorch's float32 products reach 40 % of this core (4 of 10 GFLOP/s, oneDNN in PyTorch){CAUSE}"]),
+        # The library may have another cause, which is not known.
+        (
+            [ran(products=products({"PyTorch": {"library": "open"}}, PyTorch=4e9), framework_product_share=0.4)],
+            ["PyTorch's float32 products reach 40 % of this core (4 of 10 GFLOP/s, oneDNN in PyTorch)."],
+        ),
+        (
+            [ran(environment={"cpu": "Intel Xeon"}, settings={"threads": 2}, **SLOW)],
+            ["PyTorch's float32 products reach 40 % of 2 cores (4 of 10 GFLOP/s, oneDNN in PyTorch)."],
+        ),
+        # A framework that did not run is not named.
+        ([ran("horovod_tf", **SLOW | {"framework_product_share": 0.9})], []),
+        ([ran(products=products(PyTorch=8e9), framework_product_share=0.8)], []),
+        # Ranks that share a core reach less than one alone, which says nothing about their library.
+        ([ran(products=products(PyTorch=9.5e9), framework_product_share=0.4, oversubscribed=True)], []),
+        # The peak of older records is that of their framework.
+        (
+            [ran(peak=11e10), ran("horovod_tf", peak=24e10)],
+            [f"PyTorch's float32 products reach 46 % of this core (110 of 240 GFLOP/s, TensorFlow){CAUSE}"],
+        ),
+        ([ran(peak=11e10), ran("horovod_tf", peak=12e10)], []),
+        ([ran(peak=None)], []),
+    ],
+)
+def test_a_framework_far_below_the_limit_is_named_with_its_cause(made_records, expected):
+    assert sentences(*made_records) == expected
+
+
+def test_a_share_is_of_the_limit_whatever_library_reaches_it():
+    assert line([ran(rate=3e9, **SLOW)], "cost")["share of peak (%)"] == pytest.approx(30)
+    # The framework's own product would be less than the training.
+    older = [ran(rate=12e10, peak=11e10), ran("horovod_tf", peak=24e10)]
+    assert line(older, "cost", backend="ddp")["share of peak (%)"] == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        (SLOW, "one of both is measured wrongly."),
+        ({}, "the products are those of the framework of these runs alone, and so not the machine's limit."),
+    ],
+)
+def test_a_share_above_1_is_a_fault_of_the_measurement(changes, cause):
+    made_records = [ran(rate=10.3e9, **changes)]
+    assert line(made_records, "cost")["share of peak (%)"] == "measured wrongly"
+    fault = f"cnn, weak scaling, ddp at 1 rank: training computes 1.03 times as fast as the fastest matrix product; {cause}"
+    assert fault in section(made_records, "cost").sentences
+
+
+def test_machines_and_precisions_have_limits_of_their_own():
+    made_records = [ran(**SLOW), *on("there", [ran(peak=3e9)]), ran(peak=2e9, settings={"precision": "bf16"})]
+    assert [limit.flops_per_second for limit in limits.limits(typed(made_records)).values()] == [10e9, 3e9, 2e9]
+
+
+def test_the_committed_records_of_a_machine_on_which_mkl_is_slow_have_no_share_above_1_and_name_the_cause():
+    answer = summary.answer(*collect.collect([ROOT / "results" / "reference" / "zen5"]))
+    cost = next(section for section in answer.sections if section.key == "cost")
+    assert "PyTorch's float32 products reach 48 % of this core (117 of 246 GFLOP/s, TensorFlow)" + CAUSE in cost.sentences
+    shares = [row[[column.name for column in table.columns].index("share of peak (%)")] for table in cost.tables[:2] for row in table.rows]
+    assert len(shares) == 14
+    assert all(0 < share < 100 for share in shares)
