@@ -122,15 +122,22 @@ def _groups(cells: Mapping[Cell, Entry], key: Callable[[Cell], Hashable]) -> lis
 
 
 def _interactions(cells: Mapping[Cell, Entry], candidates: Sequence[Entry]) -> dict[str, Ratio | None]:
-    """Returns the ratios of two libraries that both ran over the same two transports, by the text around the ratio."""
-    ratios = {}
+    """Returns the ratios of what a transport costs two libraries that both ran over the same two, by the text around the ratio.
+
+    What a transport costs is a ratio itself, and stands in the text.
+    """
+    ratios: dict[str, Ratio | None] = {}
     for (faster, slower, *_), second in itertools.combinations(_groups(cells, lambda cell: cell[:2]), 2):
         over = {entry.transport: entry for entry in second}
         if {faster.transport, slower.transport} <= over.keys():
-            in_order = over[slower.transport], over[faster.transport], slower, faster
-            above, below, reference_above, reference_below = in_order
-            text = "{} for {} costs {{}} times what {} for {} costs".format(*(entry.backend for entry in in_order))
-            ratios[text] = entries.ratio_of_products([(above, below), (reference_below, reference_above)], 1, candidates)
+            above, below = over[slower.transport], over[faster.transport]
+            ratio, reference_ratio = (entries.epoch_ratio(*pair, candidates) for pair in ((above, below), (slower, faster)))
+            if ratio and reference_ratio:
+                text = (
+                    f"{above.backend} takes {ratio.value:.2f} times {below.backend}'s, {slower.backend} {reference_ratio.value:.2f} times "
+                    f"{faster.backend}'s, and the ratio of the two is {{}}"
+                )
+                ratios[text] = entries.ratio_of_products([(above, below), (faster, slower)], 1, candidates)
     return ratios
 
 
