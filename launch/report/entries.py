@@ -120,10 +120,15 @@ def split_traced(records: Iterable[Record]) -> tuple[list[Record], list[Record]]
     plain: list[Record] = []
     slowed_down: list[Record] = []
     for record in records:
-        (slowed_down if any(getattr(record.settings, name) for name in NOT_COMPARED) else plain).append(record)
+        (slowed_down if is_slowed_down(record) else plain).append(record)
     if slowed_down and not plain:
         raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
     return plain, slowed_down
+
+
+def is_slowed_down(record: Record) -> bool:
+    """Tells whether a run was slowed down by tracing, a timeline or a shared GPU."""
+    return any(getattr(record.settings, name) for name in NOT_COMPARED)
 
 
 def comparisons(records: Iterable[Record]) -> list[Comparison]:

@@ -59,6 +59,9 @@ class MatrixOptions:
     quiet_limit: Annotated[float | None, PERCENT] = None
     """Repeat a run, up to 3 times, during which the speed of the machine was further than this percentage from its median in the matrix.
     Default: mark it in the report only."""
+    repeat_disturbed: bool = True
+    """Run a repeat once more, at the end, whose epochs stand out by more than 5 % from those of the other repeats, of all backends or of
+    some. Its first records are kept as RUN.json.disturbed-N, and do not count."""
     run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 

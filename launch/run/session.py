@@ -18,7 +18,7 @@ from common.process import binding, control_groups
 from common.record.definition import Record
 from launch.launchers import allocation_end
 from launch.launchers.commands import Launcher
-from launch.report import live, noise, widths
+from launch.report import live, noise, repeats, widths
 from launch.report.widths import Width
 from launch.run import room, runner, turns
 from launch.run.display import Display
@@ -111,20 +111,37 @@ def run_again(
     remaining: Remaining,
     products: Products | None,
 ) -> None:
-    """Runs the groups again that met a machine which was not quiet, with --quiet-limit."""
-    if matrix.quiet_limit is None:
-        return
-    for attempt in range(1, MAX_ATTEMPTS + 1):
-        for group in filter(remaining.has_time_for, disturbed(groups_run, run_records, matrix.quiet_limit)):
-            runs = ", ".join(str(job.settings.run_id) for _, job in group)
-            display.print_line(f"again, since the machine was not quiet ({attempt} of at most {MAX_ATTEMPTS}): {runs}")
+    """Runs the groups again that met a machine which was not quiet: with --quiet-limit, and once those of disturbed repeats."""
+
+    def run(disturbed: Iterable[Sequence[NumberedJob]], reason: str) -> None:
+        for group in filter(remaining.has_time_for, disturbed):
+            display.print_line(f"again, since {reason}: {', '.join(str(job.settings.run_id) for _, job in group)}")
             set_aside(group, run_records)
             run_group(group, launcher, matrix.time_limit, display, run_records, products)
 
+    if (percent := matrix.quiet_limit) is not None:
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            slow = beside_other_speeds(groups_run, run_records, percent)
+            run(slow, f"the machine was not quiet ({attempt} of at most {MAX_ATTEMPTS})")
+    if matrix.repeat_disturbed:
+        run(of_disturbed_repeats(groups_run, run_records), "its repeat was disturbed")
 
-def disturbed(groups_run: Iterable[Sequence[NumberedJob]], run_records: Iterable[Record], percent: float) -> list[Sequence[NumberedJob]]:
+
+def beside_other_speeds(
+    groups_run: Iterable[Sequence[NumberedJob]], run_records: Iterable[Record], percent: float
+) -> list[Sequence[NumberedJob]]:
     """Returns the groups with a run beside which the machine's speed was further from the median of the matrix than `percent`."""
-    run_ids = {farthest.record.settings.run_id for farthest in noise.farthest(run_records) if abs(farthest.percent) > percent}
+    return having(groups_run, (farthest.record for farthest in noise.farthest(run_records) if abs(farthest.percent) > percent))
+
+
+def of_disturbed_repeats(groups_run: Iterable[Sequence[NumberedJob]], run_records: Iterable[Record]) -> list[Sequence[NumberedJob]]:
+    """Returns the groups with runs of a disturbed repeat."""
+    return having(groups_run, (run.record for repeat in repeats.disturbed(run_records) for run in repeat.runs))
+
+
+def having(groups_run: Iterable[Sequence[NumberedJob]], run_records: Iterable[Record]) -> list[Sequence[NumberedJob]]:
+    """Returns the groups with a run that has one of the records."""
+    run_ids = {record.settings.run_id for record in run_records}
     return [group for group in groups_run if any(job.settings.run_id in run_ids for _, job in group)]
 
 

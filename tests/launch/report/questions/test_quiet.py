@@ -19,3 +19,23 @@ def test_older_records_are_said_to_have_no_noise():
         "The machine's speed was within 5 % of its median beside 1 of 1 runs.",
         "It was not measured beside 2 runs, whose records are older.",
     ]
+
+
+def of_repeats(slow):
+    """Runs of two backends in 6 repeats, with so many seconds for those of the one in `slow`."""
+    return [
+        made(backend, repeat=repeat, seconds=seconds if repeat == slow else 10.0 + 0.05 * ((repeat + place) % 3))
+        for place, (backend, seconds) in enumerate((("ddp", 20.0), ("horovod_torch", 30.0)))
+        for repeat in range(6)
+    ]
+
+
+def test_disturbed_repeats_are_told():
+    (unknown, disturbed) = section(of_repeats(slow=3), "quiet").sentences
+    assert unknown.startswith("It was not measured")
+    assert disturbed == (
+        "Repeat 3 of cnn, weak scaling, in 20260101-000000, was disturbed: its epochs took 159 % longer at the median of its runs, "
+        "from 109 % (ddp, 1 rank) to 220 % (horovod_torch, 1 rank)."
+    )
+    (_, quiet) = section(of_repeats(slow=None), "quiet").sentences
+    assert quiet == "None of 6 repeats was disturbed, which is more than 5 % from the others of its matrix."
