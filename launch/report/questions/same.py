@@ -1,12 +1,13 @@
 """Whether every backend trains the same model: initial parameters, losses of each step, final parameters."""
 
-from collections.abc import Collection, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.record.definition import Record
 from launch.report.entries import Comparison, Entry
-from launch.report.statistics import present
+from launch.report.statistics import mean, present
 from launch.report.tables import RANKS, Column, Findings, accuracy_column, filled
 from launch.report.words import listed, ranks_of
 
@@ -21,21 +22,21 @@ NUM_EQUAL_STEPS = 2
 
 
 class Agreement(NamedTuple):
-    """A run of one backend at one size, and that of the first backend of this size and global batch; None without one of its seed."""
+    """The runs of one backend at one size, and those of the first backend of this size and global batch."""
 
     entry: Entry
-    record: Record
-    reference: Record | None
+    first: Entry
 
     @property
-    def initial(self) -> str | None:
-        """The digest of the initial parameters."""
-        return next(iter(self.record.parameter_digests), None)
+    def pairs(self) -> list[tuple[Record, Record]]:
+        """All pairs of a run and one of the first backend with its seed; none for the first backend itself."""
+        runs, first_runs = self.entry.from_start, self.first.from_start if self.entry is not self.first else []
+        return [(record, first) for record in runs for first in first_runs if first.seed == record.seed]
 
     @property
-    def final(self) -> str | None:
-        """The digest of the final parameters; None where no epoch has ended."""
-        return next(reversed(self.record.parameter_digests[1:]), None)
+    def shown(self) -> Record:
+        """The run whose digests are shown: the first whose seed the first backend has too, if there is one."""
+        return next((record for record, _ in self.pairs), self.entry.from_start[0])
 
     @property
     def in_sync(self) -> str | None:
@@ -43,18 +44,43 @@ class Agreement(NamedTuple):
         in_sync = [record.in_sync for record in self.entry.records]
         return "no" if False in in_sync else "yes" if True in in_sync else None
 
-    @property
-    def result(self) -> tuple[int, float | None, str | None]:
-        """The epochs, accuracy and synchronization, in which the backends of a row are equal."""
-        return len(self.record.train_seconds), self.record.accuracy, self.in_sync
-
     def loss_difference(self, num_steps: int | None = None) -> float | None:
-        """Returns the largest relative difference of the losses, of the first steps or of all."""
-        return loss_difference(self.record.losses, self.reference.losses, num_steps) if self.reference else None
+        """Returns the largest relative difference of the losses of all pairs, of the first steps or of all."""
+        return max(present(loss_difference(record.losses, first.losses, num_steps) for record, first in self.pairs), default=None)
 
 
-# The backends whose final parameters are identical: one row.
+# The backends of one size whose runs end alike with every seed: one row.
 Group = list[Agreement]
+# What the runs of each seed end with.
+Ends = Mapping[int, set[Any]]
+
+
+def _initial(record: Record) -> str | None:
+    """Returns the digest of the initial parameters."""
+    return next(iter(record.parameter_digests), None)
+
+
+def _final(record: Record) -> str | None:
+    """Returns the digest of the final parameters; None where no epoch has ended."""
+    return next(reversed(record.parameter_digests[1:]), None)
+
+
+def _by_seed(entry: Entry, value_of: Callable[[Record], Hashable]) -> dict[int, set[Any]]:
+    values: dict[int, set[Any]] = {}
+    for record in entry.from_start:
+        if _final(record):
+            values.setdefault(record.seed, set()).add(value_of(record))
+    return values
+
+
+def final_digests(entry: Entry) -> dict[int, set[str]]:
+    """Returns the digests of the final parameters by seed, of the runs of which an epoch has ended."""
+    return _by_seed(entry, _final)
+
+
+def _results(entry: Entry) -> dict[int, set[Any]]:
+    """Returns by seed all in which the backends of a row are equal."""
+    return _by_seed(entry, lambda record: (_initial(record), _final(record), len(record.train_seconds), record.accuracy))
 
 
 def _loss_difference(num_steps: int | None, group: Group) -> float | None:
@@ -69,13 +95,14 @@ def _beginning(digest: str | None) -> str | None:
 COLUMNS: tuple[Column[Group], ...] = (
     Column(RANKS.name, lambda group: group[0].entry.num_ranks, brief=RANKS.brief),
     Column("backends", lambda group: ", ".join(agreement.entry.backend for agreement in group)),
-    Column("initial parameters", lambda group: _beginning(group[0].initial)),
-    Column("reference", lambda group: next((agreement.reference.backend for agreement in group if agreement.reference), None)),
+    Column("seeds", lambda group: len({record.seed for record in group[0].entry.from_start})),
+    Column("initial parameters", lambda group: _beginning(_initial(group[0].shown))),
+    Column("reference", lambda group: next((agreement.first.backend for agreement in group if agreement.pairs), None)),
     Column(f"loss difference, first {NUM_EQUAL_STEPS} steps", partial(_loss_difference, NUM_EQUAL_STEPS), ".1e"),
     Column("loss difference, all steps", partial(_loss_difference, None), ".1e"),
-    Column("final parameters", lambda group: _beginning(group[0].final)),
-    Column("epochs", lambda group: len(group[0].record.train_seconds)),
-    accuracy_column(lambda group: group[0].record.accuracy),
+    Column("final parameters", lambda group: _beginning(_final(group[0].shown))),
+    Column("epochs", lambda group: mean(len(record.train_seconds) for record in group[0].entry.from_start), ".1f"),
+    accuracy_column(lambda group: mean(record.accuracy for record in group[0].entry.from_start)),
     Column("ranks in sync", lambda group: group[0].in_sync),
 )
 
@@ -84,7 +111,7 @@ def answer(comparison: Comparison) -> Findings:
     """Answers for a comparison."""
     agreements = _agreements(comparison)
     sentences = [_sentence(comparison, agreements)] if agreements else []
-    return Findings(sentences, filled(comparison.name, COLUMNS, _groups(agreements)))
+    return Findings(sentences, filled(comparison.name, COLUMNS, _groups(agreements, _results)))
 
 
 def _agreements(comparison: Comparison) -> list[Agreement]:
@@ -92,14 +119,8 @@ def _agreements(comparison: Comparison) -> list[Agreement]:
     for size in comparison.sizes:
         trained = [entry for entry in comparison.of_size(size) if entry.from_start]
         first = {entry.batch_ratio: entry for entry in reversed(trained)}
-        agreements += [_agreement(entry, first[entry.batch_ratio]) for entry in trained]
+        agreements += [Agreement(entry, first[entry.batch_ratio]) for entry in trained]
     return agreements
-
-
-def _agreement(entry: Entry, first: Entry) -> Agreement:
-    references = {record.seed: record for record in reversed(first.from_start)} if entry is not first else {}
-    record = next((record for record in entry.from_start if record.seed in references), entry.from_start[0])
-    return Agreement(entry, record, references.get(record.seed))
 
 
 def loss_difference(losses: Sequence[float | None], reference_losses: Sequence[float | None], num_steps: int | None = None) -> float | None:
@@ -109,14 +130,24 @@ def loss_difference(losses: Sequence[float | None], reference_losses: Sequence[f
     return max(differences, default=None)
 
 
-def _groups(agreements: Iterable[Agreement]) -> list[Group]:
-    """Returns the agreements in groups, those of one size, one seed and one result together."""
-    groups: dict[tuple, Group] = {}
+def _groups(agreements: Iterable[Agreement], ends_of: Callable[[Entry], Ends]) -> list[Group]:
+    """Returns the agreements in groups: those of one size that are equal in `ends_of` with every seed that both have."""
+    groups: list[Group] = []
     for agreement in agreements:
-        record = agreement.record
-        end = (agreement.initial, agreement.final, agreement.result) if agreement.final else record.backend
-        groups.setdefault((record.num_ranks, record.seed, end), []).append(agreement)
-    return list(groups.values())
+        alike = (group for group in groups if all(_are_alike(member, agreement, ends_of) for member in group))
+        group = next(alike, None)
+        if group is None:
+            groups.append([agreement])
+        else:
+            group.append(agreement)
+    return groups
+
+
+def _are_alike(agreement: Agreement, second: Agreement, ends_of: Callable[[Entry], Ends]) -> bool:
+    ends, second_ends = ends_of(agreement.entry), ends_of(second.entry)
+    seeds = ends.keys() & second_ends.keys()
+    is_one_size = agreement.entry.num_ranks == second.entry.num_ranks and agreement.in_sync == second.in_sync
+    return is_one_size and bool(seeds) and all(ends[seed] == second_ends[seed] for seed in seeds)
 
 
 def tolerance_of(precision: str, instruction_sets: Collection[str] | None, device: str | None = "cpu") -> float:
@@ -128,16 +159,14 @@ def tolerance_of(precision: str, instruction_sets: Collection[str] | None, devic
 
 
 def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
+    records = [record for agreement in agreements for record in agreement.entry.from_start]
     initial: dict[int, set[str | None]] = {}
-    at_end: dict[tuple[int, str], list[str]] = {}
-    for agreement in agreements:
-        initial.setdefault(agreement.record.seed, set()).add(agreement.initial)
-        if agreement.final:
-            at_end.setdefault((agreement.entry.num_ranks, agreement.final), []).append(agreement.entry.backend)
+    for record in records:
+        initial.setdefault(record.seed, set()).add(_initial(record))
     same_start = all(len(digests) == 1 for digests in initial.values())
     sentences = [f"{comparison.name}: {'all' if same_start else 'NOT all'} backends start from identical parameters."]
     if differences := present(agreement.loss_difference(NUM_EQUAL_STEPS) for agreement in agreements if agreement.entry.exact):
-        environments = [agreement.record.environment for agreement in agreements]
+        environments = [record.environment for record in records]
         tolerance = max(
             tolerance_of(comparison.precision, environment.instruction_sets, environment.device) for environment in environments
         )
@@ -145,6 +174,36 @@ def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
         difference = f"differ by up to {largest:.0e}, more than rounding explains ({tolerance:.0e})"
         result = f"agree to {largest:.0e}" if largest <= tolerance else difference
         sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {result}.")
-    if equal := [f"{listed(backends)} at {ranks_of(size)}" for (size, _), backends in at_end.items() if len(backends) > 1]:
-        sentences.append(f"Bitwise identical final parameters: {'; '.join(equal)}.")
-    return " ".join(sentences)
+    return " ".join([*sentences, *_on_final_parameters(agreements)])
+
+
+def _on_final_parameters(agreements: Sequence[Agreement]) -> list[str]:
+    """Returns the sentences on backends whose final parameters are bitwise identical, with every seed and with some."""
+    groups = _groups(agreements, final_digests)
+    identical = [
+        f"{listed([agreement.entry.backend for agreement in group])} at {ranks_of(num_ranks)} ({_seeds_of(num_seeds)})"
+        for group in groups
+        if len(group) > 1
+        for num_ranks, num_seeds in [(group[0].entry.num_ranks, max(_num_identical(group[0], member)[1] for member in group[1:]))]
+    ]
+    partly = [
+        f"{first.entry.backend} and {second.entry.backend} at {ranks_of(first.entry.num_ranks)} ({num_identical} of {_seeds_of(num_seeds)})"
+        for (first, *_), (second, *_) in itertools.combinations(groups, 2)
+        for num_identical, num_seeds in [_num_identical(first, second)]
+        if 0 < num_identical < num_seeds
+    ]
+    sentences = {"Bitwise identical final parameters": identical, "With some seeds only": partly}
+    return [f"{beginning}: {'; '.join(parts)}." for beginning, parts in sentences.items() if parts]
+
+
+def _num_identical(agreement: Agreement, second: Agreement) -> tuple[int, int]:
+    """Returns with how many seeds the final parameters of two backends of one size are identical, and how many seeds both have."""
+    if agreement.entry.num_ranks != second.entry.num_ranks:
+        return 0, 0
+    digests, second_digests = final_digests(agreement.entry), final_digests(second.entry)
+    seeds = digests.keys() & second_digests.keys()
+    return sum(digests[seed] == second_digests[seed] for seed in seeds), len(seeds)
+
+
+def _seeds_of(number: int) -> str:
+    return f"{number} seed" if number == 1 else f"{number} seeds"

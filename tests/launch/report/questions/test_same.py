@@ -11,12 +11,30 @@ def test_equal_training_is_shown_by_digests_and_first_losses():
     records = [made(backend="single"), made(), made(backend="horovod_tf", losses=losses, parameter_digests=["a" * 64, "f" * 64])]
     assert section(records, "same").sentences == [
         "cnn, weak scaling: all backends start from identical parameters. Losses of the first 2 steps agree to 4e-07. "
-        "Bitwise identical final parameters: single and ddp at 1 rank."
+        "Bitwise identical final parameters: single and ddp at 1 rank (1 seed)."
     ]
     assert line(records, "same", backends="single, ddp")["loss difference, all steps"] == 0.0
     row = line(records, "same", backends="horovod_tf")
     assert (row["initial parameters"], row["final parameters"], row["reference"]) == ("a" * 8, "f" * 8, "single")
     assert (row["loss difference, first 2 steps"], row["loss difference, all steps"]) == (pytest.approx(4e-7), pytest.approx(0.1))
+
+
+def test_every_seed_counts():
+    as_single = [made(backend="single", repeat=repeat) for repeat in range(3)]
+    of_ddp = [made(repeat=repeat) for repeat in range(3)]
+    of_horovod = [
+        made(
+            backend="horovod_torch", repeat=repeat, losses=[3.0, 2.0 * (1 + difference), 1.1, 0.5], parameter_digests=["a" * 64, final * 64]
+        )
+        for repeat, (difference, final) in enumerate([(0.0, "c"), (3e-7, "e"), (1e-7, "f")])
+    ]
+    assert section([*as_single, *of_ddp, *of_horovod], "same").sentences == [
+        "cnn, weak scaling: all backends start from identical parameters. Losses of the first 2 steps agree to 3e-07. "
+        "Bitwise identical final parameters: single and ddp at 1 rank (3 seeds). "
+        "With some seeds only: single and horovod_torch at 1 rank (1 of 3 seeds)."
+    ]
+    rows = lines([*as_single, *of_ddp, *of_horovod], "same")
+    assert [(row["backends"], row["seeds"]) for row in rows] == [("single, ddp", 3), ("horovod_torch", 3)]
 
 
 @pytest.mark.parametrize(
