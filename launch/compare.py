@@ -18,6 +18,7 @@ from launch.forecast.scaling.forecasts import Wish, sizes_of
 from launch.report import collect, comparable, regressions, several, summary
 from launch.report.export import csv, files, html, markdown, svg, terminal
 from launch.report.live import RELOAD_SECONDS
+from launch.report.questions import reference
 from launch.report.summary import Answer
 from launch.report.words import listed
 
@@ -45,6 +46,8 @@ class Arguments:
     baseline: tuple[Path, ...] = ()
     """Earlier records, with which the results are compared: each folder by itself, and all files together. Exit status 3 for a
     regression."""
+    reference: bool = False
+    """Also judge the ratios against those of the committed sets (results/reference): which agree, which do not, and by what."""
     predict: str | None = None
     """Also forecast these numbers of ranks, such as 16,64; launch.predict has more options."""
     watch: bool = False
@@ -55,7 +58,7 @@ def watch(arguments: Arguments) -> int:
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline", "--predict") if option != "--html"]:
+    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline", "--reference", "--predict") if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(refused)}")
     shown = None
     try:
@@ -77,7 +80,7 @@ def answered(records: Sequence[Record], damaged: Sequence[Damaged]) -> Answer:
 
 def requested(arguments: Arguments, *options: str) -> dict[str, Any]:
     """Returns the values of those of the options that were given."""
-    return {option: value for option in options if (value := getattr(arguments, option.removeprefix("--"))) not in (None, ())}
+    return {option: value for option in options if (value := getattr(arguments, option.removeprefix("--"))) not in (None, (), False)}
 
 
 def refresh(results: Sequence[Path], page: Path, reload_seconds: int | None) -> None:
@@ -103,7 +106,7 @@ def run(arguments: Arguments) -> int:
     if arguments.predict is not None:
         forecast = Wish(sizes_of(arguments.predict, "--predict"))
     records, damaged = collect.collect(arguments.results)
-    if forecast or arguments.baseline:
+    if forecast or arguments.baseline or arguments.reference:
         comparable.check_one_machine(records)
     comparisons = []
     for paths in regressions.sets(arguments.baseline):
@@ -115,6 +118,8 @@ def run(arguments: Arguments) -> int:
         answer = with_forecasts(answer, forecast)
     if comparisons:
         answer = answer._replace(sections=[regressions.section(comparisons), *answer.sections])
+    if arguments.reference:
+        answer = answer._replace(sections=[reference.section(records), *answer.sections])
     failures = files.write_all({path: functools.partial(EXPORTERS[option], answer) for option, path in exports.items()})
     terminal.show(answer)
     if failures:

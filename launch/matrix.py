@@ -17,7 +17,7 @@ from common.process import inherited
 from common.record import reading, records
 from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, check, job_scripts, lock, products, resume, room, runner, seeds, until
+from launch.run import available, check, job_scripts, lock, products, reference, resume, room, runner, seeds, until
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
 from launch.run.plan import Job, plan, stamped
@@ -53,7 +53,7 @@ def run(matrix: Matrix) -> int:
     # Runs start here, and paths of the settings begin here.
     os.chdir(ROOT)
     if matrix.check:
-        return check.run(matrix, prepared.machine, prepared.settings, prepared.jobs, prepared.choose)
+        return check.run(prepared.matrix, prepared.machine, prepared.settings, prepared.jobs, prepared.choose)
     if matrix.print_jobs:
         return print_jobs(prepared, matrix.print_jobs, folder)
     return dry_run(prepared) if matrix.dry_run else start(prepared)
@@ -63,6 +63,7 @@ def prepare(matrix: Matrix) -> Prepared:
     """Reads the machine file and plans the jobs. Raises UserError for what contradicts itself."""
     if len(given := [command_line.flag(name) for name in INSTEAD_OF_RUNNING if getattr(matrix, name)]) > 1:
         raise UserError(f"{' and '.join(given)} each print something else; give one of them")
+    matrix = reference.applied(matrix) if matrix.reference else matrix
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
@@ -118,7 +119,10 @@ def start(prepared: Prepared) -> int:
         run_records, jobs = resume.divided(jobs)
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
-        return run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html", products.measure(jobs, launcher))
+        status = run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html", products.measure(jobs, launcher))
+    if matrix.reference:
+        reference.show_judgement(run_records)
+    return status
 
 
 def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict[str, Any]]:

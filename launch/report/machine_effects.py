@@ -40,7 +40,7 @@ def effects(entries_on: Mapping[str, Sequence[Entry]]) -> list[Effect]:
     cells_on = {machine: factors.entries_by_cell(candidates) for machine, candidates in entries_on.items()}
     shared = [cell for cell in next(iter(cells_on.values()), {}) if all(cell in cells for cells in cells_on.values())]
     main = main_terms(shared)
-    interactions = interaction_terms(shared)
+    interactions = interaction_terms(main)
     weights = {**weights_of(main), **{term: row for term, row in weights_of([*main, *interactions]).items() if term[0] == INTERACTION}}
     seconds_on = {machine: _seconds([cells[cell] for cell in shared]) for machine, cells in cells_on.items()}
     return [
@@ -60,9 +60,9 @@ def main_terms(cells: Sequence[Cell]) -> list[Term]:
     ]
 
 
-def interaction_terms(cells: Sequence[Cell]) -> list[Term]:
+def interaction_terms(main: Sequence[Term]) -> list[Term]:
     """Returns the products of the terms of library and transport."""
-    libraries, transports = ([term for term in main_terms(cells) if term.factor == factor] for factor in FACTORS[1:])
+    libraries, transports = ([term for term in main if term.factor == factor] for factor in FACTORS[1:])
     return [
         Term(INTERACTION, f"{transport.ratio}, of {library.ratio}", library.column * transport.column)
         for library in libraries

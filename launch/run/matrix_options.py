@@ -44,6 +44,9 @@ class MatrixOptions:
     """Workloads, separated by commas."""
     repeats: Annotated[int, REPEATS] = 1
     """Runs of each combination; repeat r has seed + r."""
+    reference: bool = False
+    """Run the matrix that made the committed records (results/reference): two sizes, ten backends and variants, six repeats, on CPU cores.
+    At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and settings are refused."""
     check: bool = False
     """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
     Inside an allocation it asks one of its nodes."""

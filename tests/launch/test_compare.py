@@ -81,6 +81,14 @@ def test_a_regression_of_plain_runs_is_the_exit_status_and_the_first_section(sec
     assert "half.json" in printed
 
 
+def test_the_ratios_are_judged_against_the_committed_sets(tmp_path, run):
+    results = folder(tmp_path / "results", *repeats([9.0, 9.5], workload="transformer-lab"))
+    status, printed, _ = run(results, "--reference")
+    assert status == 0
+    assert printed.startswith("Do the ratios agree with those of the committed sets?")
+    assert "Do the ratios agree" not in run(results)[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -94,6 +102,7 @@ def test_a_regression_of_plain_runs_is_the_exit_status_and_the_first_section(sec
             (["--html", "a.html", "--watch", option, "1"], f"--watch writes the page of --html and nothing else; leave out {option}")
             for option in ("--baseline", "--csv", "--markdown", "--predict", "--svg")
         ),
+        (["--html", "a.html", "--watch", "--reference"], "--watch writes the page of --html and nothing else; leave out --reference"),
         (["--html", "a.html", "--predict", "16,0"], "--predict has 0; it must be at least 1 and at most 16777216"),
         (["--predict", "many"], "--predict is many; give whole numbers separated by commas, such as 16,64,1024"),
         (["--predict", ","], "--predict is empty; give numbers of ranks, such as 16,64,1024"),
