@@ -8,11 +8,12 @@ from common.backends import declaration_of, file_of
 from launch.report import entries, statistics
 from launch.report.entries import Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import interval, level, runs_against
+from launch.report.words import interval, level, listed, runs_against
 
 # The library of a backend that needs none. Any other entry without a transport has records from before it was recorded.
 ALONE = "none"
-FACTORS = ("framework", "library", "transport")
+PREPOSITIONS = {"framework": "in", "library": "with", "transport": "over"}
+FACTORS = tuple(PREPOSITIONS)
 # The framework, library and transport of an entry.
 Cell = tuple[str, str, str | None]
 REMARK = "ddp over MPI blocks the backward pass, and MPI within a node is shared memory"
@@ -35,6 +36,13 @@ class Pair(NamedTuple):
     ratio: Ratio
 
 
+class Average(NamedTuple):
+    """The mean ratio of several pairs that differ in the same way, and in what these pairs differ from each other, as text."""
+
+    ratio: Ratio
+    circumstances: str
+
+
 def pairs(candidates: Sequence[Entry]) -> list[Pair]:
     """Returns the pairs of comparable entries of one size, the fastest entry first."""
     return [
@@ -49,8 +57,8 @@ def pairs(candidates: Sequence[Entry]) -> list[Pair]:
 def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
     """Returns sentences on comparable entries of one size, the fastest first: what each factor costs.
 
-    Where several pairs differ in the same way, a sentence has their average in place of the pairs. The last sentence names the libraries
-    that did not run over each of the transports.
+    Where several pairs differ in the same way, a sentence has their average in place of the pairs, and names what these differ in. The
+    last sentence names the libraries that did not run over each of the transports.
     """
     texts = []
     all_pairs = pairs(candidates)
@@ -62,7 +70,11 @@ def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
             f"{pair.entry.backend} takes {{}} times {pair.fastest.backend}'s": pair.ratio
             for pair in of_factor
             if frozenset((_level(pair.entry, factor), _level(pair.fastest, factor))) not in averaged
-        } | {f"on average {above} takes {{}} times {below}'s": ratio for (above, below), ratio in averages.items() if ratio.value > 1}
+        } | {
+            f"{above} takes {{}} times {below}'s on average {average.circumstances}": average.ratio
+            for (above, below), average in averages.items()
+            if average.ratio.value > 1
+        }
         over_mpi = factor == "transport" and any(entry.transport == "mpi" for group in groups for entry in group)
         texts.append(_sentence(at, f"the {factor}'s part", ratios, f"; {REMARK}" if over_mpi else ""))
     if candidates and candidates[0].num_ranks > 1:
@@ -89,20 +101,33 @@ def _level(entry: Entry, factor: str) -> str | None:
     return factors_of(entry)[FACTORS.index(factor)]
 
 
-def _averages(groups: Sequence[Sequence[Entry]], factor: str, candidates: Sequence[Entry]) -> dict[tuple[str | None, ...], Ratio]:
-    """Returns the ratios of two levels of a factor that differ in several groups, in both directions, by the two levels.
+def _averages(groups: Sequence[Sequence[Entry]], factor: str, candidates: Sequence[Entry]) -> dict[tuple[str | None, ...], Average]:
+    """Returns the averages of two levels of a factor that differ in several groups, in both directions, by the two levels.
 
-    The estimate by least squares on logarithms is the mean over the groups.
+    The estimate by least squares on logarithms is the mean over the groups. Its interval is for these groups and for this average alone.
     """
     pairs_of: dict[tuple[str | None, ...], list[tuple[Entry, Entry]]] = {}
     for pair in (pair for group in groups for pair in itertools.permutations(group, 2)):
         pairs_of.setdefault(tuple(_level(entry, factor) for entry in pair), []).append(pair)
-    ratios = {
-        levels: entries.ratio_of_products(level_pairs, 1 / len(level_pairs), candidates)
+    return {
+        levels: Average(ratio, _circumstances([factors_of(above) for above, _ in level_pairs], factor))
         for levels, level_pairs in pairs_of.items()
-        if len(level_pairs) > 1
+        if len(level_pairs) > 1 and (ratio := entries.ratio_of_products(level_pairs, 1 / len(level_pairs), candidates))
     }
-    return {levels: ratio for levels, ratio in ratios.items() if ratio}
+
+
+def _circumstances(cells: Sequence[Cell], factor: str) -> str:
+    """Returns in which factors besides one the cells differ from each other, such as `with ddp and with Horovod`."""
+    differing = [
+        number for number, levels in enumerate(zip(*cells, strict=True)) if FACTORS[number] != factor and len(dict.fromkeys(levels)) > 1
+    ]
+    return listed([" ".join(_in_words(FACTORS[number], level) for number in differing if (level := cell[number])) for cell in cells])
+
+
+def _in_words(factor: str, level: str) -> str:
+    if level == ALONE:
+        return "without a library"
+    return f"{PREPOSITIONS[factor]} {level}"
 
 
 def _not_run(at: str, cells: Mapping[Cell, Entry]) -> str | None:

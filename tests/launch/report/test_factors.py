@@ -52,12 +52,22 @@ def test_entries_that_differ_in_one_factor_are_compared_with_the_fastest_of_them
 def test_sentences_have_the_averages_of_pairs_that_differ_in_the_same_way():
     interval = "({0} to {0})"
     assert parts(FOUR) == [
-        f"{AT} the library's part: on average Horovod takes 1.25 times ddp's {interval.format('1.25')}.",
-        f"{AT} the transport's part: on average gloo takes 1.14 times mpi's {interval.format('1.14')}; {factors.REMARK}.",
+        f"{AT} the library's part: Horovod takes 1.25 times ddp's on average over mpi and over gloo {interval.format('1.25')}.",
+        f"{AT} the transport's part: gloo takes 1.14 times mpi's on average with ddp and with Horovod {interval.format('1.14')}; "
+        f"{factors.REMARK}.",
         # Over the slower transport Horovod loses 19 % and DDP 10 %: 1.9 times as much, though the ratio of the ratios is 1.08.
         f"{AT} library and transport together: horovod_torch@gloo takes 1.19 times horovod_torch's, ddp 1.10 times ddp@mpi's, and the "
         f"ratio of the two is 1.08 {interval.format('1.08')}.",
     ]
+
+
+def test_an_average_names_the_libraries_that_it_is_of():
+    cells = {("single", None): 1.1, ("single_tf", None): 1.0, ("horovod_torch", "mpi"): 1.3, ("horovod_tf", "mpi"): 1.0}
+    by_framework, *_ = parts(cells, num_ranks=1)
+    assert (
+        "the framework's part: PyTorch takes 1.20 times TensorFlow's on average with Horovod over mpi and without a library ("
+        in by_framework
+    )
 
 
 def test_the_framework_is_told_by_one_library_and_a_stage_of_zero_is_a_library_of_its_own():
@@ -92,7 +102,7 @@ def test_what_differs_from_matrix_to_matrix_widens_the_intervals_of_averages_and
     # The 12 pairs alone would give 1.00 to 1.07.
     assert (float(interval[1]), float(interval[2])) == (0.86, 1.24)
     # An average of two differences has half their variance, a difference of two twice: the logarithm's interval is half as wide.
-    interval = re.search(r"on average gloo takes 1\.12 times mpi's \((\S+) to (\S+)\)", sentences_of(matrices)[1])
+    interval = re.search(r"gloo takes 1\.12 times mpi's on average with ddp and with Horovod \((\S+) to (\S+)\)", sentences_of(matrices)[1])
     assert (float(interval[1]), float(interval[2])) == (1.02, 1.23)
 
 
