@@ -8,10 +8,9 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from common.backends import ROOT
-from common.process import binding, control_groups, mpi
+from common.process import binding, control_groups, inherited, mpi, processor
 from common.record.definition import Environment
 
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
@@ -25,26 +24,27 @@ VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sm
 
 def instruction_sets() -> list[str] | None:
     """Lists the instruction sets of the processor, by which libraries choose their kernels; None where they are not known."""
-    flags = _cpuinfo("flags|Features")
+    flags = processor.cpuinfo("flags|Features")
     return sorted(filter(VECTOR_FLAGS.fullmatch, flags.split())) if flags else None
 
 
-def describe(with_commit: bool = True) -> Environment:
-    """Collects versions, machine, commit and whitelisted variables. Only a rank that writes a record needs to ask git for the commit."""
+def describe(of_record: bool = True) -> Environment:
+    """Collects versions, machine, commit and whitelisted variables. Only a rank that writes a record starts programs: git and lscpu."""
     return Environment(
         python=platform.python_version(),
         packages=dict(_versions()),
         mpi=None,
         host=socket.gethostname(),
         os=platform.platform(),
-        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
+        cpu=processor.cpuinfo("model name") or platform.processor() or platform.machine(),
+        processor=processor.describe(min(inherited.CORES), processor.hypervisor() if of_record else None),
         instruction_sets=instruction_sets(),
         num_cores=binding.num_cores(range(os.cpu_count() or 1), binding.core_of_threads()),
         quota_cores=control_groups.quota_cores(),
         allocator_keeps=False,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        git_commit=_git("rev-parse", "HEAD") if with_commit else None,
-        git_changed=with_commit and bool(_git("status", "--porcelain", "--untracked-files=no")),
+        git_commit=_git("rev-parse", "HEAD") if of_record else None,
+        git_changed=of_record and bool(_git("status", "--porcelain", "--untracked-files=no")),
         variables={name: os.environ[name] for name in sorted(os.environ) if ENVIRONMENT.fullmatch(name)},
     )
 
@@ -62,15 +62,6 @@ def _versions() -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             yield name, version(name)
-
-
-def _cpuinfo(keys: str) -> str | None:
-    """Reads a value of the first processor from /proc/cpuinfo; None where it is not there. `keys`: a regular expression."""
-    try:
-        match = re.search(rf"^(?:{keys})\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return match[1] if match else None
 
 
 def _git(*arguments: str) -> str | None:

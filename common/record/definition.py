@@ -239,7 +239,7 @@ class Product(Closed):
     """Library that computes it, with its version. `null` where it is not known."""
     instruction_set: str | None = None
     """What the library says of its kernels: the instruction set (oneDNN) or the processor they are for (OpenBLAS). `null` where it does not
-    say; MKL never does."""
+    say, as MKL."""
 
 
 @dataclass
@@ -294,6 +294,26 @@ class Gpu(Closed):
     """Version of the NCCL that PyTorch loads, or that Horovod is built with."""
 
 
+@dataclass
+class Processor(Closed):
+    vendor: str | None = None
+    """Vendor, as in `/proc/cpuinfo`: `AuthenticAMD`, `GenuineIntel`, or the number of the implementer of an Arm core."""
+    family: FromZero | None = None
+    """Family; of an Arm core the architecture."""
+    model: FromZero | None = None
+    """Model; of an Arm core the part."""
+    stepping: FromZero | None = None
+    """Stepping; of an Arm core the revision."""
+    l3_bytes: FromZero | None = None
+    """Bytes of the level 3 cache that rank 0 uses."""
+    l3_shared_by: str | None = None
+    """Hardware threads that share this cache, as Linux lists them, such as 0-7."""
+    hypervisor: str | None = None
+    """Hypervisor under which the node runs, from lscpu. `null` on hardware of its own."""
+    governor: str | None = None
+    """Governor of the frequency of rank 0's first core. `null` where Linux shows none, as on many virtual machines."""
+
+
 @dataclass(kw_only=True)
 class Environment(Closed):
     # What is known of a machine differs between versions: what is not described here is left out.
@@ -310,7 +330,9 @@ class Environment(Closed):
     os: str
     """Operating system with its version."""
     cpu: str
-    """Model of the processor."""
+    """Name that the processor gives itself."""
+    processor: Processor | None = None
+    """Processor of the node, by which libraries choose their kernels. `null` in older records."""
     instruction_sets: list[str] | None
     """Vector and matrix instruction sets of the processor, by their names in the Linux kernel."""
     num_cores: FromOne

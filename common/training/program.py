@@ -156,7 +156,7 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     plan = workloads.batch_plan(settings, degree)
     settings = dataclasses.replace(settings, machine=records.machine_name(settings.machine))
     load = datasets.loader(settings, plan)
-    record = records.new(name, settings, ranks, plan, launch._asdict(), environment.describe(with_commit=ranks.rank == 0))
+    record = records.new(name, settings, ranks, plan, launch._asdict(), environment.describe(of_record=ranks.rank == 0))
     record.import_seconds = import_seconds
     if launch.launched_at:
         # Process start times have a resolution of 10 ms, and some launchers take less.

@@ -1,6 +1,6 @@
 """The limit of a machine, which is the fastest matrix product in its records, and how near to it frameworks and runs come."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from common.backends import declaration_of
@@ -26,28 +26,26 @@ class Limit(NamedTuple):
 
 
 def limits(records: Iterable[Record]) -> dict[Hashable, Limit]:
-    """Returns the limit of each machine, device, precision and number of threads, from what is measured in any of the records.
+    """Returns the limit of each machine, and of each way to compute there, from what is measured in any of the records.
 
     Nothing makes a product faster than it can be, so the fastest counts. The peak of an older record is the product of its own framework.
     """
-    speeds: dict[Hashable, dict[str, float]] = {}
-    for record in records:
-        of_machine = speeds.setdefault(key_of(record), {})
-        for name, speed in _products_of(record).items():
-            of_machine[name] = max(speed, of_machine.get(name, 0.0))
     return {
         key: Limit(of_machine[fastest], fastest, of_machine)
-        for key, of_machine in speeds.items()
-        if of_machine
+        for key, of_machine in _products_by(key_of, records).items()
         for fastest in [max(of_machine, key=lambda name: of_machine[name])]
     }
 
 
 def key_of(record: Record) -> Hashable:
-    """Returns what the limit belongs to: machine, device, precision and number of threads."""
+    """Returns what the limit belongs to: a machine, and how it computes."""
+    return comparable.machine_of(record), computing(record)
+
+
+def computing(record: Record) -> Hashable:
+    """Returns how a run computes: device, precision and number of threads."""
     gpu = record.environment.gpu
-    settings = record.settings
-    return comparable.machine_of(record), comparable.device_of(record), gpu and gpu.model, settings.precision, settings.threads
+    return comparable.device_of(record), gpu and gpu.model, record.settings.precision, record.settings.threads
 
 
 def share_of_limit(rate: float | None, records: Sequence[Record], limit_of: dict[Hashable, Limit]) -> float | None:
@@ -55,8 +53,8 @@ def share_of_limit(rate: float | None, records: Sequence[Record], limit_of: dict
 
     A rank with several GPUs has no peak, and so no share.
     """
-    measured = [record for record in records if record.peak_flops_per_second]
-    return rate / limit_of[key_of(measured[0])].flops_per_second if rate and measured else None
+    limit = next((limit_of.get(key_of(record)) for record in records if record.peak_flops_per_second), None)
+    return rate / limit.flops_per_second if rate and limit else None
 
 
 def low_shares(records: Sequence[Record]) -> list[str]:
@@ -80,9 +78,29 @@ def describe(records: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def differ(first: float, second: float) -> bool:
-    """Tells whether two limits are of different machines."""
-    return abs(first - second) > TOLERANCE * max(first, second)
+def apart(before: Iterable[Record], after: Iterable[Record]) -> str | None:
+    """Returns the products of the fastest library as text where each that both sets of records have is more than TOLERANCE apart.
+
+    The sets are then of different machines, whatever their processors are called; it is None where they need not be.
+    """
+    old, new = (_products_by(computing, records) for records in (before, after))
+    for key in old.keys() & new.keys():
+        pairs = {name: (speed, new[key][name]) for name, speed in old[key].items() if name in new[key]}
+        if pairs and all(max(pair) > (1 + TOLERANCE) * min(pair) for pair in pairs.values()):
+            fastest = max(pairs, key=lambda name: max(pairs[name]))
+            texts = " and ".join(f"{speed / GIGA:.0f}" for speed in pairs[fastest])
+            return f"products of {fastest} reach {texts} GFLOP/s, more than {100 * TOLERANCE:g} % apart"
+    return None
+
+
+def _products_by(key: Callable[[Record], Hashable], records: Iterable[Record]) -> dict[Hashable, dict[str, float]]:
+    """Returns the fastest product of each library, by name, of the records with each key that have any."""
+    by_key: dict[Hashable, dict[str, float]] = {}
+    for record in records:
+        for name, speed in _products_of(record).items():
+            fastest = by_key.setdefault(key(record), {})
+            fastest[name] = max(speed, fastest.get(name, 0.0))
+    return by_key
 
 
 def _products_of(record: Record) -> dict[str, float]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.reading import Damaged
-from launch.report import comparable, entries, environments, statistics, widths
+from launch.report import comparable, entries, environments, limits, statistics, widths
 from launch.report.entries import Comparison
 from launch.report.questions import approximate, checkpointing, cost, difference, failed, first, quiet, reading, same, scaling, step, where
 from launch.report.tables import Findings, Section
@@ -73,7 +73,8 @@ def left_out(traced: Sequence[Record]) -> list[str]:
 
 def _notes(comparisons: Sequence[Comparison], traced: Sequence[Record]) -> list[str]:
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
-    notes = [*left_out(traced), *_protocols([record for entry in all_entries for record in entry.records])]
+    records = [record for entry in all_entries for record in entry.records]
+    notes = [*left_out(traced), *_protocols(records), *_other_machines(records)]
     sizes = {len(entry.records) for entry in all_entries}
     few = statistics.MIN_RUNS_WITH_INTERVAL
     if min(sizes) < few:
@@ -100,6 +101,16 @@ def _protocols(records: Iterable[Record]) -> list[str]:
     """Returns a sentence on each of several matrices: what it ran, and at which commit."""
     matrices = entries.matrices(records).values()
     return [_protocol(matrix) for matrix in matrices] if len(matrices) > 1 else []
+
+
+def _other_machines(records: Iterable[Record]) -> list[str]:
+    """Returns a sentence on each matrix that met another machine than the first one, by the speed of its products."""
+    matrices = list(entries.matrices(records).values())
+    return [
+        f"The matrix begun at {matrix[0].started_at} met another machine than the first one: {apart}."
+        for matrix in matrices[1:]
+        if (apart := limits.apart(matrices[0], matrix))
+    ]
 
 
 def _protocol(records: Sequence[Record]) -> str:

@@ -138,7 +138,7 @@ def train(settings, size, fault):
 
     of_size = dataclasses.replace(settings, batch_size=settings.batch_size * size, learning_rate_factor=float(size))
     launch = {"launcher": "alone", "command": PROGRAM, "launched_at": None}
-    record = records.new("single", of_size, Ranks(), workloads.batch_plan(of_size, 1), launch, environment.describe(with_commit=False))
+    record = records.new("single", of_size, Ranks(), workloads.batch_plan(of_size, 1), launch, environment.describe(of_record=False))
     load = datasets.loader(of_size)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))

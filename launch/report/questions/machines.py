@@ -2,14 +2,14 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from common.command_line import flag
 from common.record.definition import Record
-from launch.report import comparable, environments
+from launch.report import comparable, environments, limits
 from launch.report.entries import Comparison
 from launch.report.questions import first
 from launch.report.questions.first import Place
@@ -20,7 +20,7 @@ from launch.report.words import interval, listed, ranks_of
 QUESTION = "Which backend is fastest on which machine?"
 IS_SAME = {True: "yes", False: "no", None: "open"}
 # These are shown of each machine, also where they do not differ.
-ALWAYS = ("device", "processor", "cores", "GPU")
+ALWAYS = ("device", "processor", "cores", "GPU", "fastest product")
 
 
 class Row(NamedTuple):
@@ -51,7 +51,22 @@ def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
         rows = [row for (_, size), placed_on in group for row in _rows(size, placed_on)]
         columns = (RANKS, BACKEND, *(Column(machine, partial(_cell, machine)) for machine in machines))
         tables += filled(f"{name}: ratio to fastest", columns, rows)
-    return [headline], Findings([sentence for _, sentence in judgements], [*tables, *_differences(machines)])
+    causes = [f"{machine}: {sentence}" for machine, ran_on in machines.items() for sentence in limits.low_shares(_records(ran_on))]
+    sentences = [*_of_one_name(machines), *causes, *(sentence for _, sentence in judgements)]
+    return [headline], Findings(sentences, [*tables, *_differences(machines)])
+
+
+def _of_one_name(machines: Mapping[str, Sequence[Comparison]]) -> Iterator[str]:
+    """Yields a sentence on each two machines whose processors have one name, but another speed."""
+    records_on = {machine: _records(comparisons) for machine, comparisons in machines.items()}
+    for names in itertools.combinations(records_on, 2):
+        processors, other_processors = (environments.values_of(records_on[name])["processor"] for name in names)
+        if processors == other_processors and (apart := limits.apart(*(records_on[name] for name in names))):
+            yield f"{listed(names)} are different machines with one name of their processors, {', '.join(processors)}: {apart}."
+
+
+def _records(comparisons: Iterable[Comparison]) -> list[Record]:
+    return [record for comparison in comparisons for entry in comparison.entries for record in entry.records]
 
 
 def _counted(counts: Mapping[bool | None, int]) -> str:
@@ -132,8 +147,12 @@ def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:
     """Returns the table of ALWAYS, and of the versions and settings that differ between machines."""
     texts_of = {}
     for machine, comparisons in machines.items():
-        records = [record for comparison in comparisons for entry in comparison.entries for record in entry.records]
-        values_of = {"device": _texts(records, comparable.device_of)} | environments.values_of(records)
+        records = _records(comparisons)
+        values_of = (
+            {"fastest product": limits.describe(records)}
+            | {"device": _texts(records, comparable.device_of)}
+            | environments.values_of(records)
+        )
         values_of |= {flag(field.name): _texts(records, attrgetter(f"settings.{field.name}")) for field in comparable.COMPARED}
         texts_of[machine] = {name: ", ".join(values) or None for name, values in values_of.items()}
     names = dict.fromkeys(itertools.chain(*texts_of.values()))

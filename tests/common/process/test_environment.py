@@ -26,4 +26,4 @@ def test_only_variables_that_affect_a_run_are_recorded(monkeypatch):
 
 def test_only_a_rank_that_writes_a_record_asks_git(monkeypatch):
     monkeypatch.setattr(environment, "_git", lambda *arguments: "a commit")
-    assert (environment.describe().git_commit, environment.describe(with_commit=False).git_commit) == ("a commit", None)
+    assert (environment.describe().git_commit, environment.describe(of_record=False).git_commit) == ("a commit", None)

@@ -3,8 +3,8 @@
 import pytest
 
 from common.backends import ROOT
-from launch.report import collect, limits, summary
-from tests.support.answers import line, section
+from launch.report import collect, environments, limits, summary
+from tests.support.answers import answered, line, section
 from tests.support.made_records import made, on, typed
 
 FASTEST = {"oneDNN in PyTorch": 10e9, "TensorFlow": 9e9, "NumPy": 5e9}
@@ -85,6 +85,42 @@ def test_a_share_above_1_is_a_fault_of_the_measurement(changes, cause):
 def test_machines_and_precisions_have_limits_of_their_own():
     made_records = [ran(**SLOW), *on("there", [ran(peak=3e9)]), ran(peak=2e9, settings={"precision": "bf16"})]
     assert [limit.flops_per_second for limit in limits.limits(typed(made_records)).values()] == [10e9, 3e9, 2e9]
+
+
+def measured(**flops_per_second):
+    return [ran(peak=None, products=products(**flops_per_second))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "apart"),
+    [
+        (measured(), measured(), None),
+        # One library that is as fast as before shows that it is the machine of before, disturbed.
+        (measured(), measured(**{"oneDNN in PyTorch": 7e9, "NumPy": 4e9}), None),
+        (measured(), measured(**{"oneDNN in PyTorch": 10.4e9, "TensorFlow": 9.4e9, "NumPy": 5.2e9}), None),
+        (
+            measured(), measured(**{"oneDNN in PyTorch": 20e9, "TensorFlow": 18e9, "NumPy": 6e9}),
+            "products of oneDNN in PyTorch reach 10 and 20 GFLOP/s, more than 5 % apart",
+        ),
+        # Of older records only what both have run tells.
+        ([ran(peak=11e10)], [ran("horovod_tf", peak=24e10)], None),
+        ([ran(peak=11e10)], [ran(peak=13e10)], "products of PyTorch reach 110 and 130 GFLOP/s, more than 5 % apart"),
+        ([ran(peak=11e10)], [ran(peak=13e10, settings={"precision": "bf16"})], None),
+    ],
+)  # fmt: skip
+def test_machines_are_different_where_the_products_of_every_library_are_apart(before, after, apart):
+    assert limits.apart(typed(before), typed(after)) == apart
+    assert environments.changes(typed(before), typed(after)).endswith(f"the machine ({apart})" if apart else "")
+
+
+def test_a_matrix_that_met_another_machine_under_the_name_of_the_first_one_is_named():
+    later = {"stamp": "20260102-000000", "repeat": 1}
+    notes = answered([ran(peak=11e10), ran(peak=24e10, **later)]).notes
+    assert [note for note in notes if "another machine" in note] == [
+        "The matrix begun at 2026-01-01T00:01:00Z met another machine than the first one: "
+        "products of PyTorch reach 110 and 240 GFLOP/s, more than 5 % apart."
+    ]
+    assert not [note for note in answered([ran(peak=11e10), ran(peak=11.2e10, **later)]).notes if "another machine" in note]
 
 
 def test_the_committed_records_of_a_machine_on_which_mkl_is_slow_have_no_share_above_1_and_name_the_cause():

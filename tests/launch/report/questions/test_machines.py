@@ -103,6 +103,25 @@ def test_the_machines_differ_in_device_versions_and_settings():
     ]  # fmt: skip
 
 
+def test_machines_of_one_name_and_other_products_are_told_apart_and_a_slow_library_is_named_on_its_machine():
+    def ran(ddp_peak, tf_peak):
+        peaks = {"ddp": ddp_peak, "horovod_tf": tf_peak}
+        return [record | {"peak_flops_per_second": peaks[record["backend"]]} for record in matrix(ddp=10.0, horovod_tf=13.0)]
+
+    def sentences(here, there):
+        several_answer = several.of_machines(typed([*on("here", here, cpu="AMD"), *on("there", there, cpu="AMD")]))
+        assert "fastest product" in [row[0] for row in several_answer.sections[0].tables[-1].rows]
+        return several_answer.sections[0].sentences[:-1]
+
+    assert sentences(ran(105e9, 108e9), ran(116e9, 245e9)) == [
+        "here and there are different machines with one name of their processors, AMD: "
+        "products of TensorFlow reach 108 and 245 GFLOP/s, more than 5 % apart.",
+        "there: PyTorch's float32 products reach 47 % of this core (116 of 245 GFLOP/s, TensorFlow): "
+        "MKL takes slower kernels on processors of other vendors than Intel.",
+    ]
+    assert sentences(ran(105e9, 108e9), ran(106e9, 107e9)) == []
+
+
 @pytest.mark.parametrize(
     ("elsewhere", "message"),
     [

@@ -1,0 +1,48 @@
+"""The name of a processor, from what its record has."""
+
+import itertools
+
+import pytest
+
+from common.record.definition import Environment, Processor
+from launch.report import environments, processors
+from tests.support.made_records import ENVIRONMENT, made, on, typed
+
+AMD, INTEL = "AuthenticAMD", "GenuineIntel"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "processor", "name"),
+    [
+        ("AMD EPYC", None, "AMD EPYC"),
+        ("AMD EPYC", Processor(AMD, 26, 2, 1, hypervisor="KVM"), "AMD EPYC, family 26 model 2 (Zen 5), KVM"),
+        ("AMD EPYC", Processor(AMD, 25, 17, 1, hypervisor="KVM"), "AMD EPYC, family 25 model 17 (Zen 4), KVM"),
+        ("AMD EPYC 7713", Processor(AMD, 25, 1), "AMD EPYC 7713, family 25 model 1 (Zen 3)"),
+        ("Xeon 8480", Processor(INTEL, 6, 143), "Xeon 8480, family 6 model 143 (Sapphire Rapids)"),
+        # One that is not known here, and one of which Linux shows nothing.
+        ("AMD EPYC", Processor(AMD, 26, 0x50), "AMD EPYC, family 26 model 80"),
+        ("aarch64", Processor(), "aarch64"),
+    ],
+)
+def test_a_processor_has_a_name_with_its_generation(cpu, processor, name):
+    assert processors.name_of(Environment(**ENVIRONMENT | {"cpu": cpu, "processor": processor})) == name
+
+
+def test_generations_do_not_overlap():
+    ordered = sorted(processors.GENERATIONS)
+    assert list(processors.GENERATIONS) == sorted(ordered, key=lambda generation: generation.vendor)
+    for before, after in itertools.pairwise(ordered):
+        assert before[:2] != after[:2] or before.last_model < after.first_model
+
+
+def test_equal_names_with_another_model_cache_governor_or_library_are_unequal_machines():
+    def described(l3_shared_by, governor, library):
+        hardware = {"vendor": AMD, "family": 26, "model": 2, "stepping": 1, "l3_bytes": 2**25, "l3_shared_by": l3_shared_by}
+        run = made(products={"PyTorch": {"flops_per_second": 1e9, "library": library, "instruction_set": "AVX2"}})
+        return typed(on("here", [run], processor=hardware | {"governor": governor}))
+
+    differences = environments.changes(described("0-1", "performance", "MKL 1"), described("0-7", "powersave", "MKL 2"))
+    assert differences == (
+        "L3 32 MiB, shared by 0-1 to 32 MiB, shared by 0-7, governor performance to powersave, "
+        "products of PyTorch MKL 1, AVX2 to MKL 2, AVX2"
+    )
