@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from common.backends import declaration_of, file_of
+from common.backends import declaration_of, declared, file_of
 from launch.report import entries, statistics
-from launch.report.entries import Entry
+from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import interval, level, listed, runs_against
 
@@ -95,6 +95,16 @@ def _groups_of(candidates: Sequence[Entry]) -> dict[str, list[list[Entry]]]:
         factor: _groups(entries_by_cell(candidates), lambda cell, number=number: cell[:number] + cell[number + 1 :])
         for number, factor in enumerate(FACTORS if has_exchange else FACTORS[:-1])
     }
+
+
+def plain_entry(comparison: Comparison, backend: str) -> Entry | None:
+    """Returns the entry of plain training in a backend's framework, as `single` for PyTorch and `single_tf` for TensorFlow.
+
+    It is None where that did not run, and for plain training itself.
+    """
+    framework = declaration_of(backend).framework
+    plain = [name for name, declaration in declared().items() if (declaration.library, declaration.framework) == (ALONE, framework)]
+    return comparison.entry(plain[0], 1) if plain and backend not in plain else None
 
 
 def _level(entry: Entry, factor: str) -> str | None:

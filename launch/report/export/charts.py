@@ -10,7 +10,7 @@ import numpy as np
 
 from common.backends import BASELINE
 from common.record.definition import Record
-from launch.report import entries, noise, statistics
+from launch.report import entries, factors, noise, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.export import colours
 from launch.report.export.vega_lite import DOT, NEUTRAL, Spec, layer, layered, named, on_page, quantity, stacked_bars, tooltip
@@ -33,7 +33,7 @@ QUANTILES = {"low": 0.05, "q1": 0.25, "median": 0.5, "q3": 0.75, "high": 0.95}
 # The kinds of charts by the key of their section, in the order of the page.
 KINDS = {
     "first": ("Time to solution", "Accuracy over time"),
-    "scaling": ("Throughput over own 1 rank", f"Speed-up over {BASELINE}"),
+    "scaling": ("Throughput over own 1 rank", scaling.SPEED_UP_OVER_PLAIN.capitalize()),
     "cost": ("Where a run's time goes", "Step times", "Peak memory"),
     "step": ("Parts of a step",),
     "same": ("Loss",),
@@ -189,9 +189,8 @@ def _scaling(comparison: Comparison, look: _Look) -> list[Chart | None]:
     fair = [entry for entry in comparison.entries if not entry.oversubscribed]
     if max((entry.num_ranks for entry in fair), default=1) == 1:
         return []
-    single = comparison.entry(BASELINE, 1)
     throughputs = [(entry, scaling.ratio_of_rates(comparison, entry)) for entry in fair]
-    speed_ups = [(entry, entries.time_ratio(single, entry)) for entry in fair]
+    speed_ups = [(entry, entries.time_ratio(factors.plain_entry(comparison, entry.backend), entry)) for entry in fair]
     curves = zip(KINDS["scaling"], (throughputs, speed_ups), ("ratio to 1 rank", "speed-up"), strict=True)
     return [_curves(kind, comparison.name, ratios, name, look) for kind, ratios, name in curves]
 

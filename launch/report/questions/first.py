@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.backends import BASELINE
-from launch.report import entries, epochs
+from launch.report import entries, epochs, factors
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, mean, present
 from launch.report.tables import (
@@ -188,8 +187,9 @@ def winner(comparison: Comparison) -> str:
     first, *later = placed
     reached = f"reached the target first, in {first.time_to_solution_seconds:.2f} s{left_out}"
     sentence = f"{comparison.name}: {first.entry.backend} at {ranks_of(best.num_ranks)} {reached}"
-    against = entries.time_ratio(comparison.entry(BASELINE, 1), first.entry) if first.entry.backend != BASELINE else None
-    compared = f"; {times_as_fast(against, BASELINE, speed_up_interval)}" if against else ""
+    plain = factors.plain_entry(comparison, first.entry.backend)
+    speed_up = entries.time_ratio(plain, first.entry)
+    compared = f"; {times_as_fast(speed_up, plain.backend, speed_up_interval)}" if plain and speed_up else ""
     return f"{sentence}{compared}.{_alike(later)}{_with_startup([place.entry for place in placed])}"
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.backends import BASELINE
 from common.record.definition import Record
-from launch.report import comparable, entries
+from launch.report import comparable, entries, factors
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
 from launch.report.statistics import Ratio
@@ -16,11 +15,11 @@ from launch.report.words import listed, ranks_of, span, speed_up_interval
 QUESTION = "How does each backend scale?"
 # Equal runs may differ in the last bit.
 TOLERANCE = 1e-9
-SPEED_UP_OVER_BASELINE = f"speed-up over {BASELINE}"
+SPEED_UP_OVER_PLAIN = "speed-up over its framework's single"
 
 
 class Row(NamedTuple):
-    """An entry, and its ratios to the backend's own 1 rank and to the baseline.
+    """An entry, and its ratios to the backend's own 1 rank and to plain training in its framework.
 
     A speed-up is a ratio of times to solution, efficiency a ratio of samples/s per rank.
     """
@@ -29,7 +28,7 @@ class Row(NamedTuple):
     rate: Ratio | None
     ceiling: Ratio | None
     speed_up: Ratio | None
-    speed_up_over_baseline: Ratio | None
+    speed_up_over_plain: Ratio | None
 
     @property
     def efficiency_percent(self) -> float | None:
@@ -39,7 +38,7 @@ class Row(NamedTuple):
     @property
     def remark(self) -> str | None:
         """The ratios that are superlinear; None at 1 rank and where there are none."""
-        return _remark(self.entry, {"samples/s": self.rate, "speed-up": self.speed_up, SPEED_UP_OVER_BASELINE: self.speed_up_over_baseline})
+        return _remark(self.entry, {"samples/s": self.rate, "speed-up": self.speed_up, SPEED_UP_OVER_PLAIN: self.speed_up_over_plain})
 
 
 COLUMNS: tuple[Column[Row], ...] = (
@@ -51,11 +50,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f", brief=True),
     time_column(lambda row: entries.time_of(row.entry)),
     Column("speed-up over own 1 rank", lambda row: row.speed_up and row.speed_up.value, ".2f"),
-    Column(
-        SPEED_UP_OVER_BASELINE,
-        lambda row: _with_interval(row.speed_up_over_baseline) if row.entry.backend != BASELINE else None,
-        brief=True,
-    ),
+    Column(SPEED_UP_OVER_PLAIN, lambda row: _with_interval(row.speed_up_over_plain), brief=True),
     Column("remark", attrgetter("remark")),
 )
 
@@ -101,8 +96,9 @@ def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
 
 def _row(comparison: Comparison, entry: Entry) -> Row:
     single_rank = comparison.entry(entry.backend, 1)
-    speed_up, speed_up_over_baseline = (entries.time_ratio(base, entry) for base in (single_rank, comparison.entry(BASELINE, 1)))
-    return Row(entry, ratio_of_rates(comparison, entry), ceiling(comparison, entry), speed_up, speed_up_over_baseline)
+    plain = factors.plain_entry(comparison, entry.backend)
+    speed_up, speed_up_over_plain = (entries.time_ratio(base, entry) for base in (single_rank, plain))
+    return Row(entry, ratio_of_rates(comparison, entry), ceiling(comparison, entry), speed_up, speed_up_over_plain)
 
 
 def _with_interval(ratio: Ratio | None) -> str | None:

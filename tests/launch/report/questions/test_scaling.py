@@ -5,7 +5,7 @@ import pytest
 from tests.support.answers import line, lines, section
 from tests.support.made_records import ended, made, not_reached, step_breakdown
 
-OWN, SINGLE = "speed-up over own 1 rank", "speed-up over single"
+OWN, SINGLE = "speed-up over own 1 rank", "speed-up over its framework's single"
 RATE_RATIO, CEILING, EFFICIENCY = "samples/s over own 1 rank", "ceiling without communication", "efficiency (%)"
 
 
@@ -33,6 +33,14 @@ def test_intervals_of_speed_ups_have_two_decimals_also_beside_1():
                for repeat, value in enumerate(values)]  # fmt: skip
     row = line(records, "scaling", backend="ddp", ranks=2)
     assert (row[SINGLE], row["95 % interval"]) == ("1.00 (1.00 to 1.00)", "1.00 to 1.00")
+
+
+def test_a_speed_up_does_not_credit_a_backend_with_its_framework():
+    of_tensorflow = made(backend="horovod_tf", num_ranks=2, seconds=5.0)
+    records = [made(backend="single", seconds=10.0), made(num_ranks=2, seconds=8.0), of_tensorflow]
+    assert [line(records, "scaling", backend=backend)[SINGLE] for backend in ("ddp", "horovod_tf")] == ["1.25", None]
+    records.append(made(backend="single_tf", seconds=9.0))
+    assert [line(records, "scaling", backend=backend)[SINGLE] for backend in ("single_tf", "horovod_tf")] == [None, "1.80"]
 
 
 def test_throughput_has_a_ratio_also_where_no_target_was_reached():
