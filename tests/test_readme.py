@@ -6,7 +6,6 @@ import shlex
 import pytest
 
 from common import backends
-from launch.report import collect, summary
 from launch.report.export import readme
 from tests.support.running import ROOT, completed
 
@@ -47,6 +46,15 @@ def test_a_key_of_the_record_and_a_new_backend_are_two_hops_away():
     assert "## Add a backend" in (ROOT / "frameworks" / "README.md").read_text()
 
 
-def test_the_table_of_results_is_that_of_the_committed_records():
-    answer = summary.answer(*collect.collect(readme.reference_records()))
-    assert readme.with_table(README, readme.table(answer)) == README
+def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_machine_beside_the_other():
+    assert readme.with_table(README, readme.table(readme.answer())) == README
+    head, _, *rows = readme.table(readme.answer()).splitlines()
+    assert [cell.strip() for cell in head.split("|")[2:-1]] == [
+        "cnn: two-cores",
+        "cnn: zen5",
+        "transformer: two-cores",
+        "transformer: zen5",
+    ]
+    factors = [row.split("|")[1].strip() for row in rows if "to fastest" not in row]
+    assert factors[0] == "gloo to mpi (transport)"
+    assert not any("to fastest" in row for row in rows[: len(factors)])

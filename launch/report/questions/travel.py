@@ -52,10 +52,9 @@ class Row(NamedTuple):
 
 def answer(comparisons: Sequence[Comparison]) -> Findings:
     """Answers for the comparisons of several machines."""
-    all_rows = [(name, rows_of(candidates)) for name, candidates in _candidates(comparisons).items()]
     by_name: dict[str, list[Row]] = {}
     sentences = []
-    for (name, size), rows in all_rows:
+    for (name, size), rows in rows_by_size(comparisons).items():
         by_name.setdefault(name, []).extend(rows)
         sentences += _spreads(f"{name}, {ranks_of(size)}", rows)
     rows = [row for rows in by_name.values() for row in rows]
@@ -63,7 +62,12 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
     return Findings([*sentences, *_prediction_sentences(rows)], tables)
 
 
-def rows_of(entries_on: dict[str, list[Entry]]) -> list[Row]:
+def rows_by_size(comparisons: Sequence[Comparison]) -> dict[tuple[str, int], list[Row]]:
+    """Returns a row for each effect, by comparison and size."""
+    return {at: _rows_of(candidates) for at, candidates in _candidates(comparisons).items()}
+
+
+def _rows_of(entries_on: dict[str, list[Entry]]) -> list[Row]:
     """Returns a row for each effect, from the comparable entries of one size on each machine."""
     size = next((entry.num_ranks for candidates in entries_on.values() for entry in candidates), 0)
     return [Row(size, effect, machine_variance.means(effect.values)) for effect in machine_effects.effects(entries_on)]
