@@ -37,6 +37,11 @@ GENERATIONS = (
 )
 
 
+def describe(environment: Environment) -> str:
+    """Returns the processor of a node with its number of cores."""
+    return f"{name_of(environment)}, {environment.num_cores} {'core' if environment.num_cores == 1 else 'cores'}"
+
+
 def name_of(environment: Environment) -> str:
     """Returns a name such as `AMD EPYC, family 26 model 2 (Zen 5), KVM`; of older records the first part alone."""
     processor = environment.processor

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.reading import Damaged
-from launch.report import comparable, entries, environments, limits, statistics, widths
+from launch.report import comparable, entries, environments, limits, processors, statistics, widths
 from launch.report.entries import Comparison
 from launch.report.questions import approximate, checkpointing, cost, difference, failed, first, quiet, reading, same, scaling, step, where
 from launch.report.tables import Findings, Section
@@ -74,7 +74,7 @@ def left_out(traced: Sequence[Record]) -> list[str]:
 def _notes(comparisons: Sequence[Comparison], traced: Sequence[Record]) -> list[str]:
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
     records = [record for entry in all_entries for record in entry.records]
-    notes = [*left_out(traced), *_protocols(records), *_other_machines(records)]
+    notes = [*left_out(traced), *_machines(records), *_protocols(records), *_other_machines(records)]
     sizes = {len(entry.records) for entry in all_entries}
     few = statistics.MIN_RUNS_WITH_INTERVAL
     if min(sizes) < few:
@@ -101,6 +101,14 @@ def _protocols(records: Iterable[Record]) -> list[str]:
     """Returns a sentence on each of several matrices: what it ran, and at which commit."""
     matrices = entries.matrices(records).values()
     return [_protocol(matrix) for matrix in matrices] if len(matrices) > 1 else []
+
+
+def _machines(records: Iterable[Record]) -> list[str]:
+    """Returns a sentence on the nodes and the limit of the machine; none on records that do not know it."""
+    records = list(records)
+    nodes = sorted({processors.describe(record.environment) for record in records})
+    products = listed(limits.describe(records))
+    return [f"Machine: {'; '.join(nodes)}. The fastest matrix product of a rank reaches {products}."] if products else []
 
 
 def _other_machines(records: Iterable[Record]) -> list[str]:

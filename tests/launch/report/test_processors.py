@@ -6,6 +6,7 @@ import pytest
 
 from common.record.definition import Environment, Processor
 from launch.report import environments, processors
+from tests.support.answers import answered
 from tests.support.made_records import ENVIRONMENT, made, on, typed
 
 AMD, INTEL = "AuthenticAMD", "GenuineIntel"
@@ -26,6 +27,16 @@ AMD, INTEL = "AuthenticAMD", "GenuineIntel"
 )
 def test_a_processor_has_a_name_with_its_generation(cpu, processor, name):
     assert processors.name_of(Environment(**ENVIRONMENT | {"cpu": cpu, "processor": processor})) == name
+
+
+def test_a_report_names_its_machine_with_cores_and_the_fastest_product():
+    hardware = {"vendor": AMD, "family": 26, "model": 2, "hypervisor": "KVM"}
+    notes = answered(on("here", [made(peak_flops_per_second=246e9)], cpu="AMD EPYC", processor=hardware, num_cores=2)).notes
+    named = (
+        "Machine: AMD EPYC, family 26 model 2 (Zen 5), KVM, 2 cores. The fastest matrix product of a rank reaches 246 GFLOP/s (PyTorch)."
+    )
+    assert notes[0] == named
+    assert not [note for note in answered([made()]).notes if note.startswith("Machine")]
 
 
 def test_generations_do_not_overlap():
