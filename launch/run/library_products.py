@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-import frameworks  # noqa: F401 (it removes variables that would set the number of threads)
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.training import throughput

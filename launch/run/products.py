@@ -47,10 +47,11 @@ def measure(jobs: Sequence[Job], launcher: Launcher) -> Products:
 def main(precision: str, device: str, threads: str, num_cores: str) -> None:
     """Prints the products of all libraries on the cores of this node's first rank; without one that fails or takes too long."""
     binding.bind(binding.cores_for(inherited.CORES, 0, int(num_cores), binding.core_of_threads()))
+    environ = {name: value for name, value in os.environ.items() if name not in inherited.owned(os.environ)}
+    environ |= {THREADS_VARIABLE: threads, "ONEDNN_VERBOSE": "1"}
     measured: Products = {}
     for library in library_products.LIBRARIES:
         command = [sys.executable, "-m", library_products.__name__, library, precision, device, threads]
-        environ = os.environ | {THREADS_VARIABLE: threads, "ONEDNN_VERBOSE": "1"}
         try:
             process = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True, timeout=LIBRARY_SECONDS)
         except subprocess.SubprocessError:
