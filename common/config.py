@@ -190,6 +190,10 @@ class Settings:
     """Bind each rank to its own cores unless the launcher has done so."""
     allocator: Literal["keep", "system"] = "keep"
     """keep: the C library keeps the memory of large buffers between steps; system: its default behaviour."""
+    mkl_kernels: Literal["default", "fast"] = "default"
+    """PyTorch backends on CPUs: kernels that Intel's MKL takes for matrix products. default: on a processor that is not Intel's, those
+    for AVX2; fast: those for the instruction sets that the processor has. No effect on Intel's processors, GPUs and TensorFlow. Refused
+    where PyTorch has no MKL."""
     gpu_order: Literal["local", "reversed"] = "local"
     """GPU of a rank: local, the GPU numbered by the local rank; reversed, the same counted from the last GPU (Polaris)."""
     share_gpu: Annotated[bool, Role.NOT_COMPARED, NEVER_COMPARED] = False

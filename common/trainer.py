@@ -136,6 +136,8 @@ class Trainer(ABC):
     left_out: list[str] | None = None
     # Functions that say why the framework or the library cannot train on `cpu` or `cuda`; None if it can.
     device_problems: ClassVar[tuple[Callable[[str], str | None], ...]]
+    # Says why a run cannot have --mkl-kernels fast on this node; None if it can, or if that has no effect.
+    mkl_kernels_problem: ClassVar[Callable[[], str | None]] = staticmethod(lambda: None)
 
     @abstractmethod
     def __init__(self, settings: Settings) -> None: ...

@@ -3,9 +3,10 @@ import os
 import sys
 
 import common  # noqa: F401
-from common.process import ending, inherited
+from common.process import ending, inherited, mkl_kernels
 
 inherited.remove()
+mkl_kernels.load(sys.argv)
 # Keras would read settings from the home folder or write them there; where there is none, into a folder ~ of the current one.
 os.environ["KERAS_HOME"] = os.devnull
 if any(argument.startswith(f"{__name__}.") for argument in sys.orig_argv):

@@ -211,8 +211,9 @@ wheel=$("$venv/bin/python" "$root/launch/setup/build_horovod.py" "$(pinned TANDE
   ${cuda_home:+--cuda-home "$cuda_home"}) || exit 2
 install --no-deps --force-reinstall "$wheel"
 
-say "compiling the MPI interposer (10 seconds)"
+say "compiling the MPI interposer and the library of --mkl-kernels fast (10 seconds)"
 (cd "$root" && "$venv/bin/python" -m launch.trace.build ${mpicc:+--mpicc "$mpicc"} >/dev/null) || die "the MPI interposer was not built; see the messages above"
+(cd "$root" && "$venv/bin/python" -m launch.setup.build_mkl_kernels >/dev/null) || die "the library of --mkl-kernels fast was not built; see the message above"
 
 if [ "$device" = cuda ]; then
   say "checking what was built for GPUs"

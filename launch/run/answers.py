@@ -52,6 +52,8 @@ class Answer(TypedDict, total=False):
 
     cpu: str | None
     cuda: str | None
+    # Why it cannot train with --mkl-kernels fast.
+    mkl_kernels: str | None
     # Why the backend cannot be imported; it has no key of a device then.
     error: str
     # Why a device does not compute in the precision of the runs.

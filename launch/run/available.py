@@ -117,7 +117,7 @@ def settled_by(answers: Answers, jobs: Sequence[Job]) -> Settled:
     """
     by_backend = answers.by_backend
     device = common_device(jobs[0].settings.device, by_backend) if answers.of_ranks else None
-    reasons = {job.backend: reason for job in jobs if (reason := problem(by_backend[job.backend], device))}
+    reasons = {job.backend: reason for job in jobs if (reason := problem(by_backend[job.backend], device, job.settings.mkl_kernels))}
     jobs = [job for job in jobs if job.backend not in reasons]
     if device == "cuda":
         problems = {job: binding.gpus_problem(by_backend[job.backend].get("num_gpus"), job.ranks_per_node) for job in jobs}
@@ -128,10 +128,11 @@ def settled_by(answers: Answers, jobs: Sequence[Job]) -> Settled:
     return Settled(list(jobs), reasons)
 
 
-def problem(answer: Answer, device: DeviceName | None) -> str | None:
+def problem(answer: Answer, device: DeviceName | None, mkl_kernels: str = Settings.mkl_kernels) -> str | None:
     """Says why a backend with this answer cannot train on a device, None if the device is not known; returns None if it can."""
     of_device = device and (answer.get(device) or answer.get("precision", {}).get(device))
-    return answer.get("error") or of_device
+    of_mkl = answer.get("mkl_kernels") if device and mkl_kernels == "fast" else None
+    return answer.get("error") or of_device or (f"--mkl-kernels fast: {of_mkl}" if of_mkl else None)
 
 
 def mpi_problem(backend: str, launcher: str) -> str | None:

@@ -16,9 +16,10 @@ def answer_of(name: str) -> Answer:
     try:
         trainer_class = importlib.import_module(f"frameworks.{name}").Trainer
         cpu, cuda = map(trainer_class.device_problem, DEVICES)
+        mkl_kernels = trainer_class.mkl_kernels_problem()
     except Exception:
         return {"error": traceback.format_exc().splitlines()[-1]}
-    return {"cpu": cpu, "cuda": cuda}
+    return {"cpu": cpu, "cuda": cuda, "mkl_kernels": mkl_kernels}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from torch.cuda import nccl
 
 from common.config import Settings
 from common.errors import UserError
+from common.process import mkl_kernels
 from common.process.binding import gpu_for
 from common.process.gpus import version_text
 from common.process.ranks import Ranks
@@ -23,6 +24,11 @@ def device_problem(device: str) -> str | None:
     if device == "cuda" and not torch.backends.cuda.is_built():
         return "this PyTorch has no CUDA"
     return "PyTorch finds no GPU" if device == "cuda" and not torch.cuda.device_count() else None
+
+
+def mkl_kernels_problem() -> str | None:
+    """Says why a run cannot have --mkl-kernels fast here; None if it can."""
+    return mkl_kernels.problem() if torch.backends.mkl.is_available() else "this PyTorch has no MKL"
 
 
 def describe_device(device: torch.device) -> Device:
@@ -61,8 +67,13 @@ def gpu_memory(device: torch.device) -> GpuMemory:
 def pick_device(settings: Settings, ranks: Ranks) -> torch.device:
     """Returns the device of this rank; also sets PyTorch's number of threads and precision.
 
-    Raises UserError if CUDA is requested but not available, or if a node has more ranks than GPUs.
+    Raises UserError if CUDA is requested but not available, if a node has more ranks than GPUs, or if MKL cannot have the kernels that are
+    requested.
     """
+    if settings.mkl_kernels == "fast":
+        if reason := mkl_kernels_problem():
+            raise UserError(f"--mkl-kernels fast: {reason}")
+        mkl_kernels.expect_loaded()
     torch.set_num_threads(settings.threads)
     # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"

@@ -23,6 +23,7 @@ class PyTorchTrainer(Trainer):
     """
 
     device_problems = (devices.device_problem,)
+    mkl_kernels_problem = staticmethod(devices.mkl_kernels_problem)
     module: nn.Module
     # Of any class, since libraries wrap the module and the optimizer in classes of their own.
     model: Any

@@ -1,0 +1,41 @@
+"""The kernels of Intel's MKL, which computes the matrix products of PyTorch on CPUs.
+
+MKL takes its kernels for AVX2 on a processor that is not Intel's, also where that has AVX-512: its function `mkl_serv_intel_cpu_true` asks
+for the vendor. Where a library that is loaded before PyTorch has a function of this name, which says yes, MKL takes the kernels for the
+instruction sets that the processor has.
+
+PyTorch documents another way, `torch.backends.mkldnn.matmul.fp32_precision = "bf16"`. oneDNN then computes the products, in float32 on a
+processor without AMX. It is not used, since the small products of `scaled_dot_product_attention` take ten times as long by it, and those of
+a processor with AMX would be rounded to bfloat16.
+"""
+
+import ctypes
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from common.errors import UserError
+
+LIBRARY = Path(sys.prefix) / "lib" / "libtandemmkl.so"
+FUNCTION = "mkl_serv_intel_cpu_true"
+
+
+def load(arguments: Iterable[str]) -> None:
+    """Loads the library where a command line has --mkl-kernels fast.
+
+    `frameworks` calls this before it imports PyTorch, which is before the command line is parsed.
+    """
+    if "--mkl-kernels fast" in " ".join(arguments).replace("=", " ").replace("_", "-") and LIBRARY.exists():
+        # The loader searches the global scope before the libraries of PyTorch, which are not in it.
+        ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
+
+
+def problem() -> str | None:
+    """Says why no run of this environment can have --mkl-kernels fast; None if it can."""
+    return None if LIBRARY.exists() else f"{LIBRARY} is not built; run python -m launch.setup.build_mkl_kernels on a node with a compiler"
+
+
+def expect_loaded() -> None:
+    """Raises UserError where the library is not loaded in this process."""
+    if not hasattr(ctypes.CDLL(None), FUNCTION):
+        raise UserError("--mkl-kernels fast takes effect before PyTorch is imported; give it to python -m frameworks.BACKEND")

@@ -1,0 +1,112 @@
+"""The library with which MKL takes the kernels for the processor's instruction sets, and the runs that have it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.backends import ROOT
+from common.config import Settings
+from common.process import mkl_kernels
+from common.process.ranks import Ranks
+from frameworks.shared.pytorch import devices
+from launch.run import available
+from launch.run.plan import Job
+from launch.setup import build_mkl_kernels
+from tests.support.mistakes import refused
+
+needs_mkl = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this PyTorch has no MKL")
+ABLE = {"cpu": None, "cuda": None}
+FAST = Settings(mkl_kernels="fast", device="cpu")
+# A rank that computes a matrix product on its device.
+RANK = """
+import frameworks, torch
+from common.config import Settings
+from common.process.ranks import Ranks
+from frameworks.shared.pytorch import devices
+devices.pick_device(Settings(mkl_kernels={!r}, device="cpu"), Ranks())
+torch.mm(torch.ones(64, 64), torch.ones(64, 64))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    """The library of this environment, built where it is missing."""
+    if not mkl_kernels.LIBRARY.exists():
+        build_mkl_kernels.build()
+
+
+def libraries_asked(folder, value, *arguments):
+    """The names of the libraries whose function MKL calls in a rank with these arguments, as the loader prints them (ld.so(8))."""
+    environ = os.environ | {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(folder / "bindings")}
+    command = [sys.executable, "-c", RANK.format(value), *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert not done.returncode, done.stderr
+    lines = [line for path in folder.glob("bindings.*") for line in path.read_text().splitlines() if f"`{mkl_kernels.FUNCTION}'" in line]
+    return {Path(line.partition(" to ")[2].split()[0]).name for line in lines}
+
+
+@needs_mkl
+@pytest.mark.parametrize("arguments", [("--mkl-kernels", "fast"), ("--seed", "2", "--mkl_kernels=fast", "--epochs", "1")])
+def test_mkl_asks_the_library_for_the_vendor_where_fast_kernels_are_requested(arguments, tmp_path):
+    assert libraries_asked(tmp_path, "fast", *arguments) == {mkl_kernels.LIBRARY.name}
+
+
+@needs_mkl
+def test_mkl_asks_itself_by_default(tmp_path):
+    assert mkl_kernels.LIBRARY.name not in libraries_asked(tmp_path, "default", "--mkl-kernels", "default")
+
+
+@needs_mkl
+def test_a_process_that_has_imported_pytorch_without_the_library_is_refused():
+    with refused("--mkl-kernels fast takes effect before PyTorch is imported; give it to python -m frameworks.BACKEND"):
+        devices.pick_device(FAST, Ranks())
+
+
+@pytest.mark.parametrize(
+    ("has_mkl", "library", "reason"),
+    [
+        (False, mkl_kernels.LIBRARY, "this PyTorch has no MKL"),
+        (
+            True,
+            Path("/there/is/none.so"),
+            "/there/is/none.so is not built; run python -m launch.setup.build_mkl_kernels on a node with a compiler",
+        ),
+    ],
+)
+def test_a_node_without_mkl_or_without_the_library_is_refused_by_a_run_and_by_a_matrix(has_mkl, library, reason, monkeypatch):
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: has_mkl)
+    monkeypatch.setattr(mkl_kernels, "LIBRARY", library)
+    mkl_kernels.load(["--mkl-kernels", "fast"])
+    with refused(f"--mkl-kernels fast: {reason}"):
+        devices.pick_device(FAST, Ranks())
+    by_backend = {"ddp": ABLE | {"mkl_kernels": devices.mkl_kernels_problem()}, "horovod_tf": ABLE | {"mkl_kernels": None}}
+    for settings, reasons in ((FAST, {"ddp": f"--mkl-kernels fast: {reason}"}), (Settings(), {})):
+        jobs = [Job(backend, 2, 2, settings) for backend in by_backend]
+        assert available.settled_by(available.Answers(by_backend, True), jobs).reasons == reasons
+
+
+def test_the_library_replaces_an_earlier_one_and_needs_no_other(tmp_path):
+    path = tmp_path / "libtandemmkl.so"
+    path.write_text("an earlier one")
+    assert build_mkl_kernels.build(path) == path
+    assert list(tmp_path.iterdir()) == [path]
+    call = "import ctypes, sys; print(getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])())"
+    printed = subprocess.run([sys.executable, "-c", call, path, mkl_kernels.FUNCTION], capture_output=True, text=True, check=True).stdout
+    assert printed == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "message"),
+    [
+        ("/there/is/none", "error: /there/is/none could not be started (No such file or directory); set CXX to a compiler"),
+        ("false", "error: false could not compile libtandemmkl.so: it gave no reason"),
+    ],
+)
+def test_a_failed_build_says_so_in_one_line_and_leaves_no_file(compiler, message, tmp_path):
+    with pytest.raises(SystemExit, match=f"^{message.replace('(', '[(]').replace(')', '[)]')}$"):
+        build_mkl_kernels.build(tmp_path / "libtandemmkl.so", compiler)
+    assert list(tmp_path.iterdir()) == []
