@@ -175,11 +175,8 @@ def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         try:
-            is_closing = os.isatty(stream.fileno())
             os.write(stream.fileno(), b"")
         except OSError:
-            is_closing = True
-        if is_closing:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     raise KeyboardInterrupt
 

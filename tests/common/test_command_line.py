@@ -34,6 +34,8 @@ def test_a_program_ends_with_its_terminal_unless_it_is_to_survive_it(around, tmp
     path = tmp_path / "state"
     pid, terminal = pty.fork()
     if not pid:
+        # Whatever started the tests may ignore it.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         # nohup writes what would go to the terminal into the current folder.
         os.chdir(tmp_path)
         command = [*around, sys.executable, "-c", PROGRAM, str(path)]
