@@ -41,7 +41,9 @@ def test_the_readme_names_every_backend_of_the_default_matrix_that_communicates_
 
 def test_a_key_of_the_record_and_a_new_backend_are_two_hops_away():
     assert "communication_exposed_seconds" in README
-    assert "communication_exposed_seconds`" in (ROOT / "results" / "README.md").read_text()
+    assert "](results/README.md)" in README
+    assert "](schema.json)" in (ROOT / "results" / "README.md").read_text()
+    assert '"communication_exposed_seconds"' in (ROOT / "results" / "schema.json").read_text()
     assert "FSDP" in README
     assert "## Add a backend" in (ROOT / "frameworks" / "README.md").read_text()
 

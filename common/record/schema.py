@@ -1,7 +1,6 @@
 """Writes results/schema.json and the list of keys in results/README.md from the definition: python -m common.record.schema."""
 
 import json
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from common import durable
@@ -32,23 +31,8 @@ def with_keys(readme: str) -> str:
     """Puts the generated list of keys between the two markers of the text of results/README.md."""
     before, after_begin = readme.split(BEGIN)
     _, after = after_begin.split(END)
-    described = schema()
-    lines = "\n".join(_key_lines(described, described["$defs"]))
+    lines = "\n".join(f"- `{name}`: {' '.join(declared['description'].split())}" for name, declared in schema()["properties"].items())
     return f"{before}{BEGIN}\n\n{lines}\n\n{END}{after}"
-
-
-def _key_lines(declaration: Mapping[str, Any], undescribed: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Yields a line of Markdown for each described key of an object in a JSON Schema, with those of its sub-objects below it.
-
-    The keys of a sub-object that several keys have are described where it first occurs.
-    """
-    for name, declared in declaration["properties"].items():
-        if "description" in declared:
-            yield f"{indent}- `{name}`: {' '.join(declared['description'].split())}"
-        for part in (declared, *declared.get("anyOf", ())):
-            sub_object = undescribed.pop(part.get("$ref", "").rpartition("/")[2], None)
-            if sub_object:
-                yield from _key_lines(sub_object, undescribed, f"{indent}  ")
 
 
 if __name__ == "__main__":

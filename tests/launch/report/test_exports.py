@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from common.errors import UserError
-from launch.report import collect, several, summary
+from launch.report import collect, summary
 from launch.report.export import charts, csv, files, markdown, svg, terminal, vega_lite
 from launch.report.questions import first
 from tests.support.answers import answered, section
@@ -105,12 +105,6 @@ def test_the_committed_report_is_that_of_the_committed_records():
     folder = ROOT / "results" / "reference" / "two-cores"
     paths = [path for begun in matrices[2].split(",") for path in folder.glob(f"{matrices[1]}{begun}-*")]
     assert markdown.text(summary.answer(*collect.collect(paths))) == folder.with_suffix(".md").read_text()
-
-
-def test_the_committed_report_on_both_machines_is_that_of_the_committed_records():
-    reference = ROOT / "results" / "reference"
-    answer = several.of_machines(*collect.collect([reference / "two-cores", reference / "zen5"]))
-    assert markdown.text(answer) == (reference / "machines.md").read_text()
 
 
 def test_markdown_escapes_text_from_records():
