@@ -14,7 +14,7 @@ LOW_SHARE = 0.8
 TOLERANCE = 0.05
 GIGA = 10**9
 NUMBERS = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "tf32": "TF32"}
-MKL_IS_SLOW = "MKL takes slower kernels on processors of other vendors than Intel"
+MKL_IS_SLOW = "MKL takes slower kernels on processors of other vendors than Intel, and with --mkl-kernels fast the fast ones"
 
 
 class Limit(NamedTuple):

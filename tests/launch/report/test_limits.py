@@ -27,7 +27,7 @@ def sentences(*made_records):
 
 # A slow BLAS, faked.
 SLOW = {"products": products({"PyTorch": {"library": "MKL 2024.2"}}, PyTorch=4e9), "framework_product_share": 0.4}
-CAUSE = ": MKL takes slower kernels on processors of other vendors than Intel."
+CAUSE = ": MKL takes slower kernels on processors of other vendors than Intel, and with --mkl-kernels fast the fast ones."
 
 
 @pytest.mark.parametrize(
