@@ -30,7 +30,12 @@ Products = dict[str, dict[str, Any]]
 
 
 def measure(jobs: Sequence[Job], launcher: Launcher) -> Products:
-    """Measures where the first of the jobs runs, whose settings all share. Prints why nothing is measured, which stops no matrix."""
+    """Measures where the first of the jobs runs, whose settings all share. Prints why nothing is measured, which stops no matrix.
+
+    Without jobs there is nothing to measure for.
+    """
+    if not jobs:
+        return {}
     job = jobs[0]
     settings = job.settings
     arguments = (settings.precision, settings.device, str(settings.threads), str(cores_per_rank(settings)))
