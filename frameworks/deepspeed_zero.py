@@ -43,7 +43,7 @@ class Trainer(DistributedTrainer):
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
                 self.model.set_gradient_accumulation_boundary(is_last)  # backend
-                loss = steps.weighted_loss(self.model(inputs), targets, weights)
+                loss = self.loss(inputs, targets, weights)
                 self.model.backward(loss, scale_wrt_gas=False)  # backend
                 losses.append(loss.detach())
             self.model.step()  # backend

@@ -31,7 +31,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
                 self.model.set_requires_gradient_sync(is_last)  # backend
-                loss = steps.weighted_loss(self.model(inputs), targets, weights)
+                loss = self.loss(inputs, targets, weights)
                 loss.backward()
                 losses.append(loss.detach())
             self.optimizer.step()

@@ -30,7 +30,7 @@ class Trainer(parameter_server.ServerTrainer):
             self.optimizer.zero_grad()
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
-                loss = steps.weighted_loss(self.model(inputs), targets, weights)
+                loss = self.loss(inputs, targets, weights)
                 loss.backward()
                 losses.append(loss.detach())
             self.optimizer.step()

@@ -40,7 +40,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             losses = []
             for inputs, targets, weights, is_last in micro_batches:
                 self.model.require_backward_grad_sync = is_last  # backend
-                loss = steps.weighted_loss(self.model(inputs), targets, weights)
+                loss = self.loss(inputs, targets, weights)
                 loss.backward()
                 losses.append(loss.detach())
             self.optimizer.step()

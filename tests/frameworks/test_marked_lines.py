@@ -41,6 +41,11 @@ def test_the_unmarked_lines_of_the_steps_of_all_backends_on_pytorch_are_the_same
     assert list(differences(texts)) == []
 
 
+def test_the_loss_is_a_line_of_the_trainer_and_of_no_backend():
+    for name, text in files().items():
+        assert "loss(" not in text.replace("self.loss(inputs, targets, weights)", ""), name
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

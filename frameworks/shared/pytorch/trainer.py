@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from common.config import Settings
 from common.process.ranks import from_environment
@@ -40,6 +40,11 @@ class PyTorchTrainer(Trainer):
     @final
     def describe_device(self) -> Device:
         return devices.describe_device(self.device)._replace(**self.device_fields)
+
+    @final
+    def loss(self, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """Returns the weighted loss of a micro-batch, with which every backend begins its backward pass."""
+        return steps.weighted_loss(self.model(inputs), targets, weights)
 
 
 class OneProcessTrainer(PyTorchTrainer):
