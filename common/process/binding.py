@@ -59,10 +59,13 @@ def oversubscribed(
 ) -> bool:
     """Decides whether the ranks of a node need more physical cores than are available to them; the node has `total`.
 
-    A CPU quota counts as that many cores.
+    A CPU quota counts as that many cores. A rank with fewer cores than it needs is oversubscribed, as where a launcher has counted the
+    hardware threads of a core.
     """
     num_allowed = num_cores(allowed, core_of)
-    bound_by_launcher = num_allowed <= cores_per_rank and num_allowed < total
+    if num_allowed < cores_per_rank:
+        return True
+    bound_by_launcher = num_allowed == cores_per_rank < total
     num_available = total if bound_by_launcher else num_allowed
     return local_size * cores_per_rank > (num_available if quota_cores is None else min(num_available, quota_cores))
 

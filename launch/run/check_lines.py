@@ -174,6 +174,10 @@ def cores(seen: Seen) -> Lines:
     yield OK, f"{place}; {needed} and {seen.settings.threads} threads for each rank"
     if ignored := inherited.owned(seen.node["ignored_variables"] | (seen.launcher.variables if seen.launcher else {})):
         yield NOTE, inherited.describe(ignored)
+    if seen.of_ranks and seen.launcher and allowed < min(needed, total):
+        counted = "hardware threads count as cores only once: give the launcher whole cores in launcher_args, or use fewer --threads"
+        yield PROBLEM, f"{seen.launcher.name} gives a rank {allowed} physical cores of the {needed} that it needs; {counted}"
+        return
     crowded = functools.partial(binding.oversubscribed, range(allowed), total=total, core_of={}, quota_cores=quota_cores)
     sizes = {job.num_ranks for job in seen.jobs if crowded(local_size=job.ranks_per_node, cores_per_rank=needed)}
     if sizes:

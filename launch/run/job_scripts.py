@@ -50,7 +50,8 @@ BATCH_SYSTEMS = {
         """#SBATCH --job-name=tandem-{num_ranks}
 #SBATCH --nodes={num_nodes}
 #SBATCH --ntasks-per-node={ranks_per_node}
-#SBATCH --cpus-per-task={num_cores}{gpus}
+#SBATCH --cpus-per-task={num_cores}
+#SBATCH --threads-per-core=1{gpus}
 #SBATCH --exclusive
 #SBATCH --time={time}
 #SBATCH --output=tandem-{num_ranks}-%j.out

@@ -61,6 +61,9 @@ def test_each_rank_gets_the_next_cores_and_a_physical_one_before_any_gets_a_seco
         # Bound by the launcher to both threads of one core.
         ({1, 5}, 4, 1, 4, SIBLINGS, False),
         ({1, 5}, 5, 1, 4, SIBLINGS, True),
+        # The launcher has counted 16 hardware threads for a rank of 16 cores.
+        ({*range(8), *range(64, 72)}, 4, 16, 64, {thread: thread % 64 for thread in range(128)}, True),
+        ({*range(16), *range(64, 80)}, 4, 16, 64, {thread: thread % 64 for thread in range(128)}, False),
     ],
 )
 def test_ranks_are_oversubscribed_when_they_need_more_cores_than_there_are(allowed, local_size, threads, total, core_of, crowded):

@@ -101,6 +101,16 @@ def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, ro
     assert {line[1] for line in not_ok(seen(tmp_path, **changes)) if line[0] == "problem"} == {subject}
 
 
+@pytest.mark.parametrize("name", ["srun", "openmpi", "pals"])
+@pytest.mark.parametrize(("threads", "level"), [(16, "problem"), (8, "ok")])
+def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(name, threads, level, root, tmp_path):
+    launched = seen(tmp_path, node={"num_cores": 64}, settings={"threads": threads}, launcher=LOCAL._replace(name=name))
+    lines = [line for line in check.screen(launched) if line[1] == "cores"]
+    text = f"{name} gives a rank 8 physical cores of the 16 that it needs; hardware threads"
+    assert any(text in line[2] for line in lines) == (level == "problem")
+    assert lines[-1][0] == level
+
+
 @pytest.mark.parametrize(
     ("changes", "subject", "what"),
     [

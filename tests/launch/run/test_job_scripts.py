@@ -37,7 +37,15 @@ def printed(tmp_path, system, sizes=(1, 2, 8), prologue="", earlier=(), device="
         (
             "slurm",
             {"ranks_per_node": 4, "cores_per_rank": 3},
-            ["--nodes=2", "--ntasks-per-node=4", "--cpus-per-task=3", "--time=01:00:00", "--requeue", "--exclusive"],
+            [
+                "--nodes=2",
+                "--ntasks-per-node=4",
+                "--cpus-per-task=3",
+                "--threads-per-core=1",
+                "--time=01:00:00",
+                "--requeue",
+                "--exclusive",
+            ],
         ),
         ("slurm", {"device": "cuda"}, ["--nodes=1", "--ntasks-per-node=8", "--gres=gpu:8"]),
         ("pbs", {"ranks_per_node": 4, "cores_per_rank": 3}, ["-l select=2:ncpus=12:mpiprocs=4", "-l walltime=01:00:00", "-r y"]),
