@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import backends, command_line, config
 from common.backends import ROOT
@@ -45,6 +45,14 @@ class Prepared:
     """The function that identifies its jobs, from the settings as they are on its device."""
     choose: Callable[..., commands.Launcher]
     folder: Path
+
+
+class Beginning(NamedTuple):
+    """How the names and the seeds of a matrix's runs begin, and lines about that."""
+
+    stamp: str
+    first_seed: int
+    notes: list[str]
 
 
 def run(matrix: Matrix) -> int:
@@ -89,12 +97,9 @@ def dry_run(prepared: Prepared) -> int:
     """Prints the commands of the runs that are to be done."""
     launcher = prepared.choose(pretend=True)
     jobs, identity = runnable(prepared, launcher)
-    candidates = stamps(prepared, identity, jobs)
-    stamp = candidates[0]
-    begun, present = resume.begun(prepared.folder), records_in(prepared.folder)
-    seed = first_seed(prepared, jobs, stamp, present, begun)
-    print_lines(notes_on_stamp(prepared, identity, stamp, candidates) + notes_on_runs(prepared, jobs, stamp, present, seed))
-    for job in resume.divided(stamped(seeds.continued(jobs, seed), stamp))[1]:
+    beginning = begin(prepared, jobs, identity)
+    print_lines(beginning.notes)
+    for job in resume.divided(begun_jobs(jobs, beginning)).missing:
         print(commands.shell_command(runner.start_of(job, launcher)))
     return 0
 
@@ -106,15 +111,13 @@ def start(prepared: Prepared) -> int:
     lock.expect_free(folder, prepared.jobs, matrix.share_machine)
     jobs, identity = runnable(prepared, launcher)
     records.make_folder(folder)
-    candidates = stamps(prepared, identity, jobs)
-    with lock.held(folder, jobs, matrix.share_machine), resume.held(folder, candidates) as (stamp, file):
-        print_lines(notes_on_stamp(prepared, identity, stamp, candidates))
+    with lock.held(folder, jobs, matrix.share_machine), resume.held(resume.path_of(folder, identity)) as file:
         with seeds.drawing(folder):
-            begun, present = resume.begun(folder), records_in(folder)
-            seed = first_seed(prepared, jobs, stamp, present, begun)
-            resume.write(file, identity | seeds.noted(jobs, seed, matrix.repeats))
-        print_lines(notes_on_runs(prepared, jobs, stamp, present, seed))
-        jobs = stamped(seeds.continued(jobs, seed), stamp)
+            beginning = begin(prepared, jobs, identity)
+            stamp, first_seed = beginning.stamp, beginning.first_seed
+            resume.write(file, resume.Begun(identity, stamp, first_seed, matrix.repeats, seeds.runs_of(jobs)))
+        print_lines(beginning.notes)
+        jobs = begun_jobs(jobs, beginning)
         resume.wait_until_ended(jobs)
         run_records, jobs = resume.divided(jobs)
         if not jobs:
@@ -141,30 +144,23 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job]
     return jobs, prepared.identity(dataclasses.replace(prepared.settings, device=jobs[0].settings.device))
 
 
-def stamps(prepared: Prepared, identity: dict[str, Any], jobs: list[Job]) -> list[str]:
-    """Returns the stamps under which jobs can run, the best first: those of matrices that can be resumed, then a new one."""
-    resumable = resume.resumable(prepared.folder, identity, jobs) if prepared.matrix.run.resume else []
-    return [*resumable, records.new_stamp()]
+def begin(prepared: Prepared, jobs: list[Job], identity: dict[str, Any]) -> Beginning:
+    """Finds how the names and the seeds of the runs begin: as in the matrix that is resumed, else as in no other matrix."""
+    run, folder, present, notes = prepared.matrix.run, prepared.folder, records_in(prepared.folder), []
+    if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
+        stamp, first_seed = resumed.stamp, resumed.first_seed
+    else:
+        stamp, first_seed = records.new_stamp(), seeds.first(jobs, present, resume.begun(folder))
+        notes += [resume.describe_none(folder, identity)] if run.resume else []
+    notes += until.hindrances(jobs, run.until, prepared.matrix.repeats, seeds.earlier(present, stamp))
+    if run.seed is not None:
+        return Beginning(stamp, run.seed, notes)
+    return Beginning(stamp, first_seed, notes + seeds.describe(first_seed))
 
 
-def first_seed(prepared: Prepared, jobs: list[Job], stamp: str, present: list[Record], begun: dict[str, dict[str, Any]]) -> int:
-    """Returns the seed of the first repeat: that of --seed, else the one that seeds.first chooses from `present` and `begun`."""
-    if prepared.matrix.run.seed is not None:
-        return prepared.matrix.run.seed
-    return seeds.first(jobs, stamp, present, begun)
-
-
-def notes_on_stamp(prepared: Prepared, identity: dict[str, Any], stamp: str, candidates: list[str]) -> list[str]:
-    """Explains why the stamp is the new one among the candidates of `stamps`, although a matrix was to be resumed."""
-    is_new = stamp == candidates[-1]
-    return [resume.describe_none(prepared.folder, identity)] if prepared.matrix.run.resume and is_new else []
-
-
-def notes_on_runs(prepared: Prepared, jobs: list[Job], stamp: str, present: list[Record], seed: int) -> list[str]:
-    """Names what keeps --until from ending the repeats, and the seeds from a first one that was drawn."""
-    matrix = prepared.matrix
-    hindrances = until.hindrances(jobs, matrix.run.until, matrix.repeats, seeds.earlier(present, stamp))
-    return hindrances + (seeds.describe(seed) if matrix.run.seed is None else [])
+def begun_jobs(jobs: list[Job], beginning: Beginning) -> list[Job]:
+    """Returns the jobs with names and seeds that begin so."""
+    return stamped(seeds.continued(jobs, beginning.first_seed), beginning.stamp)
 
 
 def print_lines(lines: list[str]) -> None:

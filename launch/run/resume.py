@@ -1,13 +1,17 @@
 """Finds whether a matrix is new or resumes one that was interrupted, and which of its jobs are still to be run.
 
-Beside its records a matrix has a file STAMP.matrix with what it runs. It is locked for as long as the matrix runs.
+A folder of records has a file for each identity of a matrix, with what the latest matrix of this identity runs. It is locked for as long as
+that matrix runs.
 """
 
 import contextlib
+import dataclasses
+import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,13 +20,13 @@ from common.config import Settings, as_json
 from common.errors import UserError
 from common.record import reading, records
 from common.record.definition import Record
-from launch.launchers.commands import allocation
 from launch.run import lock, processes, runner, supervisor
-from launch.run.plan import Job, stamped
+from launch.run.plan import Job
 
 # The runs of a matrix that was killed are ended within twice this time.
 LIMIT_SECONDS = 3 * processes.GRACE_SECONDS
 ENDING = ".matrix"
+DIGEST_CHARACTERS = 16
 
 
 class Divided(NamedTuple):
@@ -32,11 +36,16 @@ class Divided(NamedTuple):
     missing: list[Job]
 
 
-class Held(NamedTuple):
-    """The stamp of a matrix and its open file, which is locked."""
+@dataclass(frozen=True)
+class Begun:
+    """What the file of a matrix contains: its identity, the beginning of the names of its runs, and their seeds."""
 
+    identity: dict[str, Any]
     stamp: str
-    file: BinaryIO
+    first_seed: int
+    num_seeds: int
+    runs: list[list[str | int]]
+    """The backend, workload and number of ranks of each run."""
 
 
 def identity(
@@ -47,55 +56,56 @@ def identity(
     return axes | as_json(settings)
 
 
+def path_of(folder: Path, identity: Mapping[str, Any]) -> Path:
+    """Returns the path of the file of an identity."""
+    digest = hashlib.sha256(json.dumps(_without_defaults(identity), sort_keys=True).encode()).hexdigest()
+    return folder / f"{digest[:DIGEST_CHARACTERS]}{ENDING}"
+
+
 @contextlib.contextmanager
-def held(folder: Path, stamps: Iterable[str]) -> Iterator[Held]:
-    """Holds the first of the stamps whose matrix no process runs; until the context ends no other process resumes it.
-
-    Raises UserError where the folder cannot be written.
-    """
-    with records.writing(folder):
-        stamp, file = next((stamp, file) for stamp in stamps if (file := _locked(folder / f"{stamp}{ENDING}")))
+def held(path: Path) -> Iterator[BinaryIO]:
+    """Opens and locks the file of an identity: two matrices at once would run the same. Raises UserError where a process has locked it."""
+    with records.writing(path.parent):
+        file = path.open("ab", buffering=0)
     with file:
-        yield Held(stamp, file)
+        if not lock.try_lock(file.fileno(), path):
+            raise UserError(f"the same matrix runs with its records in {path.parent}; wait for it, or give another folder with --results")
+        yield file
 
 
-def write(file: BinaryIO, content: Mapping[str, Any]) -> None:
+def write(file: BinaryIO, content: Begun) -> None:
     """Writes what a matrix runs into its file. Raises UserError where the folder cannot be written."""
     with records.writing(Path(file.name).parent):
         file.truncate(0)
-        file.write(json.dumps({**content, "allocation": allocation()}).encode() + b"\n")
+        file.write(json.dumps(dataclasses.asdict(content)).encode() + b"\n")
         os.fsync(file.fileno())
 
 
-def resumable(folder: Path, matrix: Mapping[str, Any], jobs: Sequence[Job]) -> list[str]:
-    """Returns the stamps of the matrices in a folder that a start can resume, the best first. `matrix`: the identity of the start.
-
-    The best is a matrix of this allocation, which its batch system may have requeued, then one with runs to be done, then the latest.
-    """
-    matrices = begun(folder)
-
-    def rank(stamp: str) -> tuple[bool, bool, str]:
-        is_of_allocation = allocation() is not None and matrices[stamp].get("allocation") == allocation()
-        return is_of_allocation, bool(divided(stamped(jobs, stamp)).missing), stamp
-
-    return sorted((stamp for stamp, content in matrices.items() if not differences(content, matrix)), key=rank, reverse=True)
+def read(path: Path) -> Begun | None:
+    """Reads the file of a matrix; returns None where there is none, where it is not readable, and where it has other content."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Begun(**json.loads(path.read_text()))
+    return None
 
 
-def describe_none(folder: Path, matrix: Mapping[str, Any]) -> str:
+def begun(folder: Path) -> list[Begun]:
+    """Returns what the matrices in a folder run, the latest last."""
+    contents = filter(None, map(read, folder.glob(f"*{ENDING}")))
+    return sorted(contents, key=lambda content: content.stamp)
+
+
+def describe_none(folder: Path, identity: Mapping[str, Any]) -> str:
     """Describes why a new matrix begins though one was to be resumed: how the latest one in the folder differs from its identity."""
-    matrices = begun(folder)
-    latest = next(reversed(matrices), None)
-    if any(not differences(content, matrix) for content in matrices.values()):
-        reason = "is running"
-    else:
-        reason = latest and f"has other {', '.join(differences(matrices[latest], matrix))}"
-    return f"there is no matrix to resume in {folder}{f' ({latest} {reason})' if latest else ''}; a new one begins"
+    reason = ""
+    if matrices := begun(folder):
+        reason = f" ({matrices[-1].stamp} has other {', '.join(differences(matrices[-1].identity, identity))})"
+    return f"there is no matrix to resume in {folder}{reason}; a new one begins"
 
 
-def differences(content: Mapping[str, Any], matrix: Mapping[str, Any]) -> list[str]:
-    """Returns the options in which the file of a matrix differs from an identity. A setting that is newer than the file has its default."""
-    content = as_json(Settings()) | dict(content)
-    return [name if name == "sizes" else flag(name) for name, value in matrix.items() if content.get(name) != value]
+def differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
+    """Returns the options in which an identity in a file differs from another."""
+    earlier, later = _without_defaults(content), _without_defaults(identity)
+    return [name if name == "sizes" else flag(name) for name in identity if earlier.get(name) != later.get(name)]
 
 
 def divided(jobs: Iterable[Job]) -> Divided:
@@ -127,23 +137,7 @@ def wait_until_ended(jobs: Iterable[Job], limit_seconds: float = LIMIT_SECONDS) 
         time.sleep(supervisor.POLL_SECONDS)
 
 
-def begun(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns what the matrices in a folder run, by their stamps, the oldest first."""
-    matrices = {}
-    for path in sorted(folder.glob(f"*{ENDING}")):
-        # The file of another user may not be readable, and that of a matrix which begins now has no content.
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            matrices[path.stem] = dict(json.loads(path.read_text()))
-    return matrices
-
-
-def _locked(path: Path) -> BinaryIO | None:
-    """Opens and locks the file of a matrix; returns None where a process runs the matrix, or where it is another user's."""
-    try:
-        file = path.open("ab", buffering=0)
-    except PermissionError:
-        return None
-    if lock.try_lock(file.fileno(), path):
-        return file
-    file.close()
-    return None
+def _without_defaults(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an identity without the settings that have their defaults, as also those do that are newer than the file of a matrix."""
+    defaults = as_json(Settings())
+    return {name: value for name, value in identity.items() if name not in defaults or value != defaults[name]}

@@ -2,20 +2,18 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from common.config import Settings
 from common.record.definition import Record
 from launch.report import entries
 from launch.run import lock
 from launch.run.plan import Job
+from launch.run.resume import Begun
 
 # In the folder of the records: matrices draw one after the other.
 LOCK = ".seeds.lock"
-# Keys of the file of a matrix: its first seed, how many follow, and [backend, workload, number of ranks] of its runs.
-FIRST, NUM_SEEDS, RUNS = "first_seed", "num_seeds", "runs"
 
 
 @contextlib.contextmanager
@@ -25,33 +23,21 @@ def drawing(folder: Path) -> Iterator[None]:
         yield
 
 
-def first(jobs: list[Job], stamp: str, present: list[Record], begun: dict[str, dict[str, Any]]) -> int:
-    """Returns the first seed of the matrix with this stamp: the next after the last seed that another matrix gives any of its runs.
+def first(jobs: list[Job], present: Iterable[Record], begun: Iterable[Begun]) -> int:
+    """Returns the first seed of a new matrix: the next after the last seed that another matrix gives any of its runs.
 
-    `present`: the records in its folder. `begun`: what the matrices there run, also those that run now. A matrix that is resumed has the
-    seed that it has drawn.
+    `present`: the records in its folder. `begun`: what the matrices there run, also those that run now.
     """
-    if FIRST in begun.get(stamp, {}):
-        return begun[stamp][FIRST]
-    runs = {(job.backend, job.settings.workload, job.num_ranks) for job in jobs}
-    contents = {begun_stamp: content for begun_stamp, content in begun.items() if begun_stamp != stamp}
-    if stamp in begun:
-        # The matrix has not written its seed, and those that came later have drawn after it.
-        present = earlier(present, stamp)
-        contents = {begun_stamp: content for begun_stamp, content in contents.items() if begun_stamp < stamp}
-    drawn = [record.seed for record in present if (record.backend, record.workload, record.num_ranks) in runs]
-    for content in contents.values():
-        # The file may have another origin.
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            if runs & {tuple(run) for run in content[RUNS]}:
-                drawn.append(int(content[FIRST]) + int(content[NUM_SEEDS]) - 1)
+    runs = runs_of(jobs)
+    drawn = [record.seed for record in present if [record.backend, record.workload, record.num_ranks] in runs]
+    drawn += [matrix.first_seed + matrix.num_seeds - 1 for matrix in begun if any(run in runs for run in matrix.runs)]
     return max(drawn, default=Settings.seed - 1) + 1
 
 
-def noted(jobs: list[Job], first_seed: int, num_repeats: int) -> dict[str, Any]:
-    """Returns what the file of a matrix has of its seeds."""
-    runs = sorted({(job.backend, job.settings.workload, job.num_ranks) for job in jobs})
-    return {FIRST: first_seed, NUM_SEEDS: num_repeats, RUNS: runs}
+def runs_of(jobs: Iterable[Job]) -> list[list[str | int]]:
+    """Returns the backend, workload and number of ranks of each run of jobs, as the file of a matrix has them."""
+    runs = {(job.backend, job.settings.workload, job.num_ranks) for job in jobs}
+    return [list(run) for run in sorted(runs)]
 
 
 def earlier(records: list[Record], stamp: str) -> list[Record]:

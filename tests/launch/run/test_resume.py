@@ -11,7 +11,7 @@ from common.config import Settings, as_json
 from common.errors import UserError
 from common.record import records
 from launch.run import resume, runner
-from launch.run.plan import plan, stamped
+from launch.run.plan import plan
 from tests.support import kills
 from tests.support.made_records import made
 from tests.support.running import matrix, records_in
@@ -38,89 +38,69 @@ def test_only_runs_with_a_result_are_skipped(result, tmp_path):
     assert missing == jobs[1:]
 
 
-def begin(folder, stamp, *statuses, allocation=None, **changes):
-    """Leaves a matrix with this stamp and the records of its first jobs, as one that has ended does."""
-    (folder / "here").mkdir(exist_ok=True)
-    content = identity_in(folder, **changes) | {"allocation": allocation}
-    (folder / "here" / f"{stamp}{resume.ENDING}").write_text(json.dumps(content))
-    for job, status in zip(stamped(jobs_in(folder), stamp), statuses, strict=False):
-        leave(job, status)
-
-
 def identity_in(folder, sizes=(1, 2), ranks_per_node=None, **changes):
     backends = ["horovod_torch", "ddp"]
     return resume.identity(backends, ["cnn"], sizes, ranks_per_node, Settings(results=folder, machine="here", **changes))
 
 
-def resumable(folder, **changes):
-    return resume.resumable(folder / "here", identity_in(folder, **changes), jobs_in(folder))
+def begin(folder, stamp, **changes):
+    """Leaves the file of a matrix with this stamp, and returns its path."""
+    identity = identity_in(folder, **changes)
+    with resume.held(path := resume.path_of(folder, identity)) as file:
+        resume.write(file, resume.Begun(identity, stamp, 1, 1, [["ddp", "cnn", 1]]))
+    return path
 
 
-COMPLETED, INTERRUPTED = ["ok"] * 4, ["ok", "started"]
-
-
-@pytest.mark.parametrize(
-    ("matrices", "expected"),
-    [
-        ({}, []),
-        ({"a": (INTERRUPTED, {}), "b": (INTERRUPTED, {})}, ["b", "a"]),
-        ({"a": (INTERRUPTED, {}), "b": (COMPLETED, {}), "c": (COMPLETED, {})}, ["a", "c", "b"]),
-        ({"a": ([], {"allocation": "7"}), "b": (COMPLETED, {"allocation": "8"}), "c": (INTERRUPTED, {})}, ["b", "c", "a"]),
-        ({"a": (INTERRUPTED, {}), "b": ([], {"sizes": (1,)}), "c": ([], {"epochs": 3}), "d": ([], {"ranks_per_node": 1})}, ["a"]),
-        ({"a": (INTERRUPTED, {"seed": 2}), "b": ([], {"device": "cuda"})}, []),
-    ],
-)  # fmt: skip
-def test_what_is_resumed_is_of_this_allocation_then_what_is_not_complete_then_the_latest_and_always_of_the_same_identity(
-    matrices, expected, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("SLURM_JOB_ID", "8")
-    for stamp, (statuses, changes) in matrices.items():
-        begin(tmp_path, stamp, *statuses, **changes)
-    assert resumable(tmp_path) == expected
+def test_matrices_are_resumed_by_their_identity_alone_each_as_it_was_begun_last(tmp_path):
+    paths = [begin(tmp_path, "a"), begin(tmp_path, "b", sizes=(1,)), begin(tmp_path, "c", epochs=3), begin(tmp_path, "d", ranks_per_node=1)]
+    assert len(set(paths)) == 4
+    assert begin(tmp_path, "e") == paths[0]
+    assert [resume.read(path).stamp for path in paths] == ["e", "b", "c", "d"]
+    assert [matrix.stamp for matrix in resume.begun(tmp_path)] == ["b", "c", "d", "e"]
+    for changes in ({"seed": 2}, {"device": "cuda"}):
+        assert resume.read(resume.path_of(tmp_path, identity_in(tmp_path, **changes))) is None
 
 
 def test_the_reason_for_which_a_new_matrix_begins_is_said(tmp_path):
-    for stamp, changes, message in (
-        ("a", {"sizes": (2,), "watchdog_timeout": 5.0}, "(a has other sizes, --watchdog-timeout); a new one begins"),
-        ("b", {}, "(b is running); a new one begins"),
-    ):
-        begin(tmp_path, stamp, **changes)
-        assert resume.describe_none(tmp_path / "here", identity_in(tmp_path)).endswith(message)
+    message = f"there is no matrix to resume in {tmp_path}{{}}; a new one begins"
+    assert resume.describe_none(tmp_path, identity_in(tmp_path)) == message.format("")
+    begin(tmp_path, "a", sizes=(2,), watchdog_timeout=5.0)
+    reason = " (a has other sizes, --watchdog-timeout)"
+    assert resume.describe_none(tmp_path, identity_in(tmp_path)) == message.format(reason)
 
 
-def test_a_matrix_of_before_a_setting_was_there_and_files_that_are_none_do_no_harm(tmp_path):
-    begin(tmp_path, "a", "ok")
-    content = json.loads((tmp_path / "here" / "a.matrix").read_text())
-    del content["watchdog_timeout"]
-    for stamp, text in {"b": json.dumps(content), "c": "", "d": "[1]", "e": "{}"}.items():
-        (tmp_path / "here" / f"{stamp}.matrix").write_text(text)
-    assert resumable(tmp_path) == ["b", "a"]
-    assert resumable(tmp_path, watchdog_timeout=5.0) == []
+def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_files_that_are_none_do_no_harm(tmp_path):
+    identity = identity_in(tmp_path)
+    path = resume.path_of(tmp_path, identity)
+    del identity["watchdog_timeout"]
+    assert resume.path_of(tmp_path, identity) == path
+    for text in ("", "[1]", "{}", '{"stamp": "a"}', "[", '{"sizes": [1], "first_seed": 1}'):
+        path.write_text(text)
+        assert resume.read(path) is None
+        assert resume.begun(tmp_path) == []
 
 
-def hold(folder, resumes, begun, may_end):
-    stamps = [*(resumable(folder) if resumes else []), records.new_stamp()]
-    with resume.held(folder / "here", stamps) as (stamp, file):
-        resume.write(file, identity_in(folder))
-        begun.put(stamp)
-        may_end.wait()
+def hold(path, results, may_end):
+    try:
+        with resume.held(path):
+            results.put("held")
+            may_end.wait()
+    except UserError as refusal:
+        results.put(str(refusal))
 
 
-def test_of_matrices_that_begin_at_once_each_has_a_stamp_of_its_own_also_where_they_would_resume(tmp_path):
-    for stamp in "ab":
-        begin(tmp_path, stamp, "ok")
+def test_of_matrices_of_one_identity_that_begin_at_once_a_single_one_runs(tmp_path):
     fork = multiprocessing.get_context("fork")
-    begun, may_end = fork.Queue(), fork.Event()
-    processes = [fork.Process(target=hold, args=(tmp_path, number % 2 == 0, begun, may_end), daemon=True) for number in range(40)]
+    results, may_end = fork.Queue(), fork.Event()
+    paths = [resume.path_of(tmp_path, identity_in(tmp_path, **changes)) for changes in ({}, {"epochs": 3})]
+    processes = [fork.Process(target=hold, args=(paths[number % 2], results, may_end), daemon=True) for number in range(20)]
     for process in processes:
         process.start()
-    held = {begun.get(timeout=30) for _ in processes}
-    assert len(held) == 40
-    assert {"a", "b"} < held
+    refusal = f"the same matrix runs with its records in {tmp_path}; wait for it, or give another folder with --results"
+    assert sorted(results.get(timeout=30) for _ in processes) == ["held"] * 2 + [refusal] * 18
     may_end.set()
     for process in processes:
         process.join()
-    assert sorted(resumable(tmp_path)) == sorted(held)
 
 
 @pytest.fixture
@@ -161,13 +141,14 @@ def test_a_matrix_is_resumed_with_the_repeats_that_it_lacks(checkout, tmp_path):
 
 @pytest.mark.matrix
 def test_two_matrices_that_start_at_once_in_one_folder_end_nobodys_process_and_overwrite_no_record(checkout, tmp_path):
-    short = ("--epochs", "1", "--steps-per-epoch", "2", "--share-machine")
-    started = [kills.start(checkout, tmp_path, *short, *resumes) for resumes in ((), ("--resume",))]
+    started = [
+        kills.start(checkout, tmp_path, "--epochs", "1", "--steps-per-epoch", steps, "--share-machine", "--resume") for steps in "23"
+    ]
     try:
         printed = [matrix.communicate(timeout=240)[0] for matrix in started]
     finally:
         for matrix in started:
             matrix.terminate()
     assert [matrix.returncode for matrix in started] == [0, 0], printed
-    assert [record["status"] for record in records_in(tmp_path)] == ["ok"] * 2
-    assert len(list(tmp_path.glob("here/*.html"))) == 2
+    assert sorted((record["status"], record["settings"]["steps_per_epoch"]) for record in records_in(tmp_path)) == [("ok", 2), ("ok", 3)]
+    assert len(list(tmp_path.glob("here/*.html"))) == len(list(tmp_path.glob("here/*.matrix"))) == 2

@@ -11,7 +11,7 @@ from launch.run.plan import plan
 from tests.support.forked import run_module
 from tests.support.made_records import made, repeats, typed
 
-FIRST, SECOND = "20260101-000000", "20260102-000000"
+FIRST = "20260101-000000"
 
 
 @pytest.mark.parametrize(
@@ -22,44 +22,34 @@ FIRST, SECOND = "20260101-000000", "20260102-000000"
         ([made(num_ranks=2, stamp=FIRST, seed=20), made(num_ranks=2, stamp=FIRST, seed=3)], [21, 22]),
         # Whoever adds a backend, a size or a workload gives it the seeds of what is there.
         ([made(num_ranks=4), made(backend="fsdp", num_ranks=2), made(num_ranks=2, workload="transformer")], [1, 2]),
-        # Its own records, when it is resumed.
-        (repeats([10.0] * 2, num_ranks=2, stamp=SECOND), [1, 2]),
     ],
 )
 def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, drawn):
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
-    # It is resumed, and has not noted its seed.
-    first = seeds.first(jobs, SECOND, typed(earlier), {SECOND: {}})
+    first = seeds.first(jobs, typed(earlier), [])
     assert [job.settings.seed for job in seeds.continued(jobs, first)] == [seed for seed in drawn for _ in range(2)]
     note = f"first seed: {drawn[0]}, after those of earlier matrices; --seed 1 repeats these"
     assert seeds.describe(first) == ([] if drawn[0] == 1 else [note])
 
 
 @pytest.mark.parametrize(
-    ("begun", "first"),
+    ("runs", "first"),
     [
-        ({}, 1),
-        # One that runs now, of the same runs in part, whichever of the two has begun first.
-        ({"20260101-000000": {"first_seed": 4, "num_seeds": 3, "runs": [["ddp", "cnn", 2], ["fsdp", "cnn", 2]]}}, 7),
-        ({"20260103-000000": {"first_seed": 4, "num_seeds": 3, "runs": [["ddp", "cnn", 2]]}}, 7),
-        # Of other runs.
-        ({"20260101-000000": {"first_seed": 4, "num_seeds": 3, "runs": [["ddp", "cnn", 4], ["fsdp", "cnn", 2]]}}, 1),
-        # It has drawn, and is resumed.
-        ({SECOND: {"first_seed": 9}, "20260101-000000": {"first_seed": 12, "num_seeds": 1, "runs": [["ddp", "cnn", 2]]}}, 9),
-        # Files that have another origin.
-        ({"20260101-000000": {"first_seed": "x", "num_seeds": 3, "runs": [["ddp", "cnn", 2]]}, "a": {"runs": 5}, "b": {}}, 1),
+        # The same runs in part.
+        ([["ddp", "cnn", 2], ["fsdp", "cnn", 2]], 7),
+        ([["ddp", "cnn", 4], ["fsdp", "cnn", 2]], 1),
     ],
 )
-def test_seeds_go_on_after_those_that_other_matrices_have_drawn(begun, first):
+def test_seeds_go_on_after_those_that_another_matrix_has_drawn(runs, first):
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
-    assert seeds.first(jobs, SECOND, [], begun) == first
+    assert seeds.first(jobs, [], [resume.Begun({}, FIRST, 4, 3, runs), resume.Begun({}, FIRST, 9, 1, [])]) == first
 
 
 def draw(folder, number, drawn):
-    jobs, stamp = plan(["ddp"], ["cnn"], (2,), 2, None, Settings()), f"{SECOND}-{number:02}"
-    with resume.held(folder, [stamp]) as (_, file), seeds.drawing(folder):
-        first = seeds.first(jobs, stamp, [], resume.begun(folder))
-        resume.write(file, seeds.noted(jobs, first, 2))
+    jobs = plan(["ddp"], ["cnn"], (2,), 2, None, Settings())
+    with resume.held(resume.path_of(folder, {"epochs": number})) as file, seeds.drawing(folder):
+        first = seeds.first(jobs, [], resume.begun(folder))
+        resume.write(file, resume.Begun({}, FIRST, first, 2, seeds.runs_of(jobs)))
     drawn.put(first)
 
 
