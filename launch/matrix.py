@@ -71,6 +71,8 @@ def prepare(matrix: Matrix) -> Prepared:
     """Reads the machine file and plans the jobs. Raises UserError for what contradicts itself."""
     if len(given := [command_line.flag(name) for name in INSTEAD_OF_RUNNING if getattr(matrix, name)]) > 1:
         raise UserError(f"{' and '.join(given)} each print something else; give one of them")
+    if given := [command_line.flag(name) for name in job_scripts.OF_PRINTING if not matrix.print_jobs and getattr(matrix, name)]:
+        raise UserError(f"{given[0]} is for --print-jobs, and a matrix that runs here asks no batch system")
     matrix = reference.applied(matrix) if matrix.reference else matrix
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
@@ -89,7 +91,7 @@ def prepare(matrix: Matrix) -> Prepared:
 def print_jobs(prepared: Prepared, system: str, folder: Path) -> int:
     """Prints the script that submits the matrix to a batch system. Its jobs run in the folder."""
     matrix, present = prepared.matrix, records_in(prepared.folder)
-    print(job_scripts.text(system, matrix, prepared.jobs, prepared.machine.prologue, present, folder))
+    print(job_scripts.text(system, matrix, prepared.jobs, prepared.machine, present, folder))
     return 0
 
 

@@ -40,6 +40,8 @@ class Machine:
     """auto, cpu or cuda; with cuda a node without a GPU is refused, where auto would train on its cores."""
     gpu_order: str = Settings.gpu_order
     """local: local rank 0 uses GPU 0; reversed: the last GPU."""
+    gpu_request: str = "gres"
+    """How a job asks Slurm for the GPUs of a node: by --gres=gpu:4 or by --gpus-per-node=4."""
     host_suffix: str = Settings.host_suffix
     """Suffix that turns a node's short name into the name of its fast interface."""
     python: str | list | None = None
@@ -48,6 +50,10 @@ class Machine:
     """Lines of bash that every rank runs before it, such as `module load pytorch`."""
     variables: dict = field(default_factory=dict)
     """Environment variables for every rank, such as the interface for Gloo and NCCL."""
+    queue_option: str = "--partition"
+    """The option by which a job names its queue to Slurm."""
+    queues: dict = field(default_factory=dict)
+    """The longest time of a job in each queue, in minutes."""
 
 
 # The types of each key's value; no value of TOML is None.
@@ -55,7 +61,10 @@ KINDS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Machin
 TYPE_NAMES = {str: "a string", int: "an integer", list: 'a list, as in ["a", "b"]', dict: "a table, as in [variables]"}
 LONG_INTEGER = re.compile(r"\d[\d_]{4000,}")
 MAX_SHOWN = 100
-ALLOWED = {"launcher": tuple(LAUNCHERS)} | {name: get_args(get_type_hints(Settings)[name]) for name in ("device", "gpu_order")}
+GPU_REQUESTS = {"gres": "--gres=gpu:{}", "gpus-per-node": "--gpus-per-node={}"}
+ALLOWED = {"launcher": tuple(LAUNCHERS), "gpu_request": tuple(GPU_REQUESTS)} | {
+    name: get_args(get_type_hints(Settings)[name]) for name in ("device", "gpu_order")
+}
 
 
 def read(name: str) -> Machine:
@@ -78,16 +87,27 @@ def read(name: str) -> Machine:
         if "\0" in "".join(_strings_in(value)):
             raise UserError(f"{path}: {key} has a NUL character, which no program can be given")
     arguments_in(values.get("launcher_args", ""), f"{path}: launcher_args")
-    for variable, value in values.get("variables", {}).items():
-        texts.expect_variable(variable, f"{path}: [variables]")
-        if variable == THREADS_VARIABLE:
-            raise UserError(f"{path}: {variable} contradicts --threads, which sets it; write threads = … above [variables]")
-        if type(value) is not str:
-            raise UserError(f'{path}: variable {variable} is {_shown(value)}; write it as a string: {variable} = "…"')
+    _expect_variables(values.get("variables", {}), path)
+    _expect_queues(values.get("queues", {}), path)
     machine = Machine(**values)
     if not all(python_of(machine)) or {str} != set(map(type, python_of(machine))):
         raise UserError(f"{path}: python is {_shown(machine.python)}; it must be a path, or the words of a command, as strings")
     return machine
+
+
+def _expect_variables(variables: dict[str, Any], path: Path) -> None:
+    for name, value in variables.items():
+        texts.expect_variable(name, f"{path}: [variables]")
+        if name == THREADS_VARIABLE:
+            raise UserError(f"{path}: {name} contradicts --threads, which sets it; write threads = … above [variables]")
+        if type(value) is not str:
+            raise UserError(f'{path}: variable {name} is {_shown(value)}; write it as a string: {name} = "…"')
+
+
+def _expect_queues(queues: dict[str, Any], path: Path) -> None:
+    for name, minutes in queues.items():
+        if type(minutes) is not int or minutes < 1:
+            raise UserError(f"{path}: the queue {_shown(name)} has {_shown(minutes)}; write its longest job in minutes: debug = 30")
 
 
 def _values_in(path: Path) -> dict[str, Any]:

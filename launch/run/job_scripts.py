@@ -1,4 +1,4 @@
-"""Job scripts of a matrix, one size a job, in one bash script that submits each after the one before. Nothing is submitted here."""
+"""Job scripts of a matrix, one size or all a job, in one bash script that submits each after the one before. Nothing is submitted here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from common import workloads
 from common.backends import ROOT
 from common.config import as_arguments, cores_per_rank
+from common.errors import UserError
 from common.record.definition import Record
+from launch.launchers.machine_files import GPU_REQUESTS, Machine
 from launch.report import comparable
 from launch.report.words import ranks_of
 from launch.run.plan import Job
@@ -25,7 +27,8 @@ DEFAULT_MINUTES = 60
 # A start from a parallel file system, and the step breakdowns, which no clock of a record counts, take minutes.
 STEP_MINUTES = 10
 # The options that each job has of its own, or that concern the printing.
-OF_EACH_JOB = ("sizes", "print_jobs", "run")
+OF_PRINTING = ("one_job", "queue")
+OF_EACH_JOB = ("sizes", "print_jobs", "run", *OF_PRINTING)
 
 
 class BatchSystem(NamedTuple):
@@ -33,8 +36,9 @@ class BatchSystem(NamedTuple):
 
     # The lines by which each job asks for its nodes, cores and time.
     directives: str
-    # The text by which it asks for the GPUs of a node, in the place of {gpus}.
+    # The text by which it asks for the GPUs of a node, in the place of {gpus}, and for a queue, in that of {queue}.
     gpus: str
+    queue: str
     # The command that reads a script from standard input and prints the number of the job, among lines of others.
     submit: str
     # A line that is the number of a job, as a regular expression of sed -E.
@@ -47,36 +51,36 @@ class BatchSystem(NamedTuple):
 
 BATCH_SYSTEMS = {
     "slurm": BatchSystem(
-        """#SBATCH --job-name=tandem-{num_ranks}
+        """#SBATCH --job-name=tandem-{sizes}
 #SBATCH --nodes={num_nodes}
 #SBATCH --ntasks-per-node={ranks_per_node}
 #SBATCH --cpus-per-task={num_cores}
 #SBATCH --threads-per-core=1{gpus}
 #SBATCH --exclusive
-#SBATCH --time={time}
-#SBATCH --output=tandem-{num_ranks}-%j.out
+#SBATCH --time={time}{queue}
+#SBATCH --output=tandem-{sizes}-%j.out
 #SBATCH --requeue
 #SBATCH --open-mode=append""",
-        gpus="\n#SBATCH --gres=gpu:{ranks_per_node}", submit="sbatch --parsable",
+        gpus="\n#SBATCH {gpu_request}", queue="\n#SBATCH {queue_option}={name}", submit="sbatch --parsable",
         number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"',
         # Behind a semicolon stands the cluster, where that was chosen.
         cancel='case $1 in *";"*) scancel --clusters="${1#*;}" "${1%%;*}" ;; *) scancel "$1" ;; esac',
     ),
     "pbs": BatchSystem(
-        """#PBS -N tandem-{num_ranks}
+        """#PBS -N tandem-{sizes}
 #PBS -S /bin/bash
 #PBS -l select={num_nodes}:ncpus={node_cores}:mpiprocs={ranks_per_node}{gpus}
 #PBS -l place=scatter:excl
-#PBS -l walltime={time}
+#PBS -l walltime={time}{queue}
 #PBS -j oe
 #PBS -r y""",
-        gpus=":ngpus={ranks_per_node}", submit="qsub", number="[0-9]+(\\[\\])?(\\.[A-Za-z0-9_.-]+)?",
+        gpus=":ngpus={ranks_per_node}", queue="\n#PBS -q {name}", submit="qsub", number="[0-9]+(\\[\\])?(\\.[A-Za-z0-9_.-]+)?",
         after='-W "depend=afterany:$previous"', cancel='qdel "$1"',
     ),
 }  # fmt: skip
 HEAD = """#!/usr/bin/env bash
-# Submits a job for each size, each after the one before, however that ended: all jobs or none. Arguments are for {program}, such as
-# --account or -A.
+# Submits jobs, each after the one before, however that ended: all jobs or none. Arguments are for {program}, such as --account or -A, and
+# override the lines of the jobs.
 set -euo pipefail
 
 # Submits the script on standard input; `previous` is then the number of its job, the last line that looks like one.
@@ -135,27 +139,38 @@ class TimeLimit(NamedTuple):
     reason: str
 
 
-def text(system: str, matrix: Matrix, jobs: Iterable[Job], prologue: str, earlier: Sequence[Record], folder: Path) -> str:
-    """Returns the bash script that submits the jobs of a matrix to a batch system, a job for each size.
+def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, earlier: Sequence[Record], folder: Path) -> str:
+    """Returns the bash script that submits the jobs of a matrix to a batch system: a job for each size, or one for all.
 
     `earlier`: records, by which times are estimated; `folder`: where the command was given, from which its paths are.
     """
     kind = BATCH_SYSTEMS[system]
-    jobs_by_size: dict[int, list[Job]] = {}
-    for job in jobs:
-        jobs_by_size.setdefault(job.num_ranks, []).append(job)
-    modules, place = prologue.strip() or "# module load …", shlex.quote(str(folder))
+    if matrix.queue is not None and len(matrix.queue.split()) != 1:
+        raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
+    modules, place = machine.prologue.strip() or "# module load …", shlex.quote(str(folder))
     parts = [HEAD.format(**kind._asdict(), program=kind.submit.split()[0])]
-    for number, num_ranks in enumerate(sorted(jobs_by_size)):
-        jobs_of_size = jobs_by_size[num_ranks]
-        minutes, reason = time_limit(jobs_of_size, earlier)
+    for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
+        limit = within_queue(time_limit(jobs_of_script, earlier, matrix.time_limit), matrix.queue, machine)
         script = SCRIPT.format(
-            directives=directives(kind, jobs_of_size[0], minutes), reason=reason, modules=modules, folder=place,
-            command=shlex.join(command(matrix, jobs_of_size)),
+            directives=directives(kind, jobs_of_script, limit.minutes, matrix.queue, machine), reason=limit.reason, modules=modules,
+            folder=place, command=shlex.join(command(matrix, jobs_of_script)),
         )  # fmt: skip
         after = f" {kind.after}" if number else ""
-        parts.append(JOB.format(after=after, end=end_of(script), script=script, ranks=ranks_of(num_ranks)))
+        ranks = ", ".join(map(ranks_of, sizes_of(jobs_of_script)))
+        parts.append(JOB.format(after=after, end=end_of(script), script=script, ranks=ranks))
     return "".join([*parts, TAIL])
+
+
+def divided(jobs: Iterable[Job], one_job: bool) -> list[list[Job]]:
+    """Returns the runs of each job of the batch system: those of a size, or all."""
+    jobs_by_size: dict[int, list[Job]] = {}
+    for job in jobs:
+        jobs_by_size.setdefault(0 if one_job else job.num_ranks, []).append(job)
+    return [jobs_by_size[num_ranks] for num_ranks in sorted(jobs_by_size)]
+
+
+def sizes_of(jobs: Iterable[Job]) -> list[int]:
+    return sorted({job.num_ranks for job in jobs})
 
 
 def end_of(script: str) -> str:
@@ -166,38 +181,55 @@ def end_of(script: str) -> str:
     return word
 
 
-def directives(kind: BatchSystem, job: Job, minutes: int) -> str:
-    """Returns the lines by which a job with such runs asks a batch system for its resources."""
+def directives(kind: BatchSystem, jobs: Sequence[Job], minutes: int, queue: str | None, machine: Machine) -> str:
+    """Returns the lines by which a job with these runs asks a batch system for its resources, which are those of the largest."""
+    job = max(jobs, key=lambda job: job.num_ranks)
     num_cores = cores_per_rank(job.settings)
     fields = job._asdict() | {
         "num_nodes": job.num_nodes, "num_cores": num_cores, "node_cores": job.ranks_per_node * num_cores,
-        "time": f"{minutes // 60:02d}:{minutes % 60:02d}:00",
+        "time": f"{minutes // 60:02d}:{minutes % 60:02d}:00", "sizes": "-".join(map(str, sizes_of(jobs))),
+        "gpu_request": GPU_REQUESTS[machine.gpu_request].format(job.ranks_per_node),
     }  # fmt: skip
     gpus = kind.gpus.format(**fields) if job.settings.device == "cuda" else ""
-    return kind.directives.format(**fields, gpus=gpus)
+    of_queue = kind.queue.format(queue_option=machine.queue_option, name=queue) if queue else ""
+    return kind.directives.format(**fields, gpus=gpus, queue=of_queue)
 
 
 def command(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
-    """Returns the command of a job with these runs of one size. Size 1 may be one that only the backends of one process have."""
-    num_ranks = jobs[0].num_ranks
-    if num_ranks not in matrix.sizes:
+    """Returns the command of a job with these runs. Size 1 may be one that only the backends of one process have."""
+    sizes = list(matrix.sizes) if matrix.one_job else sizes_of(jobs)
+    if sizes[0] not in matrix.sizes:
         matrix = dataclasses.replace(matrix, backends=",".join(dict.fromkeys(job.backend for job in jobs)))
     run = dataclasses.replace(matrix.run, resume=True)
-    return [str(ROOT / "launch" / "matrix.sh"), str(num_ranks), *as_arguments(matrix, OF_EACH_JOB), *as_arguments(run)]
+    return [str(ROOT / "launch" / "matrix.sh"), *map(str, sizes), *as_arguments(matrix, OF_EACH_JOB), *as_arguments(run)]
 
 
-def time_limit(jobs: Iterable[Job], earlier: Sequence[Record]) -> TimeLimit:
-    """Returns the time limit of a job: 1.3 times what the same runs took before, one after the other, else a default."""
+def within_queue(limit: TimeLimit, queue: str | None, machine: Machine) -> TimeLimit:
+    """Returns a time limit that a queue allows."""
+    of_queue = machine.queues.get(queue, limit.minutes)
+    if limit.minutes <= of_queue:
+        return limit
+    return TimeLimit(of_queue, f"that of the queue {queue}; what does not end within it, the same job runs when it is submitted again")
+
+
+def time_limit(jobs: Sequence[Job], earlier: Sequence[Record], run_seconds: float) -> TimeLimit:
+    """Returns the time limit of a job: 1.3 times what the same runs took before, one after the other, else a default.
+
+    The default is the time after which runs of `run_seconds` at most have ended, and an hour at most.
+    """
     total_seconds = 0.0
     for job in jobs:
         seconds = _seconds_before(job, earlier)
         if seconds is None:
-            reason = f"a default, since no earlier record has {job.backend} on {job.settings.workload} at this size"
-            return TimeLimit(DEFAULT_MINUTES, reason)
+            reason = f"a default, since no earlier record has {job.backend} on {job.settings.workload} at {ranks_of(job.num_ranks)}"
+            return TimeLimit(min(DEFAULT_MINUTES, _minutes(len(jobs) * run_seconds)), reason)
         total_seconds += seconds
-    minutes = STEP_MINUTES * math.ceil(MARGIN * total_seconds / 60 / STEP_MINUTES + 1)
     reason = f"{MARGIN} times the {total_seconds:.0f} s of the same runs in earlier records, and at least {STEP_MINUTES} minutes"
-    return TimeLimit(minutes, reason)
+    return TimeLimit(_minutes(MARGIN * total_seconds), reason)
+
+
+def _minutes(seconds: float) -> int:
+    return STEP_MINUTES * math.ceil(seconds / 60 / STEP_MINUTES + 1)
 
 
 def _seconds_before(job: Job, earlier: Iterable[Record]) -> float | None:

@@ -54,7 +54,13 @@ class MatrixOptions:
     """Print the commands and run nothing."""
     print_jobs: BatchSystemName | None = None
     """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
-    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else an hour."""
+    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else that of the
+    runs, and at most an hour; it does not exceed that of --queue."""
+    one_job: bool = False
+    """With --print-jobs: one job for all sizes, on the nodes of the largest, as for a queue that takes one job per user."""
+    queue: str | None = None
+    """With --print-jobs: the queue of the jobs (Slurm: partition, or the machine file's queue_option), whose time limit the machine file
+    may have. Default: that of the batch system."""
     side_by_side: bool = True
     """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
     the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,

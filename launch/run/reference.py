@@ -24,7 +24,7 @@ DEVICE = "cpu"
 # Options that have their defaults in the matrix of the reference, as they are given.
 FIXED = {
     "sizes": "the sizes", "backends": "--backends", "workloads": "--workloads", "repeats": "--repeats",
-    "side_by_side": "--no-side-by-side", "print_jobs": "--print-jobs",
+    "side_by_side": "--no-side-by-side", "print_jobs": "--print-jobs", "one_job": "--one-job", "queue": "--queue",
 }  # fmt: skip
 
 

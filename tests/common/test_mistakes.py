@@ -16,6 +16,7 @@ from tests.support.running import BIN, ROOT, completed
     ("arguments", "message"),
     [
         (["0"], "sizes has 0; it must be at least 1 and at most 16777216"),
+        (["1", "--queue", "debug"], "--queue is for --print-jobs, and a matrix that runs here asks no batch system"),
         (["1", "--check", "--print-jobs", "slurm"], "--check and --print-jobs each print something else; give one of them"),
         (["1", "--dry-run", "--check"], "--dry-run and --check each print something else; give one of them"),
         (["1", "--backends", "nope"], "there is no backend 'nope'; choose from: single, data_parallel, ddp, "),

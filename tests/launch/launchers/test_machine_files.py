@@ -53,6 +53,8 @@ def test_the_command_line_overrides_the_machine_file():
         ('gpu_order = "random"', "choose from: local, reversed"),
         ('device = "gpu"', "device is 'gpu'; choose from: auto, cpu, cuda"),
         ("[variables]\nA = 1", 'A = "…"'),
+        ("[queues]\ndebug = 0", "the queue 'debug' has 0; write its longest job in minutes: debug = 30"),
+        ('gpu_request = "gpu"', "choose from: gres, gpus-per-node"),
         ("threads", "is not valid TOML"),
         ('launcher_args = "--comment \\"a"', "mine.toml: launcher_args is '--comment \"a': no closing quotation"),
         ('launcher_args = ["--exclusive"]', "launcher_args is ['--exclusive']; it must be a string"),

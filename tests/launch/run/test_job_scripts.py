@@ -6,22 +6,25 @@ import shlex
 import pytest
 
 from common.config import Settings
+from launch.launchers.machine_files import Machine
 from launch.run import job_scripts
 from launch.run.matrix_options import Matrix, RunSettings
 from launch.run.plan import plan
 from tests.support import made_records
+from tests.support.mistakes import refused
 from tests.support.running import BIN, ROOT, completed
 
 NAMES = ["single", "ddp"]
+PLAIN = Machine()
 FOLDER = "/it's here"
 
 
-def printed(tmp_path, system, sizes=(1, 2, 8), prologue="", earlier=(), device="auto", cores_per_rank=None, **options):
+def printed(tmp_path, system, sizes=(1, 2, 8), machine=PLAIN, earlier=(), device="auto", cores_per_rank=None, **options):
     """The texts of the jobs of a matrix, after shellcheck has read each of them and the script around them."""
     matrix = Matrix(sizes=sizes, backends=",".join(NAMES), run=RunSettings(device=device, cores_per_rank=cores_per_rank), **options)
     settings = Settings(device=device, cores_per_rank=cores_per_rank)
     jobs = plan(NAMES, ["cnn"], sizes, matrix.repeats, matrix.ranks_per_node, settings)
-    text = job_scripts.text(system, matrix, jobs, prologue, earlier, FOLDER)
+    text = job_scripts.text(system, matrix, jobs, machine, earlier, FOLDER)
     scripts = [script for _, script in re.findall(r"<<'(\w+)'\n(.*?)\n\1\n", text, re.DOTALL)]
     for number, script in enumerate([text, *scripts]):
         path = tmp_path / f"{number}.sh"
@@ -42,13 +45,13 @@ def printed(tmp_path, system, sizes=(1, 2, 8), prologue="", earlier=(), device="
                 "--ntasks-per-node=4",
                 "--cpus-per-task=3",
                 "--threads-per-core=1",
-                "--time=01:00:00",
+                "--time=00:30:00",
                 "--requeue",
                 "--exclusive",
             ],
         ),
         ("slurm", {"device": "cuda"}, ["--nodes=1", "--ntasks-per-node=8", "--gres=gpu:8"]),
-        ("pbs", {"ranks_per_node": 4, "cores_per_rank": 3}, ["-l select=2:ncpus=12:mpiprocs=4", "-l walltime=01:00:00", "-r y"]),
+        ("pbs", {"ranks_per_node": 4, "cores_per_rank": 3}, ["-l select=2:ncpus=12:mpiprocs=4", "-l walltime=00:30:00", "-r y"]),
         ("pbs", {"device": "cuda"}, ["-l select=1:ncpus=8:mpiprocs=8:ngpus=8", "-l place=scatter:excl"]),
     ],
 )
@@ -75,13 +78,16 @@ def test_each_job_is_of_one_size_and_waits_for_the_end_of_the_one_before(system,
 
 
 def test_the_prologue_of_the_machine_stands_in_each_job_else_a_line_to_fill_in(tmp_path):
-    assert all("\nmodule load torch\nset -euo" in script for script in printed(tmp_path, "slurm", prologue="module load torch\n")[1])
+    assert all(
+        "\nmodule load torch\nset -euo" in script
+        for script in printed(tmp_path, "slurm", machine=Machine(prologue="module load torch\n"))[1]
+    )
     assert all("\n# module load …\nset -euo" in script for script in printed(tmp_path, "slurm")[1])
 
 
 def test_what_ends_a_job_script_is_no_line_of_it(tmp_path):
     prologue = "module load torch\nEND_OF_JOB\ntouch on_the_login_node\nEND_OF_JOB_"
-    _, scripts = printed(tmp_path, "slurm", prologue=prologue)
+    _, scripts = printed(tmp_path, "slurm", machine=Machine(prologue=prologue))
     assert all(f"\n{prologue}\nset -euo" in script for script in scripts)
 
 
@@ -167,12 +173,51 @@ SAME = made_records.made("ddp", 2, seconds=500.0)
     ("earlier", "expected"),
     [
         ([SAME, made_records.made("ddp", 2, seconds=100.0)], "00:40:00"),
-        ([made_records.made("ddp", 4)], "01:00:00"),
-        ([made_records.ended("failed", backend="ddp", num_ranks=2)], "01:00:00"),
-        ([made_records.made("ddp", 2, settings={"momentum": 0.5})], "01:00:00"),
+        # Two runs of at most 15 minutes.
+        ([made_records.made("ddp", 4)], "00:40:00"),
+        ([made_records.ended("failed", backend="ddp", num_ranks=2)], "00:40:00"),
+        ([made_records.made("ddp", 2, settings={"momentum": 0.5})], "00:40:00"),
     ],
 )
 def test_the_time_limit_is_that_of_the_same_runs_before_else_a_default(earlier, expected, tmp_path):
     _, scripts = printed(tmp_path, "slurm", sizes=(2,), earlier=made_records.typed(earlier), repeats=2)
     assert f"#SBATCH --time={expected}" in scripts[-1]
     assert ("a default, since no earlier record has ddp on cnn" in scripts[-1]) == (SAME not in earlier)
+
+
+PERLMUTTER = Machine(gpu_request="gpus-per-node", queue_option="--qos", queues={"debug": 30})
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "queue", "repeats", "expected"),
+    [
+        ("slurm", Machine(), None, 9, ["--time=01:00:00", "--gres=gpu:4"]),
+        ("slurm", Machine(), "dev", 9, ["--time=01:00:00", "--partition=dev"]),
+        ("slurm", PERLMUTTER, "debug", 9, ["--time=00:30:00", "--qos=debug", "--gpus-per-node=4"]),
+        ("slurm", PERLMUTTER, "regular", 9, ["--time=01:00:00", "--qos=regular"]),
+        ("slurm", PERLMUTTER, "debug", 1, ["--time=00:30:00"]),
+        ("pbs", Machine(queues={"debug": 60, "short": 20}), "short", 9, ["-q short", "-l walltime=00:20:00"]),
+        ("pbs", Machine(), "debug", 1, ["-q debug", "-l walltime=00:30:00"]),
+    ],
+)
+def test_a_job_asks_for_its_queue_and_not_for_more_time_than_that_allows(system, machine, queue, repeats, expected, tmp_path):
+    _, scripts = printed(tmp_path, system, (4,), machine, device="cuda", queue=queue, repeats=repeats)
+    directives = re.findall(r"^#(?:SBATCH|PBS) (.*)$", scripts[-1], re.MULTILINE)
+    assert [line for line in expected if line not in directives] == []
+    assert ("that of the queue" in scripts[-1]) == (queue in machine.queues and repeats == 9)
+
+
+@pytest.mark.parametrize(
+    ("system", "nodes"), [("slurm", "--nodes=2\n#SBATCH --ntasks-per-node=4"), ("pbs", "-l select=2:ncpus=4:mpiprocs=4")]
+)
+def test_one_job_runs_all_sizes_on_the_nodes_of_the_largest(system, nodes, tmp_path):
+    text, (script,) = printed(tmp_path, system, sizes=(8, 2), one_job=True, ranks_per_node=4)
+    assert nodes in script
+    command = shlex.split(re.search(r"^exec (.*)$", script, re.MULTILINE)[1])
+    assert command[1:] == ["8", "2", "--backends", "single,ddp", "--ranks-per-node", "4", "--resume"]
+    assert '\necho "1 rank, 2 ranks, 8 ranks: $previous"\n' in text
+
+
+def test_the_name_of_a_queue_is_one_word(tmp_path):
+    with refused("--queue is 'a b'"):
+        printed(tmp_path, "slurm", queue="a b")
