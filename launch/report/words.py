@@ -31,6 +31,11 @@ def speed_up_interval(ratio: Ratio | None) -> str | None:
     return f"{ratio.low:.2f} to {ratio.high:.2f}"
 
 
+def with_interval(ratio: Ratio | None, interval_of: Callable[[Ratio], str | None] = interval) -> str | None:
+    """Returns a ratio and its interval as text, for a table; the number alone where there are too few runs for an interval."""
+    return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({interval_of(ratio)})")
+
+
 def _bound(bound: float) -> str:
     """Returns the bound with as many decimals as show on which side of 1 it is, two to four."""
     texts = [f"{bound:.{num_decimals}f}" for num_decimals in (2, 3, 4)]

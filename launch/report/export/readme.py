@@ -9,8 +9,7 @@ from common.backends import ROOT
 from launch.report import collect, factors, several, summary
 from launch.report.questions import machines, travel
 from launch.report.questions.first import Place
-from launch.report.statistics import Ratio
-from launch.report.words import interval
+from launch.report.words import with_interval
 
 README = ROOT / "README.md"
 REFERENCE = ROOT / "results" / "reference" / "two-cores"
@@ -66,14 +65,7 @@ def factor_cell(rows: list[travel.Row], ratio: str, machine: str) -> str:
 
 def place_cell(placed: list[Place], backend: str) -> str:
     """The ratio of a backend to the fastest on a machine."""
-    return next((ratio_text(place.against) for place in placed if place.entry.backend == backend), "-")
-
-
-def ratio_text(ratio: Ratio | None) -> str:
-    """Returns a ratio to the fastest with its interval; 1 for the fastest."""
-    if ratio is None:
-        return "1"
-    return f"{ratio.value:.2f} ({interval(ratio)})" if interval(ratio) else f"{ratio.value:.2f}"
+    return next((with_interval(place.against) or "1" for place in placed if place.entry.backend == backend), "-")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Which backend reaches the target first at each size, by seconds per epoch, by how much, and with what uncertainty."""
+"""Which backend reaches the target first, by time to solution, and which is fastest at each size, by seconds per epoch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from launch.report.words import (
     speed_up_interval,
     times_as_fast,
     uncertainty,
+    with_interval,
 )
 
 QUESTION = "Which backend reaches the target first?"
@@ -82,10 +83,14 @@ class Place(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An entry of the table, and its place; None where it did not reach the target."""
+    """An entry of the table, and its place; None where it did not reach the target.
+
+    `time_ratio` is the ratio of its time to solution to the lowest one (`time_ratios`).
+    """
 
     entry: Entry
     place: Place | None
+    time_ratio: Ratio | None
 
     @property
     def ratio(self) -> Ratio | None:
@@ -120,6 +125,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     *through("entry", RANKS, BACKEND),
     Column("transport", attrgetter("entry.transport")),
     time_column(attrgetter("time_or_miss")),
+    Column("over lowest time", lambda row: with_interval(row.time_ratio)),
     Column("with start-up (s)", lambda row: entries.time_with_startup(row.entry), ".2f", brief=True),
     Column("epochs", attrgetter("num_epochs"), ".1f"),
     Column("seconds per epoch", lambda row: entries.epoch_seconds(row.entry), ".3f", brief=True),
@@ -163,18 +169,15 @@ def places(candidates: Iterable[Entry]) -> list[Place]:
 
 def winner(comparison: Comparison) -> str:
     """Returns the headline of a comparison: which backend, at which size, reached the target first, by either clock."""
-    fair = [entry for entry in comparison.entries if not entry.oversubscribed]
     if comparison.target is None:
-        return f"{comparison.name}: has no target; it is for throughput alone.{_highest_throughput(fair)}"
-    timed = by_time(fair) or by_time(comparison.entries)
-    if not timed:
+        with_cores = [entry for entry in comparison.entries if not entry.oversubscribed]
+        return f"{comparison.name}: has no target; it is for throughput alone.{_highest_throughput(with_cores)}"
+    fair = _fair(comparison.entries)
+    if not fair:
         return f"{comparison.name}: no run reached the target."
-    seconds, best = timed[0]
-    left_out = ""
-    if best.oversubscribed:
-        left_out = " (oversubscribed)"
-    elif by_time(comparison.entries)[0][0] < seconds:
-        left_out = " (oversubscribed entries left out)"
+    seconds, best = fair[0]
+    faster = [entry for time, entry in by_time(comparison.entries) if time < seconds]
+    left_out = _in_brackets([best], "") or _in_brackets(faster, " entries left out")
     placed = places(comparison.of_size(best.num_ranks, best.oversubscribed))
     num_repeats = min((place.num_repeats for place in placed), default=1)
     if num_repeats < MIN_RUNS_CONFIDENT:
@@ -184,20 +187,58 @@ def winner(comparison: Comparison) -> str:
             return f"{comparison.name}, {ranks_of(best.num_ranks)}: {in_this_run}{left_out}."
         repeats_give = "one run gives" if num_repeats == 1 else f"{num_repeats} repeats give"
         return f"{comparison.name}: {repeats_give} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
-    first, *later = placed
-    reached = f"reached the target first, in {first.time_to_solution_seconds:.2f} s{left_out}"
-    sentence = f"{comparison.name}: {first.entry.backend} at {ranks_of(best.num_ranks)} {reached}"
-    plain = factors.plain_entry(comparison, first.entry.backend)
-    speed_up = entries.time_ratio(plain, first.entry)
-    compared = f"; {times_as_fast(speed_up, plain.backend, speed_up_interval)}" if plain and speed_up else ""
-    return f"{sentence}{compared}.{_alike(later)}{_with_startup([place.entry for place in placed])}"
+    fastest = placed[0].entry.backend
+    by_epochs = "" if fastest == best.backend else f" By seconds per epoch {fastest} is {FASTEST}."
+    with_startup = _with_startup([place.entry for place in placed])
+    return f"{comparison.name}: {_first_by_time(comparison, best, left_out)}{by_epochs}{with_startup}"
 
 
-def _alike(later: Iterable[Place]) -> str:
-    """Returns the sentences on which places do not differ from the first; empty where all do."""
-    later = list(later)
-    backends_of = {verdict: [place.entry.backend for place in later if place.verdict == verdict] for verdict in (EQUAL, NO_DIFFERENCE)}
-    return "".join(f" {verdict.capitalize()} from {listed(backends)}." for verdict, backends in backends_of.items() if backends)
+def _first_by_time(comparison: Comparison, best: Entry, left_out: str) -> str:
+    """Returns the sentences on the entry that reached the target first: by how much before the next one, and over plain training."""
+    parts = [f"{best.backend} at {ranks_of(best.num_ranks)} reached the target first, in {entries.time_of(best):.2f} s{left_out}"]
+    ratio_of = time_ratios(comparison.of_size(best.num_ranks, best.oversubscribed))
+    next_backend = next(iter(ratio_of), None)
+    if next_backend:
+        parts.append(times_as_fast(ratio_of.pop(next_backend), next_backend))
+    plain = factors.plain_entry(comparison, best.backend)
+    if plain and plain.backend != next_backend and (speed_up := entries.time_ratio(plain, best)):
+        parts.append(times_as_fast(speed_up, plain.backend, speed_up_interval))
+    return f"{'; '.join(parts)}.{_alike(ratio_of)}"
+
+
+def _fair(all_entries: Iterable[Entry]) -> list[tuple[float, Entry]]:
+    """Returns the entries with a time to solution that are compared by it, each after its seconds, the fastest first.
+
+    These are the exact ones with cores of their own, without any the approximate ones, and without these the oversubscribed ones.
+    """
+    timed = by_time(all_entries)
+    kinds = [(entry.oversubscribed, not entry.exact) for _, entry in timed]
+    return [pair for pair, kind in zip(timed, kinds, strict=True) if kind == min(kinds)]
+
+
+def _in_brackets(chosen: Sequence[Entry], suffix: str) -> str:
+    """Returns in which ways the chosen entries are no fair ones; empty where they are."""
+    of_kind = {"oversubscribed": attrgetter("oversubscribed"), APPROXIMATE: lambda entry: not entry.exact}
+    kinds = [kind for kind, is_of_kind in of_kind.items() if any(map(is_of_kind, chosen))]
+    return f" ({listed(kinds)}{suffix})" if kinds else ""
+
+
+def time_ratios(candidates: Iterable[Entry]) -> dict[str, Ratio]:
+    """Returns the ratios of the times to solution of fair entries of a size to the lowest of them, by backend, the lowest first.
+
+    The entry that has the lowest is left out. Unlike those of seconds per epoch, each interval is for its ratio alone.
+    """
+    timed = [entry for _, entry in _fair(candidates)]
+    return {entry.backend: ratio for entry in timed[1:] if (ratio := entries.time_ratio(entry, timed[0]))}
+
+
+def _alike(ratio_of: Mapping[str, Ratio]) -> str:
+    """Returns the sentences on which backends do not differ from the first; empty where all do."""
+    backends_of = {
+        text: [backend for backend, ratio in ratio_of.items() if ratio.verdict is False and level(ratio) == text]
+        for text in (EQUAL, NO_DIFFERENCE)
+    }
+    return "".join(f" {text.capitalize()} from {listed(backends)}." for text, backends in backends_of.items() if backends)
 
 
 def _in_this_run(candidates: Sequence[Entry]) -> str:
@@ -261,7 +302,8 @@ def _sentence(at: str, placed: Sequence[Place]) -> str:
         against = f"{second.entry.backend} {ratio.value:.2f} times that ({uncertainty(ratio)})"
         return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{needing_more}"
     against = times_as_fast(ratio, second.entry.backend)
-    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}.{_alike(place for place, _ in comparable[1:])}{needing_more}"
+    alike = _alike({place.entry.backend: ratio for place, ratio in comparable[1:]})
+    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}.{alike}{needing_more}"
 
 
 def _rows(candidates: Sequence[Entry]) -> list[Row]:
@@ -269,4 +311,7 @@ def _rows(candidates: Sequence[Entry]) -> list[Row]:
     placed = places(candidates)
     without = [entry for entry in candidates if entry not in [place.entry for place in placed]]
     without.sort(key=lambda entry: -(samples_per_second(entry) or 0))
-    return [*(Row(place.entry, place) for place in placed), *(Row(entry, None) for entry in without)]
+    ratio_of = time_ratios(candidates)
+    place_of = {place.entry.backend: place for place in placed}
+    ordered = [*(place.entry for place in placed), *without]
+    return [Row(entry, place_of.get(entry.backend), ratio_of.get(entry.backend)) for entry in ordered]

@@ -10,7 +10,7 @@ from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
 from launch.report.statistics import Ratio
 from launch.report.tables import BACKEND, RANKS, Column, Findings, filled, interval_column, rate_column, through, time_column
-from launch.report.words import listed, ranks_of, span, speed_up_interval
+from launch.report.words import listed, ranks_of, span, speed_up_interval, with_interval
 
 QUESTION = "How does each backend scale?"
 # Equal runs may differ in the last bit.
@@ -46,11 +46,11 @@ COLUMNS: tuple[Column[Row], ...] = (
     rate_column(lambda row: row.entry.trimmed_mean(attrgetter("samples_per_second"))),
     Column("samples/s over own 1 rank", lambda row: row.rate and row.rate.value, ".2f"),
     interval_column(lambda row: speed_up_interval(row.rate) if row.entry.num_ranks > 1 else None),
-    Column("ceiling without communication", lambda row: _with_interval(row.ceiling)),
+    Column("ceiling without communication", lambda row: with_interval(row.ceiling, speed_up_interval)),
     Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f", brief=True),
     time_column(lambda row: entries.time_of(row.entry)),
     Column("speed-up over own 1 rank", lambda row: row.speed_up and row.speed_up.value, ".2f"),
-    Column(SPEED_UP_OVER_PLAIN, lambda row: _with_interval(row.speed_up_over_plain), brief=True),
+    Column(SPEED_UP_OVER_PLAIN, lambda row: with_interval(row.speed_up_over_plain, speed_up_interval), brief=True),
     Column("remark", attrgetter("remark")),
 )
 
@@ -99,11 +99,6 @@ def _row(comparison: Comparison, entry: Entry) -> Row:
     plain = factors.plain_entry(comparison, entry.backend)
     speed_up, speed_up_over_plain = (entries.time_ratio(base, entry) for base in (single_rank, plain))
     return Row(entry, ratio_of_rates(comparison, entry), ceiling(comparison, entry), speed_up, speed_up_over_plain)
-
-
-def _with_interval(ratio: Ratio | None) -> str | None:
-    """Returns a ratio and its interval as text; the number alone where there are too few runs for an interval."""
-    return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({speed_up_interval(ratio)})")
 
 
 def _remark(entry: Entry, ratios: Mapping[str, Ratio | None]) -> str | None:

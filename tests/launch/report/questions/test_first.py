@@ -138,8 +138,26 @@ def test_each_size_has_its_own_fastest():
         ([*six(9.0), *six(12.0, num_ranks=2)], "ddp at 1 rank reached the target first, in 9.00 s."),
         (
             [*six(9.0), *six(9.0, backend="horovod_tf")],
-            "ddp at 1 rank reached the target first, in 9.00 s. No difference beyond 5 % from horovod_tf.",
+            "ddp at 1 rank reached the target first, in 9.00 s; "
+            "no difference beyond 5 % from horovod_tf (1.00 times as fast, 95 % interval 1.00 to 1.00, 6 pairs).",
         ),
+        (
+            [*six(9.0), *six(9.0, backend="horovod_tf"), *six(9.0, backend="horovod_keras"), *six(18.0, backend="single")],
+            "ddp at 1 rank reached the target first, in 9.00 s; "
+            "no difference beyond 5 % from horovod_keras (1.00 times as fast, 95 % interval 1.00 to 1.00, 6 pairs); "
+            "2.00 times as fast as single (95 % interval 2.00 to 2.00, 6 pairs). No difference beyond 5 % from horovod_tf.",
+        ),
+        # The shorter epochs of one backend, of which it needs more, do not make it reach the target first.
+        (
+            [*repeats(SIX), *six(22.0, backend="horovod_tf", train_seconds=[1.0, 1.0])],
+            "ddp at 1 rank reached the target first, in 11.00 s; 2.00 times as fast as horovod_tf (95 % interval 1.83 to 2.20, 6 pairs). "
+            "By seconds per epoch horovod_tf is fastest.",
+        ),
+        (
+            [*six(9.0), *six(5.0, backend="powersgd", exact=False), *six(4.0, num_ranks=8, oversubscribed=True)],
+            "ddp at 1 rank reached the target first, in 9.00 s (oversubscribed and approximate entries left out).",
+        ),
+        (six(5.0, backend="powersgd", exact=False), "powersgd at 1 rank reached the target first, in 5.00 s (approximate)."),
         (
             [*six(10.0, backend="single"), *six(4.0, num_ranks=2)],
             "ddp at 2 ranks reached the target first, in 4.00 s; 2.50 times as fast as single (95 % interval 2.50 to 2.50, 6 pairs).",
@@ -170,6 +188,14 @@ def test_the_speed_up_of_the_headline_has_two_decimals_also_beside_1():
     records = [made(backend="single", repeat=repeat, seconds=seconds) for repeat, seconds in enumerate(varying)]
     records += [made(repeat=repeat, num_ranks=2, seconds=seconds - 1e-4) for repeat, seconds in enumerate(varying[::-1])]
     assert "1.00 times as fast, 95 % interval 1.00 to 1.00, 6 pairs" in answered(records).headline[0]
+
+
+def test_times_to_solution_have_ratios_to_the_lowest_of_their_own():
+    records = [*repeats(SIX), *six(22.0, backend="horovod_tf", train_seconds=[1.0, 1.0]), not_reached(backend="fsdp")]
+    over_lowest = {row["backend"]: row["over lowest time"] for row in lines(records, "first")}
+    assert over_lowest == {"horovod_tf": "2.00 (1.83 to 2.20)", "ddp": None, "fsdp": None}
+    few = lines([*repeats(SIX[:2]), *repeats([22.0] * 2, backend="horovod_tf")], "first")
+    assert [row["over lowest time"] for row in few] == [None, "2.10"]
 
 
 def test_with_start_up_another_backend_may_be_first():
