@@ -170,11 +170,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
-        """Returns unsharded parameters and, optionally, optimizer state, in the names and layouts of weights.py."""
+        """Returns unsharded parameters, this rank's buffers and, optionally, optimizer state, in the names and layouts of weights.py."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Loads a state; optimizer state that it lacks is set to 0."""
+        """Loads a state; optimizer state that it lacks is set to 0, and buffers that it lacks stay as they are."""
 
     @abstractmethod
     def memory(self) -> AbstractContextManager[Mapping[str, Held]]:

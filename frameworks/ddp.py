@@ -7,7 +7,7 @@ from common.backends import Backend
 from common.config import Settings
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, mpi, steps
+from frameworks.shared.pytorch import data_parallel, models, mpi, states, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -22,8 +22,9 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
-        # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
-        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
+        # DDP would broadcast constant tables too, at every step.
+        self.configuration = {"forward_sync_buffers": bool(states.buffers_of(self.module))}
+        self.model = DistributedDataParallel(self.module, **self.configuration)
         if self.transport == "mpi":
             mpi.begin(self.ranks, self.device)
         self.restarts = (data_parallel.register_hook(self.model, settings),)

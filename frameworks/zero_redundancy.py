@@ -7,7 +7,7 @@ from common.backends import Backend
 from common.config import Settings
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, steps
+from frameworks.shared.pytorch import data_parallel, models, states, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -23,8 +23,9 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         plain = steps.optimizer_for(settings, self.module)
         # As a view of one buffer, the part of a rank is broadcast at once.
         self.optimizer = ZeroRedundancyOptimizer(self.module.parameters(), type(plain), parameters_as_bucket_view=True, **plain.defaults)
-        # The Transformer's buffers are constant tables, which DDP would broadcast at every step.
-        self.model = DistributedDataParallel(self.module, forward_sync_buffers=False)
+        # DDP would broadcast constant tables too, at every step.
+        self.configuration = {"forward_sync_buffers": bool(states.buffers_of(self.module))}
+        self.model = DistributedDataParallel(self.module, **self.configuration)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()

@@ -11,6 +11,9 @@ import numpy as np
 # The types of parameters, data and losses (common/model/conventions.py).
 DTYPES: dict[str, type[np.floating]] = {"fp32": np.float32, "fp64": np.float64, "bf16": np.float32, "tf32": np.float32}
 
+# Before the names of a model's buffers in a state: what a model has beside its parameters, such as running statistics.
+BUFFER = "buffer/"
+
 
 class Initial(NamedTuple):
     """Shape and initialization of a parameter. Shapes are PyTorch's: OIHW, (out, in)."""
@@ -53,6 +56,11 @@ def _values(initial: Initial, name: str, seed: int) -> np.ndarray:
     if initial.distribution == "uniform":
         return stream.uniform(-initial.scale, initial.scale, initial.shape)
     return stream.normal(0, initial.scale, initial.shape)
+
+
+def buffers_of(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the buffers of a state."""
+    return {name: values for name, values in state.items() if name.startswith(BUFFER)}
 
 
 def digest(state: Mapping[str, np.ndarray]) -> bytes:

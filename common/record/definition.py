@@ -450,6 +450,9 @@ class Record(Closed):
     in_sync: bool | None = None
     """Whether all ranks had bitwise equal parameters before training and after each epoch. A run in which they differ is `failed`. Sharded
     parameters (ZeRO stage 3) have one copy: here it means that all ranks gathered equal parameters."""
+    buffers_in_sync: bool | None = None
+    """Whether all ranks had bitwise equal buffers, such as running statistics of batch norm, before training and after each epoch. Ranks
+    evaluate with their own. `null` for a model without buffers."""
     oversubscribed: bool | None = None
     """Whether ranks need more cores than they run on, or than a CPU quota gives. Such a run does not measure scaling."""
     launch_seconds: Seconds | None = None
@@ -514,6 +517,8 @@ class Record(Closed):
     """Source of `energy_joules`. RAPL measures the packages and memory of a node; NVML measures the GPUs that a rank uses."""
     parameter_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of all parameters before training and after each epoch."""
+    buffer_digests: list[Sha256] = field(default_factory=list)
+    """SHA-256 of rank 0's buffers before training and after each epoch."""
     resumed_after_epochs: FromZero | None = None
     """Epochs of the checkpoint from which the run resumed; the record has no numbers of them. 0 if there was no checkpoint yet. `null`
     without `--resume`."""
@@ -529,7 +534,7 @@ class Record(Closed):
     settings: Settings
     """Every setting of the run, by its name in `common/config.py`, with defaults resolved."""
     library_configuration: dict | None = None
-    """Configuration that the backend gave to its library (DeepSpeed)."""
+    """Configuration that the backend gave to its library: that of DeepSpeed, and whether DDP broadcasts rank 0's buffers at every step."""
     environment: Environment
     """Software and hardware of rank 0's node, or of the launching node if the run wrote no record of its own."""
     output_tail: list[str] | None = None

@@ -1,7 +1,7 @@
 """Checkpoints: the state of a run after an epoch, in a file from which any backend can resume.
 
-A checkpoint is a safetensors file with parameters and optimizer state in the names and layouts of weights.py. Its metadata (JSON)
-describes the run; a run resumes only from a checkpoint with the same description.
+A checkpoint is a safetensors file with parameters, rank 0's buffers and optimizer state in the names and layouts of weights.py. Its
+metadata (JSON) describes the run; a run resumes only from a checkpoint with the same description.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from common import durable, workloads
 from common.config import Settings
 from common.errors import UserError
+from common.model import weights
 from common.record.definition import CheckpointIo
 from common.trainer import Trainer
 
@@ -78,11 +79,21 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def expect_whole(path: Path, state: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises UserError where a checkpoint lacks a parameter or a part of a kind of optimizer state, or has wrong shapes or NaN.
+def expect_whole(
+    path: Path, state: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], buffers: Mapping[str, np.ndarray]
+) -> None:
+    """Raises UserError where a checkpoint lacks a parameter, a buffer or a part of a kind of optimizer state, or has wrong shapes or NaN.
 
-    The shapes are those of the parameters by name. Optimizer state, KIND/NAME, has the shape of its parameter, or one number.
+    The shapes are those of the parameters by name, and the buffers those of the model. Optimizer state, KIND/NAME, has the shape of its
+    parameter, or one number.
     """
+    of_file = weights.buffers_of(state)
+    for name in sorted(of_file.keys() ^ buffers.keys()):
+        raise UserError(f"{path} {'lacks' if name in buffers else 'has'} {name}, and is no checkpoint of this model; {MOVE_AWAY}")
+    for name, values in of_file.items():
+        if (values.shape, values.dtype) != (buffers[name].shape, buffers[name].dtype):
+            raise UserError(f"{path} has {name} of another shape or type than the model; {MOVE_AWAY}")
+    state = {name: values for name, values in state.items() if name not in of_file}
     kinds = dict.fromkeys(name.rpartition("/")[0] for name in state)
     expected = {f"{kind}/{name}" if kind else name for kind in ["", *filter(None, kinds)] for name in shapes}
     for name in sorted(expected ^ state.keys()):
@@ -125,7 +136,8 @@ class Checkpoints:
         if num_epochs is not None and about.epochs >= num_epochs:
             raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {num_epochs} leaves nothing to train")
         parameters = workloads.workload_of(self._settings).parameters
-        expect_whole(path, state, {name: tuple(initial.shape) for name, initial in parameters.items()})
+        shapes = {name: tuple(initial.shape) for name, initial in parameters.items()}
+        expect_whole(path, state, shapes, weights.buffers_of(self._trainer.state(with_optimizer_state=False)))
         self._trainer.restore(state)
         self.about = about
 

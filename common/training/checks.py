@@ -57,15 +57,25 @@ def check_epoch(trainer: Trainer, losses: np.ndarray, record: Record, epoch: int
 
 
 def compare_replicas(trainer: Trainer, record: Record, when: str) -> None:
-    """Compares a digest of all parameters across ranks. Raises OutOfSync if they differ, and Diverged if one is not finite."""
+    """Compares a digest of all parameters across ranks. Raises OutOfSync if they differ, and Diverged if one is not finite.
+
+    Buffers may differ: those of batch norm have the statistics of what a rank has seen.
+    """
     state = trainer.state(with_optimizer_state=False)
-    digest = weights.digest(state)
-    differs, has_diverged = agreement.compare(trainer, digest, flag=not all(map(_is_finite, state.values())))
+    buffers = weights.buffers_of(state)
+    parameters = {name: values for name, values in state.items() if name not in buffers}
+    digest = weights.digest(parameters)
+    differs, has_diverged = agreement.compare(trainer, digest, flag=not all(map(_is_finite, parameters.values())))
     # NaN has many bit patterns, so that replicas which have diverged may differ.
     if has_diverged:
         raise Diverged(f"the parameters are not finite {when}, though the losses are; {REMEDY}")
     record.in_sync = not differs
     record.parameter_digests.append(digest.hex())
+    if buffers:
+        buffer_digest = weights.digest(buffers)
+        record.buffer_digests.append(buffer_digest.hex())
+        is_equal = not agreement.compare(trainer, buffer_digest).differs
+        record.buffers_in_sync = is_equal and record.buffers_in_sync is not False
     if differs:
         agreement.expect_same(trainer, digest, f"have different parameters {when}", "the replicas are out of sync")
 

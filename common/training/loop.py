@@ -72,6 +72,8 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
         heartbeat()
         step_ends.append(time.perf_counter())
 
+    # The warm-up changes running statistics.
+    buffers = weights.buffers_of(trainer.state(with_optimizer_state=False))
     trainer.train_epoch([zeros] * (NUM_WARMUP_STEPS - 1), observe)
     with trainer.memory() as held:
         trainer.train_epoch([zeros], observe)
@@ -85,7 +87,7 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
         trainer.evaluate([batches.of_zeros(workload.model, size, settings.precision) for size in sizes])
-    trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision))
+    trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision) | buffers)
     heartbeat()
     checks.compare_replicas(trainer, record, "before training")
     record.num_nodes = int(by_rank(trainer, trainer.ranks.local_rank == 0).sum())

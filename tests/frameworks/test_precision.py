@@ -46,7 +46,7 @@ def in_pytorch(precision, shapes):
     with recorder(torch) as products:
         loss = steps.weighted_loss(module(inputs), targets, loss_weights)
         loss.backward()
-    gradients = {name: states.as_array(name, parameter.grad) for name, parameter in module.named_parameters()}
+    gradients = {name: states.as_array(name, parameter.grad, module) for name, parameter in module.named_parameters()}
     optimizer.step()
     return loss.detach().numpy(), gradients, {value.dtype.name for value in states.gather(module, optimizer).values()}, products.types
 

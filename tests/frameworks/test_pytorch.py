@@ -47,7 +47,7 @@ def stepped(model, optimizer, learning_rates):
     for learning_rate in learning_rates:
         gradients.append({name: stream.normal(size=shape) for name, shape in shapes.items()})
         for name, parameter in model.named_parameters():
-            parameter.grad = states.as_tensor(name, gradients[-1][name])
+            parameter.grad = states.as_tensor(name, gradients[-1][name], model)
         steps.set_learning_rate(optimizer, learning_rate)
         optimizer.step()
     return states.gather(model, optimizer), gradients
@@ -89,6 +89,34 @@ def test_a_state_with_optimizer_state_is_restored(workload, optimizer):
     expect_equal(states.gather(model, None), drawn(workload))
     states.restore(model, fresh, state)
     expect_equal(states.gather(model, fresh), state)
+
+
+def test_the_weight_of_a_plain_convolution_keeps_its_layout_and_so_does_a_layer_with_the_name_of_one_of_the_cnn():
+    # With equal sizes a permuted weight has the shape of the right one.
+    model = torch.nn.ModuleDict({"convolution": torch.nn.Conv2d(3, 3, 3), "dense1": torch.nn.Linear(4, 2)})
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+    plain = {name: parameter.detach().numpy().copy() for name, parameter in model.named_parameters()}
+    expect_equal(states.gather(model, optimizer), plain)
+    states.restore(model, optimizer, {name: 2 * values for name, values in plain.items()})
+    expect_equal(
+        {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}, {name: 2 * plain[name] for name in plain}
+    )
+
+
+def test_running_statistics_are_part_of_a_state_and_constant_tables_are_not():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    model.register_buffer("table", torch.arange(3.0), persistent=False)
+    optimizer = torch.optim.SGD(model.parameters())
+    before = states.gather(model, None)
+    assert {name for name in before if name.startswith("buffer/")} == {
+        f"buffer/1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")
+    }
+    model(torch.randn(8, 2))
+    after = states.gather(model, None)
+    states.restore(model, optimizer, {name: values for name, values in before.items() if not name.startswith("buffer/")})
+    expect_equal(states.gather(model, None), after)
+    states.restore(model, optimizer, before)
+    expect_equal(states.gather(model, None), before)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

@@ -56,7 +56,7 @@ def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations
     gradients = tape.gradient(loss_here, model.parameters)
     for name, parameter in module.named_parameters():
         gradient = tensorflow.states.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
-        np.testing.assert_allclose(gradient, states.as_array(name, parameter.grad), rtol=1e-9, atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(gradient, states.as_array(name, parameter.grad, module), rtol=1e-9, atol=1e-11, err_msg=name)
     # Equal only if the layouts are: with axes or samples in another order it is another function.
     turned = inputs.swapaxes(1, 2) if isinstance(shapes, Cnn | ResNet50) else inputs[:, ::-1]
     assert not np.allclose(model.forward(model.parameters, tf.constant(turned.copy()), False).numpy(), logits.numpy())
@@ -148,7 +148,7 @@ def test_both_frameworks_take_the_same_steps(optimizer):
         in_order = [tensorflow.states.as_tensor(name, gradients[name]) for name in model.parameters]
         in_tensorflow.step(model.parameters, in_order, tensorflow.steps.tf.constant(learning_rate, tensorflow.steps.tf.float64))
         for name, parameter in module.named_parameters():
-            parameter.grad = states.as_tensor(name, gradients[name])
+            parameter.grad = states.as_tensor(name, gradients[name], module)
         steps.set_learning_rate(in_pytorch, learning_rate)
         in_pytorch.step()
     expected, state = states.gather(module, in_pytorch), tensorflow.states.gather(model, in_tensorflow)

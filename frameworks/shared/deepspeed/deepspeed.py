@@ -206,13 +206,13 @@ def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             whole = parameter.detach().clone()
-        arrays[name] = states.as_array(name, whole)
+        arrays[name] = states.as_array(name, whole, model)
         for key, value in optimizer_state.items():
             # It is there, as the shard has it.
             full = value if key == "step" else cast("torch.Tensor", utils.safe_get_full_optimizer_state(parameter, key))
             whole_state = full if key == "step" else full.view_as(whole).to(whole)
-            arrays[f"{states.OPTIMIZER_STATE[key]}/{name}"] = states.as_array(name, whole_state)
-    return arrays
+            arrays[f"{states.OPTIMIZER_STATE[key]}/{name}"] = states.as_array(name, whole_state, model)
+    return arrays | states.gather_buffers(model)
 
 
 @torch.no_grad()
@@ -221,16 +221,17 @@ def restore(model: nn.Module, optimizer: ZeroOptimizer, state: Mapping[str, np.n
     if not sharded(optimizer):
         states.restore(model, optimizer, state)
         return
+    states.restore_buffers(model, state)
     optimizer_state = shard_state(optimizer)
     for name, parameter in model.named_parameters():
-        value = states.as_tensor(name, state[name]).to(parameter.device)
+        value = states.as_tensor(name, state[name], model).to(parameter.device)
         with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
             parameter.copy_(value)
         put(parameter, value)
         for key in optimizer_state:
             in_state = f"{states.OPTIMIZER_STATE[key]}/{name}"
             if key != "step":
-                whole = states.as_tensor(name, state[in_state]).to(value) if in_state in state else torch.zeros_like(value)
+                whole = states.as_tensor(name, state[in_state], model).to(value) if in_state in state else torch.zeros_like(value)
                 put(parameter, whole, key)
     if "step" in optimizer_state:
         num_steps = next((float(value) for name, value in state.items() if name.startswith(f"{states.OPTIMIZER_STATE['step']}/")), 0.0)

@@ -20,6 +20,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.config import Settings
 from common.errors import UserError
+from common.model import weights
 from common.process.meeting import joined
 from common.process.ranks import Ranks
 from common.trainer import NO_LOSS, POINTS, Batches, Communication, Held, Observe, ProfiledCommunication, Totals
@@ -206,8 +207,8 @@ class ServerTrainer(PyTorchTrainer):
     @final
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Does as states.restore, with the optimizer state on the server. Training begins anew, with all workers."""
-        parameters = {name: array for name, array in state.items() if "/" not in name}
-        states.restore(self.module, self.optimizer, state if self.serves else parameters)
+        of_model = {name: array for name, array in state.items() if "/" not in name or name.startswith(weights.BUFFER)}
+        states.restore(self.module, self.optimizer, state if self.serves else of_model)
         self.staleness, self.left_out, self.failure = [], [], None
 
     @final

@@ -1,4 +1,4 @@
-"""Parameters and optimizer state of a PyTorch model, gathered into arrays and restored from them."""
+"""Parameters, buffers and optimizer state of a PyTorch model, gathered into arrays and restored from them."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -8,45 +8,74 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from common.model import families
+from common.model import families, weights
 from frameworks.shared.pytorch import process_group
+from frameworks.shared.pytorch.models.cnn import Cnn
+from frameworks.shared.pytorch.models.layers import Convolution
 
 # Optimizer state: PyTorch's key -> prefix of its name in a state, PREFIX/PARAMETER.
 OPTIMIZER_STATE = {"momentum_buffer": "momentum", "exp_avg": "adam_mean", "exp_avg_sq": "adam_square", "step": "adam_step"}
 
 
 def gather(model: nn.Module, optimizer: Optimizer | None) -> dict[str, np.ndarray]:
-    """Parameters and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py.
+    """Parameters, buffers and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py.
 
-    They are gathered from the shards of all ranks, if there are any. Then all ranks call this.
+    They are gathered from the shards of all ranks, if there are any. Then all ranks call this. Buffers are those of this rank.
     """
     reshard(model)
     parameters, optimizer_state, states = {}, {}, local(optimizer).state if optimizer else {}
     for name, parameter in model.named_parameters():
-        parameters[name] = as_array(name, whole(parameter))
+        parameters[name] = as_array(name, whole(parameter), model)
         for key, value in states.get(parameter, {}).items():
             if value is not None:
-                optimizer_state[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, whole(torch.as_tensor(value)))
+                optimizer_state[f"{OPTIMIZER_STATE[key]}/{name}"] = as_array(name, whole(torch.as_tensor(value)), model)
     # A ZeroRedundancyOptimizer holds on each rank the state of some parameters.
     if hasattr(optimizer, "consolidate_state_dict"):
         optimizer_state = process_group.united(optimizer_state)
-    return parameters | optimizer_state
+    return parameters | gather_buffers(model) | optimizer_state
+
+
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Returns the buffers that are part of a model's state by name, such as running statistics. Others are constant tables."""
+    return {
+        f"{prefix}.{name}" if prefix else name: buffer
+        for prefix, layer in model.named_modules()
+        for name, buffer in layer.named_buffers(recurse=False)
+        if name not in layer._non_persistent_buffers_set
+    }
+
+
+def gather_buffers(model: nn.Module) -> dict[str, np.ndarray]:
+    """Returns copies of the buffers by their names in a state."""
+    return {f"{weights.BUFFER}{name}": buffer.detach().cpu().numpy().copy() for name, buffer in buffers_of(model).items()}
+
+
+@torch.no_grad()
+def restore_buffers(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
+    """Loads the buffers that a state has."""
+    for name, buffer in buffers_of(model).items():
+        if f"{weights.BUFFER}{name}" in state:
+            buffer.copy_(torch.tensor(state[f"{weights.BUFFER}{name}"]))
 
 
 @torch.no_grad()
 def restore(model: nn.Module, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
-    """Loads a state into the model, or this rank's shards of it, and its optimizer; optimizer state that it lacks is set to 0."""
+    """Loads a state into the model, or this rank's shards of it, and its optimizer; optimizer state that it lacks is set to 0.
+
+    Buffers that it lacks stay as they are.
+    """
     reshard(model)
+    restore_buffers(model, state)
     optimizer = local(optimizer)
     updated = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in model.named_parameters():
-        parameter.copy_(placed(as_tensor(name, state[name]), parameter))
+        parameter.copy_(placed(as_tensor(name, state[name], model), parameter))
         if parameter not in updated:
             continue
         parameter_state = optimizer.state[parameter]
         for key, prefix in OPTIMIZER_STATE.items():
             if f"{prefix}/{name}" in state:
-                value = as_tensor(name, state[f"{prefix}/{name}"])
+                value = as_tensor(name, state[f"{prefix}/{name}"], model)
                 parameter_state[key] = value.to(parameter.device) if key == "step" else placed(value, parameter)
             elif parameter_state.get(key) is not None:
                 # In place, since its memory was allocated off the clock.
@@ -82,20 +111,31 @@ def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
     return distribute_tensor(tensor, shard.device_mesh, shard.placements, src_data_rank=None)
 
 
-def as_array(name: str, tensor: Tensor) -> np.ndarray:
-    """Returns the parameter of that name, or its optimizer state, in the layout of weights.py: channels before height and width."""
+def as_array(name: str, tensor: Tensor, model: nn.Module) -> np.ndarray:
+    """Returns a model's parameter of that name, or its optimizer state, in the layout of weights.py: channels before height and width."""
     array = tensor.detach().cpu().numpy()
-    if array.ndim == 4:
+    if array.ndim and _is_channels_last(name, model):
         array = array.transpose(0, 3, 1, 2)
-    elif array.ndim and name in families.FLATTENED:
+    elif array.ndim and _is_flattened(name, model):
         array = families.flattened_channels_first(name, array)
     return np.array(array, order="C")
 
 
-def as_tensor(name: str, array: np.ndarray) -> Tensor:
+def as_tensor(name: str, array: np.ndarray, model: nn.Module) -> Tensor:
     """The inverse of `as_array`; a copy."""
-    if array.ndim == 4:
+    if array.ndim and _is_channels_last(name, model):
         array = array.transpose(0, 2, 3, 1)
-    elif array.ndim and name in families.FLATTENED:
+    elif array.ndim and _is_flattened(name, model):
         array = families.flattened_channels_last(name, array)
     return torch.tensor(np.array(array, order="C"))
+
+
+def _is_channels_last(name: str, model: nn.Module) -> bool:
+    """Whether the parameter is the weight of a Convolution. The weight of PyTorch's own layers has the layout of weights.py."""
+    layer, _, parameter = name.rpartition(".")
+    return parameter == "weight" and isinstance(model.get_submodule(layer), Convolution)
+
+
+def _is_flattened(name: str, model: nn.Module) -> bool:
+    """Whether the columns of the parameter are the values of flattened images, channels last."""
+    return isinstance(model, Cnn) and name in families.FLATTENED

@@ -174,6 +174,11 @@ def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
         difference = f"differ by up to {largest:.0e}, more than rounding explains ({tolerance:.0e})"
         result = f"agree to {largest:.0e}" if largest <= tolerance else difference
         sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {result}.")
+    if unequal := [
+        agreement.entry for agreement in agreements if any(record.buffers_in_sync is False for record in agreement.entry.records)
+    ]:
+        names = listed([f"{entry.backend} at {ranks_of(entry.num_ranks)}" for entry in unequal])
+        sentences.append(f"Buffers, such as statistics of batch norm, differ between the ranks of {names}: each evaluates with its own.")
     return " ".join([*sentences, *_on_final_parameters(agreements)])
 
 

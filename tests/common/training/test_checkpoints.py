@@ -103,6 +103,31 @@ def test_a_checkpoint_whose_tensors_are_not_the_models_is_refused(name, values, 
     assert not resuming.restored
 
 
+BUFFER = "buffer/norm.num_batches_tracked"
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        ({}, f"lacks {BUFFER}, and is no checkpoint of this model"),
+        ({BUFFER: np.array(3), "buffer/more": np.zeros(2)}, "has buffer/more, and is no checkpoint of this model"),
+        ({BUFFER: np.zeros(3, np.int64)}, f"has {BUFFER} of another shape or type than the model"),
+        ({BUFFER: np.array(3.0)}, f"has {BUFFER} of another shape or type than the model"),
+        ({BUFFER: np.array(3)}, None),
+    ],
+)
+def test_a_checkpoint_has_the_buffers_of_the_model(saved, message, tmp_path):
+    checkpoints.write(tmp_path / LAST, STATE | saved, ABOUT)
+    resuming = trainer(STATE | {BUFFER: np.array(0)})
+    resume = Checkpoints(resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT).resume
+    if message:
+        with refused(f"{tmp_path / LAST} {message}"):
+            resume()
+    else:
+        resume()
+        assert resuming.restored[0][BUFFER] == 3
+
+
 @pytest.mark.parametrize(
     ("changes", "epochs", "message"),
     [
@@ -123,7 +148,7 @@ def test_a_run_does_not_resume_from_another_training(changes, epochs, message, t
 def trainer(state=STATE):
     """A trainer with what Checkpoints uses; what it has taken over is in `restored`."""
     restored = []
-    return SimpleNamespace(ranks=Ranks(), state=lambda: state, restore=restored.append, restored=restored)
+    return SimpleNamespace(ranks=Ranks(), state=lambda with_optimizer_state=True: state, restore=restored.append, restored=restored)
 
 
 @pytest.mark.parametrize(

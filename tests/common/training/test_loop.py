@@ -268,6 +268,26 @@ def test_training_starts_from_the_initial_parameters():
     assert dataclasses.asdict(record.tensor_bytes_by_rank) == dict.fromkeys(POINTS, of_a_point)
 
 
+class Counting(Timed):
+    """Its model has a buffer that counts steps."""
+
+    def __init__(self, accuracies=()):
+        super().__init__(accuracies)
+        self.parameters = PARAMETERS | {"buffer/norm.num_batches": np.array(0)}
+
+
+def test_training_starts_from_the_buffers_before_the_warm_up_whose_digest_is_apart_from_that_of_the_parameters(trained):
+    trainer, record = Counting(), new_record()
+    loop.prepare(trainer, SETTINGS, record)
+    assert trainer.parameters["buffer/norm.num_batches"] == 0
+    assert record.parameter_digests == [weights.digest(PARAMETERS).hex()]
+    assert record.buffer_digests == [weights.digest({"buffer/norm.num_batches": np.array(0)}).hex()]
+    assert record.buffers_in_sync is True
+    after_training = trained(0.2, 0.7, trainer_class=Counting)
+    assert len(set(after_training.buffer_digests)) == 2
+    assert (trained(0.2, 0.7).buffers_in_sync, trained(0.2, 0.7).buffer_digests) == (None, [])
+
+
 class Stopped(Timed):
     """While it is stopped, other runs have their turns for a hundred seconds."""
 

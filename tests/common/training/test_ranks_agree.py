@@ -95,6 +95,20 @@ def test_replicas_that_differ_end_the_run():
     assert [record.in_sync for record in records_of_ranks] == [False, False]
 
 
+def test_buffers_that_differ_are_recorded_and_do_not_end_the_run():
+    records_of_ranks = [new_record(), new_record()]
+
+    def compare(trainer):
+        record = records_of_ranks[trainer.ranks.rank]
+        for when, rank in (("before training", 0), ("after epoch 1", trainer.ranks.rank), ("after epoch 2", 0)):
+            state = {"weight": np.zeros(2), "buffer/mean": np.full(2, float(rank))}
+            trainer.state = lambda with_optimizer_state, state=state: state
+            checks.compare_replicas(trainer, record, when)
+
+    on_ranks(compare, compare)
+    assert [(record.in_sync, record.buffers_in_sync, len(record.buffer_digests)) for record in records_of_ranks] == [(True, False, 3)] * 2
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_parameters_that_are_not_finite_on_one_rank_have_diverged_on_all(value):
     def compare(trainer):

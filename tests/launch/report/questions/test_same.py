@@ -19,6 +19,12 @@ def test_equal_training_is_shown_by_digests_and_first_losses():
     assert (row["loss difference, first 2 steps"], row["loss difference, all steps"]) == (pytest.approx(4e-7), pytest.approx(0.1))
 
 
+def test_buffers_that_differ_between_ranks_are_told():
+    records = [made(backend="single"), made(num_ranks=2, buffers_in_sync=False), made(backend="fsdp", num_ranks=2, buffers_in_sync=True)]
+    (sentence,) = section(records, "same").sentences
+    assert "Buffers, such as statistics of batch norm, differ between the ranks of ddp at 2 ranks: each evaluates with its own." in sentence
+
+
 def test_every_seed_counts():
     as_single = [made(backend="single", repeat=repeat) for repeat in range(3)]
     of_ddp = [made(repeat=repeat) for repeat in range(3)]
