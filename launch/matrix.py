@@ -17,7 +17,7 @@ from common.process import inherited
 from common.record import reading, records
 from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
-from launch.run import available, check, job_scripts, lock, products, reference, resume, room, runner, seeds, until
+from launch.run import available, check, job_scripts, kept_products, lock, products, reference, resume, room, runner, seeds, until
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
 from launch.run.plan import Job, plan, stamped
@@ -124,7 +124,9 @@ def start(prepared: Prepared) -> int:
         run_records, jobs = resume.divided(jobs)
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
-        status = run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html", products.measure(jobs, launcher))
+        measured = products.measure(jobs, launcher)
+        status = run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html", measured.products)
+        kept_products.remove_exceeded(measured, run_records)
     if matrix.reference:
         reference.show_judgement(run_records)
     return status

@@ -6,7 +6,7 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from common.backends import ROOT
@@ -16,7 +16,7 @@ from common.record.definition import Environment
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.
 ENVIRONMENT = re.compile(
-    r"(OMP|GOMP|KMP|MKL|ONEDNN|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"
+    r"(OMP|GOMP|KMP|MKL|ONEDNN|DNNL|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"
     r"|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
 VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
@@ -45,8 +45,13 @@ def describe(of_record: bool = True) -> Environment:
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         git_commit=_git("rev-parse", "HEAD") if of_record else None,
         git_changed=of_record and bool(_git("status", "--porcelain", "--untracked-files=no")),
-        variables={name: os.environ[name] for name in sorted(os.environ) if ENVIRONMENT.fullmatch(name)},
+        variables=recorded(os.environ),
     )
+
+
+def recorded(variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns those of the variables that affect a run."""
+    return {name: variables[name] for name in sorted(variables) if ENVIRONMENT.fullmatch(name)}
 
 
 def mpi_library() -> str | None:

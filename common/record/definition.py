@@ -240,6 +240,8 @@ class Product(Closed):
     instruction_set: str | None = None
     """What the library says of its kernels: the instruction set (oneDNN) or the processor they are for (OpenBLAS). `null` where it does not
     say, as MKL."""
+    measured_at: Moment | None = None
+    """When it was measured: a matrix may take what another has measured on the node in the hour before."""
 
 
 @dataclass
@@ -439,7 +441,7 @@ class Record(Closed):
     """Name, as in `products`, of what reached `peak_flops_per_second`. `null` in older records, whose peak is of their own framework."""
     products: dict[str, Product] | None = None
     """Matrix products of the libraries at hand, by name: `PyTorch`, `oneDNN in PyTorch`, `TensorFlow` and `NumPy`. A matrix measures them
-    on a node, one after the other, before its first run. `null` outside a matrix."""
+    on a node, one after the other, before its first run, or takes those of the last hour. `null` outside a matrix."""
     framework_product_share: Share | None = None
     """The framework's own product after training over `peak_flops_per_second`."""
     share_of_peak: Positive | None = None

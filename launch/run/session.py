@@ -22,8 +22,8 @@ from launch.report import live, noise, repeats, widths
 from launch.report.widths import Width
 from launch.run import room, runner, turns
 from launch.run.display import Display
+from launch.run.kept_products import Products
 from launch.run.plan import Job, NumberedJob, groups
-from launch.run.products import Products
 from launch.run.remaining import Remaining, describe
 from launch.run.turns import Run
 

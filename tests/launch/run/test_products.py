@@ -39,7 +39,7 @@ def test_onednn_is_the_library_behind_a_product_where_it_ran(output, expected):
     assert products.products_of(output) == expected
 
 
-def test_a_library_that_fails_or_takes_too_long_is_left_out(monkeypatch, capsys):
+def test_a_library_that_fails_or_takes_too_long_is_left_out(monkeypatch, capsys, tmp_path):
     bound = []
 
     def run(command, **options):
@@ -51,17 +51,24 @@ def test_a_library_that_fails_or_takes_too_long_is_left_out(monkeypatch, capsys)
         assert (command[4:], options["env"]["OMP_NUM_THREADS"]) == (["fp32", "cpu", "2"], "2")
         return SimpleNamespace(stdout=printed(NumPy=measured("a BLAS")))
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(products, "subprocess", SimpleNamespace(run=run, SubprocessError=subprocess.SubprocessError))
     monkeypatch.setattr(products.binding, "bind", bound.append)
     monkeypatch.setattr(products.binding, "core_of_threads", dict)
     monkeypatch.setattr(products.inherited, "CORES", frozenset({3, 4, 5, 6}))
     products.main("fp32", "cpu", "2", "3")
-    assert json.loads(capsys.readouterr().out.removeprefix(available.MARKER)) == {"NumPy": measured("a BLAS")}
+    printed_now = json.loads(capsys.readouterr().out.removeprefix(available.MARKER))
+    product = printed_now["products"]["NumPy"]
+    assert printed_now["products"] == {"NumPy": measured("a BLAS") | {"measured_at": product["measured_at"]}}
     assert bound == [{3, 4, 5}]
+    # The next one takes what is kept.
+    monkeypatch.setattr(products, "subprocess", None)
+    products.main("fp32", "cpu", "2", "3")
+    assert json.loads(capsys.readouterr().out.removeprefix(available.MARKER)) == printed_now
 
 
 def test_a_machine_that_cannot_be_measured_is_named_and_stops_nothing(capsys):
-    assert products.measure([Job("ddp", 1, 1, Settings())], Launcher("mpich", "mpiexec", python=("no-such-python",))) == {}
+    assert products.measure([Job("ddp", 1, 1, Settings())], Launcher("mpich", "mpiexec", python=("no-such-python",))) == ({}, None)
     assert "no-such-python could not be started" in capsys.readouterr().err
 
 
