@@ -30,6 +30,8 @@ class Source(NamedTuple):
     size: str
     local_rank: tuple[str, ...] = ()
     local_size: tuple[str, ...] = ()
+    # The variable with the number of nodes, over which the ranks are spread evenly, where none has the local size.
+    num_nodes: str = ""
 
 
 TORCHRUN = Source("torchrun", "RANK", "WORLD_SIZE", ("LOCAL_RANK",), ("LOCAL_WORLD_SIZE",))
@@ -40,10 +42,22 @@ OPEN_MPI = Source(
 PMI = Source("MPICH/Intel PMI", "PMI_RANK", "PMI_SIZE", ("MPI_LOCALRANKID", "PMI_LOCAL_RANK"), ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"))
 HOROVODRUN = Source("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", ("HOROVOD_LOCAL_RANK",), ("HOROVOD_LOCAL_SIZE",))
 SLURM = Source("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID",), ())
+FLUX = Source("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", ("FLUX_TASK_LOCAL_ID",), (), "FLUX_JOB_NNODES")
+JSM = Source("JSM", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_LOCAL_RANK",), ("JSM_NAMESPACE_LOCAL_SIZE",))
+MVAPICH = Source("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", ("MV2_COMM_WORLD_LOCAL_RANK",), ("MV2_COMM_WORLD_LOCAL_SIZE",))
+# Those that a rank's own launcher sets, and those of a batch system, which may have started that launcher.
+LAUNCHERS = (PALS, OPEN_MPI, PMI, MVAPICH, TORCHRUN, HOROVODRUN)
+BATCH_SYSTEMS = (SLURM, FLUX, JSM)
+# Set for each rank of a launcher that a batch system has started on its nodes.
+INNER = {"MPI_LOCALRANKID", OPEN_MPI.rank, PALS.rank}
 
 # Variables of launchers that set the rank but not the world size, which MPI then provides.
 ALPS_RANK = "ALPS_APP_PE"
-RANK_ONLY = (ALPS_RANK, "PMIX_RANK")
+RANK_ONLY = (ALPS_RANK, "PMIX_RANK", "MPT_MPI_RANK", PALS.rank)
+# A pod of Kubernetes has one rank, where it has no number of its own there.
+POD = "KUBERNETES_SERVICE_HOST"
+# Variables of Slurm with the tasks of each node, such as 4(x2),3: of a step, else of its job.
+SLURM_TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
 
 # Of a rank and of a number of ranks.
 MAX_DIGITS = 7
@@ -57,16 +71,22 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
 
     Launchers may be nested: torchrun's workers inherit the variables of the srun or mpiexec around it, and Hydra and Open MPI
     start one daemon per node through srun. The inner launcher then takes precedence. Raises UserError, with the
-    variables, if two launchers contradict each other.
+    variables, if two launchers contradict each other, and where one says that there are other ranks but not which this one is.
     """
-    environ = os.environ if environ is None else environ
+    environ = _with_step_of_slurm(os.environ if environ is None else environ)
     if "TORCHELASTIC_RUN_ID" in environ:
         return _read(TORCHRUN, environ)
-    present = [source for source in (PALS, OPEN_MPI, PMI, TORCHRUN, HOROVODRUN) if source.rank in environ]
-    if "SLURM_STEP_NUM_TASKS" in environ and not {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PALS_RANKID"} & environ.keys():
-        present.append(SLURM)
+    # With PMIx, PALS leaves the size out or empty.
+    without_size = (PALS, PMI) if PALS.rank in environ and not environ.get(PALS.size) else ()
+    present = [source for source in LAUNCHERS if source.rank in environ and source not in without_size]
+    if not INNER & environ.keys():
+        # The shell of a job of Slurm has a task too, and no step.
+        present += [source for source in BATCH_SYSTEMS if source.size in environ or (source is not SLURM and source.rank in environ)]
     if not present:
-        return _from_mpi() if any(name in environ for name in RANK_ONLY) else Ranks()
+        if any(name in environ for name in RANK_ONLY):
+            return _from_mpi()
+        _expect_alone(environ)
+        return Ranks()
     first = present[0]
     for source in present[1:]:
         if _rank_and_size(source, environ) != _rank_and_size(first, environ):
@@ -75,8 +95,33 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
                 "unset the variables that the launcher in use did not set"
             )
     # srun --mpi=pmi2 sets PMI's rank and size but not the local ones, which are in Slurm's own variables.
-    with_local_size = [source for source in present if source is SLURM or any(name in environ for name in source.local_size)]
+    with_local_size = [
+        source for source in present if source is SLURM or any(name in environ for name in (*source.local_size, source.num_nodes))
+    ]
     return _read([*with_local_size, first][0], environ)
+
+
+def _with_step_of_slurm(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the variables with the size of a step of Slurm, where only those of its job have it."""
+    task, step = environ.get(SLURM.rank, ""), environ.get("SLURM_STEP_ID", "")
+    if SLURM.size in environ or not (re.fullmatch(r"\d{1,7}", step) or re.fullmatch(r"0*[1-9]\d{0,6}", task)):
+        return environ
+    tasks = next((numbers for name in SLURM_TASKS if (numbers := _tasks(environ.get(name, "")))), [])
+    size = environ.get("SLURM_NTASKS") or (str(sum(tasks)) if tasks else "")
+    return {**environ, SLURM.size: size} if size else environ
+
+
+def _expect_alone(environ: Mapping[str, str]) -> None:
+    """Raises UserError where a variable says that there are several ranks, of which this would be one that trains alone."""
+    for source in LAUNCHERS:
+        if NUMBER.fullmatch(size := environ.get(source.size, "")) and int(size) > 1:
+            raise UserError(
+                f"{source.size}={size} ({source.name}) says that there are {size} ranks, and {source.rank} is not set; "
+                f"start all ranks with one launcher, or unset {source.size}"
+            )
+    if environ.get(SLURM.rank, "").strip("0"):
+        task = f"{SLURM.rank}={environ[SLURM.rank]} ({SLURM.name})"
+        raise UserError(f"{task} says that there are other ranks, and {SLURM.size} is not set; start all ranks with srun")
 
 
 def _rank_and_size(source: Source, environ: Mapping[str, str]) -> tuple[int, int]:
@@ -92,7 +137,9 @@ def _format(source: Source, environ: Mapping[str, str]) -> str:
 
 def _read(source: Source, environ: Mapping[str, str]) -> Ranks:
     rank, size = _rank_and_size(source, environ)
-    local_size = _slurm_local_size(environ) if source is SLURM else _first(source.local_size, environ, size)
+    if source is TORCHRUN and POD in environ and source.local_rank[0] not in environ:
+        return Ranks(rank, size, 0, 1, source.name)
+    local_size = _slurm_local_size(environ, size) if source is SLURM else _first(source.local_size, environ, _evenly(source, environ, size))
     local_rank = _first(source.local_rank, environ, rank % local_size if local_size > 0 else 0)
     if not 0 <= local_rank < local_size <= size:
         raise UserError(
@@ -113,17 +160,33 @@ def _number(name: str, environ: Mapping[str, str]) -> int:
     return int(environ[name])
 
 
-def _slurm_local_size(environ: Mapping[str, str]) -> int:
-    """Counts the tasks on this node, from SLURM_STEP_TASKS_PER_NODE (format: `4(x2),3`)."""
-    name = "SLURM_STEP_TASKS_PER_NODE"
-    tasks: list[int] = []
+def _evenly(source: Source, environ: Mapping[str, str], size: int) -> int:
+    """Returns the ranks of a node where only the number of nodes is known."""
+    return -(-size // max(1, _number(source.num_nodes, environ))) if source.num_nodes in environ else size
+
+
+def _slurm_local_size(environ: Mapping[str, str], size: int) -> int:
+    """Counts the tasks on this node, from the first variable with those of each node that has all tasks of the step."""
+    name = SLURM_TASKS[0]
+    lists = [_tasks(environ.get(further, "")) for further in SLURM_TASKS[1:]]
+    # A job's --ntasks-per-node is one number for all nodes.
+    lists += [numbers * (size // numbers[0]) for numbers in lists if len(numbers) == 1 and numbers[0]]
+    tasks = _tasks(environ[name]) if name in environ else next((numbers for numbers in lists if sum(numbers) == size), [size])
     try:
-        for part in environ.get(name, environ["SLURM_STEP_NUM_TASKS"]).split(","):
-            count, _, times = part.rstrip(")").partition("(x")
-            tasks += [int(count)] * int(times or 1)
         return tasks[int(environ.get("SLURM_NODEID", 0))]
     except (ValueError, IndexError):
         raise UserError(f"{name}={environ.get(name)} contradicts SLURM_NODEID={environ.get('SLURM_NODEID')}") from None
+
+
+def _tasks(text: str) -> list[int]:
+    """Expands a list such as `4(x2),3` to the tasks of each node; empty where it is none."""
+    tasks: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,7})(?:\(x(\d{1,6})\))?", part)
+        if not match:
+            return []
+        tasks += [int(match[1])] * int(match[2] or 1)
+    return tasks
 
 
 def _from_mpi() -> Ranks:

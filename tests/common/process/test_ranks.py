@@ -46,7 +46,45 @@ def pmi2(rank, size):
     return {"PMI_RANK": str(rank), "PMI_SIZE": str(size), "PMI_FD": "12", "PMI_JOBID": "17.0"}
 
 
+def flux(rank, size, local_rank, num_nodes):
+    """The variables of `flux run` (flux-environment(7)), which has no local size."""
+    return {
+        "FLUX_JOB_ID": "f1",
+        "FLUX_TASK_RANK": rank,
+        "FLUX_JOB_SIZE": size,
+        "FLUX_TASK_LOCAL_ID": local_rank,
+        "FLUX_JOB_NNODES": num_nodes,
+    }
+
+
+JSM = {"JSM_NAMESPACE_RANK": "5", "JSM_NAMESPACE_SIZE": "8", "JSM_NAMESPACE_LOCAL_RANK": "1", "JSM_NAMESPACE_LOCAL_SIZE": "4"}
+MVAPICH = {f"MV2_COMM_WORLD_{name}": value for name, value in {"RANK": "5", "SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "4"}.items()}
+POD = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+ONLY_OF_JOB = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
+
+
 ENVIRONMENTS = {
+    "Flux": (flux("5", "8", "1", "2"), (5, 8, 1, 4, "Flux")),
+    "Flux on one node": (flux("3", "4", "3", "1"), (3, 4, 3, 4, "Flux")),
+    "Flux with its PMI": (flux("5", "8", "1", "2") | pmi2(5, 8), (5, 8, 1, 4, "Flux")),
+    "Open MPI inside Flux, one daemon a node": (flux("1", "2", "0", "2") | OPEN_MPI, (3, 4, 0, 2, "Open MPI")),
+    "JSM": (JSM, (5, 8, 1, 4, "JSM")),
+    "JSM with Spectrum MPI": (
+        JSM
+        | {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
+        (5, 8, 1, 4, "Open MPI"),
+    ),
+    "MVAPICH2": (MVAPICH, (5, 8, 1, 4, "MVAPICH")),
+    "MVAPICH2 with Slurm's PMI": (MVAPICH | step(5, 1, 1, 8, "4(x2)") | pmi2(5, 8), (5, 8, 1, 4, "MVAPICH")),
+    "a pod of one rank": (POD, (2, 4, 0, 1, "torchrun")),
+    "a pod of torchrun": (POD | torchrun(2, 4, 0, 2), (2, 4, 0, 2, "torchrun")),
+    "a task of Slurm with the tasks of its job": (ONLY_OF_JOB | {"SLURM_NTASKS_PER_NODE": "4(x2)"}, (5, 8, 1, 4, "Slurm")),
+    "a task of Slurm with the size of its job": (ONLY_OF_JOB | {"SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4"}, (5, 8, 1, 4, "Slurm")),
+    "the first task of Slurm with the tasks of its job": (SBATCH | {"SLURM_STEP_ID": "0"}, (0, 8, 0, 4, "Slurm")),
+    "a step of Slurm without its tasks": (
+        ONLY_OF_JOB | {"SLURM_STEP_NUM_TASKS": "8", "SLURM_TASKS_PER_NODE": "4(x2)"},
+        (5, 8, 1, 4, "Slurm"),
+    ),
     "alone": ({"HOME": "/home/me", "PATH": "/bin"}, (0, 1, 0, 1, "alone")),
     "Hydra": (HYDRA, (1, 4, 0, 2, "MPICH/Intel PMI")),
     "Intel MPI": (INTEL, (5, 8, 1, 4, "MPICH/Intel PMI")),
@@ -114,6 +152,16 @@ def test_the_error_for_a_contradiction_has_both_launchers_variables_and_values(e
         (HYDRA | {"MPI_LOCALNRANKS": "5"}, ["local rank 0 of 5"]),
         ({"PMI_RANK": "0"}, ["PMI_SIZE is not set", "one launcher"]),
         ({"RANK": "0"}, ["WORLD_SIZE is not set"]),
+        ({"FLUX_JOB_SIZE": "2"}, ["FLUX_TASK_RANK is not set"]),
+        ({"FLUX_TASK_RANK": "1"}, ["FLUX_JOB_SIZE is not set"]),
+        ({"JSM_NAMESPACE_SIZE": "2"}, ["JSM_NAMESPACE_RANK is not set"]),
+        *(
+            ({name: "4"}, [f"{name}=4", "says that there are 4 ranks", "unset"])
+            for name in ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "HOROVOD_SIZE")
+        ),
+        ({"SLURM_PROCID": "3"}, ["SLURM_PROCID=3 (Slurm) says that there are other ranks", "srun"]),
+        (flux("5", "8", "1", "2") | pmi2(1, 2), ["PMI_RANK=1 PMI_SIZE=2", "contradicts FLUX_TASK_RANK=5 FLUX_JOB_SIZE=8"]),
+        (MVAPICH | JSM | {"JSM_NAMESPACE_RANK": "4"}, ["MV2_COMM_WORLD_RANK=5", "contradicts JSM_NAMESPACE_RANK=4"]),
         ({"SLURM_STEP_NUM_TASKS": "2"}, ["SLURM_PROCID is not set"]),
         ({"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}, ["RANK is not set"]),
     ],
@@ -121,6 +169,21 @@ def test_the_error_for_a_contradiction_has_both_launchers_variables_and_values(e
 def test_invalid_values_give_a_one_line_error_with_the_variable(environ, parts):
     with refused(*parts):
         from_environment(environ)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"MPT_MPI_RANK": "1", "MPT_LRANK": "1"},
+        {name: value for name, value in PALS.items() if not name.startswith("PMI_")} | {"PMIX_RANK": "6"},
+        PALS | {"PMI_SIZE": ""},
+        {"PMIX_RANK": "1"},
+        {"ALPS_APP_PE": "1"},
+    ],
+)
+def test_where_no_variable_has_the_size_mpi_is_asked(environ, monkeypatch):
+    monkeypatch.setattr(ranks, "_from_mpi", lambda: ranks.Ranks(6, 8, 2, 4, "mpi4py"))
+    assert from_environment(environ) == (6, 8, 2, 4, "mpi4py")
 
 
 def test_a_node_is_named_by_its_boot_or_else_as_a_host_and_has_a_number_that_float64_holds(tmp_path, monkeypatch):
