@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from common.backends import ROOT
 from common.errors import UserError
 from common.process import ranks, slurm
-from launch.launchers import ssh
+from launch.launchers import ssh, unknown_nodes
 from launch.launchers.texts import hosts_in
 
 VENV_BIN = Path(".venv/bin")
@@ -86,6 +86,10 @@ def by_options(start: Start) -> list[str]:
             raise UserError(f"{hosts} lists {len(nodes)} of the nodes, and {ranks_on_nodes}")
         nodes_of_ranks = [node for node in nodes for _ in range(start.ranks_per_node)][: start.num_ranks]
         argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(nodes), nodes_of_ranks=",".join(nodes_of_ranks))
+    elif kind.places == "hosts" and (
+        problem := unknown_nodes.problem(start.num_nodes, start.launcher.name, start.launcher.further_arguments)
+    ):
+        raise UserError(problem)
     for name, value in start.variables.items():
         argv += _filled(kind.variable_option, name=name, value=value)
     return [*argv, *start.launcher.further_arguments, *start.program]

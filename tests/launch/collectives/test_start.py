@@ -19,7 +19,8 @@ PROGRAM = [".venv/bin/python", "-m", "launch.collectives", "-b", "8"]
         (Collectives(ranks=2), Machine(ranks_per_node=8), ["-n", "2", "-ppn", "2"]),
     ],
 )
-def test_the_command_is_the_launchers(options, machine, placement):
+def test_the_command_is_the_launchers(options, machine, placement, monkeypatch):
+    monkeypatch.setenv("HYDRA_HOST_FILE", "nodes")
     started = start.start_of(options, machine, Launcher("mpich", "mpiexec", {"GLOO_SOCKET_IFNAME": "hsn0"}), ["-b", "8"])
     argv = started.argv()
     assert argv[:5] == ["mpiexec", *placement]

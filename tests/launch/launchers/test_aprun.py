@@ -24,7 +24,8 @@ APRUN = ROOT / "launch" / "aprun"
         ("mpich", "python", "run -n 1 -ppn 1 -bind-to none python"),
     ],
 )
-def test_the_options_of_aprun_for_other_launchers(launcher, options, expected):
+def test_the_options_of_aprun_for_other_launchers(launcher, options, expected, monkeypatch):
+    monkeypatch.setenv("HYDRA_HOST_FILE", "nodes")
     assert shlex.join(start_of(read(options.split()), Launcher(launcher, "run")).argv()) == expected
 
 

@@ -104,7 +104,8 @@ NUMBERED = "mpiexec -n 2 -ppn 1 -bind-to none sh -c 'export PET_NODE_RANK=$PMI_R
 
 
 @pytest.mark.parametrize(("num_ranks", "before"), [(1, ""), (2, NUMBERED)])
-def test_torchrun_is_that_of_a_sites_python(num_ranks, before):
+def test_torchrun_is_that_of_a_sites_python(num_ranks, before, monkeypatch):
+    monkeypatch.setenv("HYDRA_HOST_FILE", "nodes")
     launcher = Launcher("torchrun", "podman", agent_launcher=("mpich", "mpiexec"), first_node="x1", python=CONTAINER)
     program = (*CONTAINER, "-m", "frameworks.ddp")
     argv = Start(launcher, num_ranks, 1, 1, program, {}).argv()
