@@ -20,6 +20,10 @@ NOT_COMPARED = with_role(Role.NOT_COMPARED)
 SLOWED_DOWN = f"traced or shared a GPU ({', '.join(map(flag, NOT_COMPARED))})"
 
 
+# A function of launch/report/epochs.py: the seconds per epoch of a run, or of its first epochs.
+SecondsPerEpoch = Callable[..., float | None]
+
+
 class Key(NamedTuple):
     """A matrix and a repeat in it. Runs of different backends with the same key ran close together in time and form a pair."""
 
@@ -219,30 +223,30 @@ def epoch_seconds(entry: Entry) -> float | None:
     return statistics.geometric_mean(by_run) if by_run else None
 
 
-def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry]) -> Ratio | None:
+def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], seconds_of: SecondsPerEpoch = epochs.seconds) -> Ratio | None:
     """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
+
+    With `epochs.training_seconds` for `seconds_of` evaluation does not count.
 
     Its interval is simultaneous for all pairs of these entries. Runs with the same key are pairs, and where there are several pairs only
     they count. Of a pair the epochs count that both have trained: of runs side by side these had their turns one after the other.
     """
     records_above, records_below = (
-        {key_of(record): record for record in entry.from_start if epochs.seconds(record)} for entry in (above, below)
+        {key_of(record): record for record in entry.from_start if seconds_of(record)} for entry in (above, below)
     )
     shared = [key for key in records_above if key in records_below]
     if len(shared) > 1:
         pairs = [(records_above[key], records_below[key]) for key in shared]
         num_epochs = [min(len(record.train_seconds) for record in pair) for pair in pairs]
         seconds_above, seconds_below = (
-            statistics.present(epochs.seconds(pair[side], num) for pair, num in zip(pairs, num_epochs, strict=True)) for side in (0, 1)
+            statistics.present(seconds_of(pair[side], num) for pair, num in zip(pairs, num_epochs, strict=True)) for side in (0, 1)
         )
     else:
-        seconds_above, seconds_below = (
-            statistics.present(map(epochs.seconds, records.values())) for records in (records_above, records_below)
-        )
+        seconds_above, seconds_below = (statistics.present(map(seconds_of, records.values())) for records in (records_above, records_below))
     if not seconds_above or not seconds_below:
         return None
     paired = len(shared) > 1 or (len(shared) == 1 and len(seconds_above) == len(seconds_below) == 1)
-    noise = _session_noise(sorted({key.matrix for key in shared}), (above, below), compared)
+    noise = _session_noise(sorted({key.matrix for key in shared}), (above, below), compared, seconds_of)
     until_narrow = any(record.settings.until for entry in compared for record in entry.records)
     return statistics.simultaneous_ratio(seconds_above, seconds_below, paired, len(compared), noise, until_narrow)
 
@@ -268,9 +272,9 @@ def _product(factors: Iterable[Mapping[Key, float]], keys: Sequence[Key]) -> np.
     return np.prod([[seconds[key] for key in keys] for seconds in factors], axis=0)
 
 
-def epoch_seconds_by_key(entry: Entry) -> dict[Key, float]:
+def epoch_seconds_by_key(entry: Entry, seconds_of: SecondsPerEpoch = epochs.seconds) -> dict[Key, float]:
     """Returns the seconds per epoch of an entry's runs."""
-    return {key_of(record): seconds for record in entry.from_start if (seconds := epochs.seconds(record))}
+    return {key_of(record): seconds for record in entry.from_start if (seconds := seconds_of(record))}
 
 
 def ratio_of_one_run(above: Entry, below: Entry) -> Ratio | None:
@@ -282,7 +286,9 @@ def ratio_of_one_run(above: Entry, below: Entry) -> Ratio | None:
     return statistics.ratio_of_one_run(*(side[:num_rounds] for side in sides))
 
 
-def _session_noise(matrices: Sequence[str], factors: Iterable[Entry], compared: Iterable[Entry]) -> Noise | None:
+def _session_noise(
+    matrices: Sequence[str], factors: Iterable[Entry], compared: Iterable[Entry], seconds_of: SecondsPerEpoch = epochs.seconds
+) -> Noise | None:
     """Returns the noise from matrix to matrix of a ratio whose numerator and denominator have these factors; None where it is not known.
 
     It is known from the entries compared, among them the factors, that have runs in each of the matrices.
@@ -290,7 +296,7 @@ def _session_noise(matrices: Sequence[str], factors: Iterable[Entry], compared: 
     logarithms: dict[str, list[float]] = {}
     for entry in compared:
         by_matrix: dict[str, list[float]] = {}
-        for key, seconds in epoch_seconds_by_key(entry).items():
+        for key, seconds in epoch_seconds_by_key(entry, seconds_of).items():
             by_matrix.setdefault(key.matrix, []).append(math.log(seconds))
         if by_matrix.keys() >= set(matrices):
             logarithms[entry.backend] = [float(np.mean(by_matrix[matrix])) for matrix in matrices]

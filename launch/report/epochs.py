@@ -44,10 +44,22 @@ def seconds(record: Record, num_epochs: int | None = None) -> float | None:
 
     With `num_epochs` only the first epochs count.
     """
-    trained, evaluated = (statistics.complete(values[:num_epochs]) for values in (record.train_seconds, record.eval_seconds))
-    if record.status != "ok" or not trained or evaluated is None:
+    trained, evaluated = training_seconds(record, num_epochs), statistics.complete(record.eval_seconds[:num_epochs])
+    if trained is None or evaluated is None:
         return None
-    return (sum(trained) + sum(evaluated)) / len(trained)
+    return trained + sum(evaluated) / len(record.train_seconds[:num_epochs])
+
+
+def training_seconds(record: Record, num_epochs: int | None = None) -> float | None:
+    """Returns the mean seconds of the training of an epoch, without its evaluation, as `seconds` does."""
+    trained = statistics.complete(record.train_seconds[:num_epochs])
+    return sum(trained) / len(trained) if record.status == "ok" and trained else None
+
+
+def evaluation_share(record: Record) -> float | None:
+    """Returns the share of evaluation in the seconds of an epoch; None where they are not known."""
+    whole, trained = seconds(record), training_seconds(record)
+    return 1 - trained / whole if whole and trained is not None else None
 
 
 def seconds_by_turn(record: Record) -> list[float]:

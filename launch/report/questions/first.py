@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from launch.report import entries, epochs, factors
 from launch.report.entries import Comparison, Entry
-from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, mean, present
+from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio, mean, present
 from launch.report.tables import (
     BACKEND,
     RANKS,
@@ -28,6 +28,7 @@ from launch.report.words import (
     listed,
     ranks_of,
     runs_against,
+    span,
     speed_up_interval,
     times_as_fast,
     uncertainty,
@@ -45,7 +46,8 @@ SMALLER_BATCH = "smaller global batch"
 class Place(NamedTuple):
     """An entry that reached the target.
 
-    `against` is the ratio of its seconds per epoch to those of the fastest, None for the fastest itself. `has_smaller_batch`: under weak
+    `against` is the ratio of its seconds per epoch to those of the fastest, and `training_against` that of training without evaluation,
+    None for the fastest itself. `has_smaller_batch`: under weak
     scaling, ranks that compute one model together get one batch, and data-parallel ones each their own.
     """
 
@@ -55,6 +57,7 @@ class Place(NamedTuple):
     against: Ratio | None
     more_epochs: epochs.MoreEpochs | None
     has_smaller_batch: bool = False
+    training_against: Ratio | None = None
 
     @property
     def is_apart(self) -> bool:
@@ -131,6 +134,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("seconds per epoch", lambda row: entries.epoch_seconds(row.entry), ".3f", brief=True),
     Column("ratio to fastest", lambda row: (row.ratio.value if row.ratio else 1.0) if row.place else None, ".2f", brief=True),
     interval_column(lambda row: interval(row.ratio)),
+    Column("ratio of training alone", lambda row: with_interval(row.place and row.place.training_against)),
     Column("verdict", lambda row: row.place and row.place.verdict, brief=True),
     Column("reached", attrgetter("reached")),
     Column("fastest (s)", lambda row: min(row.times, default=None), ".2f"),
@@ -161,9 +165,12 @@ def places(candidates: Iterable[Entry]) -> list[Place]:
     placed = [Place(entry, time, seconds, None, needing.get(entry.backend), entry.batch_ratio < batch) for entry, time, seconds in timed]
     placed.sort(key=lambda place: (not place.entry.exact, place.has_smaller_batch, bool(place.more_epochs), place.epoch_seconds))
     compared = [place.entry for place in placed]
-    return [
-        place._replace(against=entries.epoch_ratio(place.entry, compared[0], compared) if number else None)
-        for number, place in enumerate(placed)
+    return placed[:1] + [
+        place._replace(
+            against=entries.epoch_ratio(place.entry, compared[0], compared),
+            training_against=entries.epoch_ratio(place.entry, compared[0], compared, epochs.training_seconds),
+        )
+        for place in placed[1:]
     ]
 
 
@@ -303,7 +310,15 @@ def _sentence(at: str, placed: Sequence[Place]) -> str:
         return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{needing_more}"
     against = times_as_fast(ratio, second.entry.backend)
     alike = _alike({place.entry.backend: ratio for place, ratio in comparable[1:]})
-    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}.{alike}{needing_more}"
+    evaluation = _evaluation([best.entry, *(place.entry for place, _ in comparable)])
+    alone = f"; in training alone {with_interval(second.training_against)} times" if evaluation else ""
+    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}{alone}.{alike}{evaluation}{needing_more}"
+
+
+def _evaluation(candidates: Iterable[Entry]) -> str:
+    """Returns the sentence on how much of an epoch is evaluation; empty where it is too little to matter for the choice of a backend."""
+    percents = {entry.backend: 100 * share for entry in candidates if (share := entry.trimmed_mean(epochs.evaluation_share))}
+    return f" Evaluation is {span(percents, '{:.0f} %')} of an epoch." if max(percents.values(), default=0.0) > 100 * MARGIN else ""
 
 
 def _rows(candidates: Sequence[Entry]) -> list[Row]:

@@ -28,17 +28,22 @@ def test_epochs_to_the_target(record, number):
 
 
 @pytest.mark.parametrize(
-    ("record", "seconds"),
+    ("record", "seconds", "training_seconds", "evaluation_share"),
     [
-        (made(train_seconds=[3.0, 5.0], eval_seconds=[0.5, 0.5]), 4.5),
+        (made(train_seconds=[3.0, 5.0], eval_seconds=[1.0, 1.0]), 5.0, 4.0, pytest.approx(0.2)),
         # Without a target nothing is evaluated.
-        (made(train_seconds=[3.0, 5.0], eval_seconds=[]), 4.0),
-        (made(train_seconds=[3.0, None]), None),
-        (ended("timeout"), None),
+        (made(train_seconds=[3.0, 5.0], eval_seconds=[]), 4.0, 4.0, 0.0),
+        (made(train_seconds=[3.0, None]), None, None, None),
+        (ended("timeout"), None, None, None),
     ],
 )
-def test_seconds_per_epoch(record, seconds):
-    assert epochs.seconds(*typed([record])) == seconds
+def test_seconds_per_epoch(record, seconds, training_seconds, evaluation_share):
+    (run,) = typed([record])
+    assert (epochs.seconds(run), epochs.training_seconds(run), epochs.evaluation_share(run)) == (
+        seconds,
+        training_seconds,
+        evaluation_share,
+    )
 
 
 def test_a_run_that_missed_the_target_needs_more_than_all_its_epochs():
