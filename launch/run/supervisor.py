@@ -3,6 +3,9 @@
 Beside each run runs `python -IS launch/run/supervisor.py RUN GRACE_SECONDS`. Its standard input is a pipe from the matrix, which the
 kernel closes with the matrix, however that ends; through it come the paths of the files to remove. It imports little, so that it takes no
 time from the run that starts beside it.
+
+A subreaper (PR_SET_CHILD_SUBREAPER) finds them without a mark, but has to start the run: if it were killed, the run would fail, and nobody
+would find a process of the run that has a session of its own.
 """
 
 import contextlib

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -113,6 +114,25 @@ def test_a_rank_that_is_killed_between_its_turns_ends_the_run(tmp_path):
     os.kill(next(run)[1], signal.SIGKILL)
     outcome = turns.alone(run)
     assert (outcome.returncode, outcome.timed_out) == (1, False)
+
+
+# A run that leaves a process in a session of its own, whose parent has ended.
+DAEMON = "(setsid sh -c 'trap : TERM HUP; while :; do sleep 0.1; done' &); sleep 2; exit 3"
+
+
+@pytest.mark.parametrize("kills_supervisor", [False, True])
+def test_a_daemon_of_a_run_ends_with_it_also_where_the_supervisor_is_killed_which_the_run_survives(kills_supervisor, tmp_path):
+    def kill():
+        for child in psutil.Process().children() if kills_supervisor else []:
+            if str(tmp_path) in child.cmdline() and supervisor.__file__ in child.cmdline():
+                child.kill()
+                killed.append(child.pid)
+
+    killed = []
+    threading.Timer(1, kill).start()
+    outcome, _ = run(DAEMON, tmp_path, 60)
+    assert (outcome.returncode, outcome.problem, len(killed)) == (3, None, int(kills_supervisor))
+    assert supervisor.processes_of(str(tmp_path)) == []
 
 
 # A run whose process ignores SIGTERM, in a session of its own, and keeps printing; where it cannot, it makes a file.
