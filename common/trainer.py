@@ -6,15 +6,13 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, final
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 
 from common.config import Settings
+from common.ranks import Ranks
 from common.record.definition import TensorBytesByRank, Transport
-
-if TYPE_CHECKING:
-    from common.process.ranks import Ranks
 
 
 class Batch(NamedTuple):

@@ -10,16 +10,7 @@ from typing import NamedTuple
 
 from common.errors import UserError
 from common.process import mpi
-
-
-class Ranks(NamedTuple):
-    """Global rank and world size, local rank and size on the node, and the launcher they come from."""
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-    source: str = "alone"
+from common.ranks import Ranks
 
 
 class Source(NamedTuple):

@@ -1,7 +1,5 @@
 """The record of a run: a JSON file, written when the run starts and replaced atomically."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -12,15 +10,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common import backends, config, durable
 from common.batch_plan import BatchPlan
 from common.errors import UserError
+from common.ranks import Ranks
 from common.record.definition import Environment, Record
-
-if TYPE_CHECKING:
-    from common.process.ranks import Ranks
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
