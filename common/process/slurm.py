@@ -13,6 +13,9 @@ ITEM = re.compile(r"(?:[^,\[]|\[[^]]*\]?)+")
 RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 MAX_SHOWN = 40
 LISTED = re.compile(r"^(?:srun: |\s+)(\w+)$", re.MULTILINE)
+VERSIONS = re.compile(r"specific pmix plugin versions available: *([\w, ]+)$", re.MULTILINE)
+# Plugins for PMIx: Slurm's, those of one version, and ParaStation's.
+PMIX = re.compile(r"(ps)?pmix(_v\d+)?")
 # Below those that Linux assigns to any process.
 PORTS = range(10_000, 30_000)
 
@@ -23,7 +26,13 @@ def mpi_types() -> list[str]:
         listed = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, check=False, timeout=30)
     except FileNotFoundError:
         return []
-    return LISTED.findall(listed.stdout + listed.stderr)
+    text = listed.stdout + listed.stderr
+    return LISTED.findall(text) + [name.strip() for names in VERSIONS.findall(text) for name in names.split(",")]
+
+
+def interface(mpi_type: str) -> str:
+    """Returns the interface to which a value of srun's --mpi belongs: pmix for every plugin of PMIx, else the value."""
+    return "pmix" if PMIX.fullmatch(mpi_type) else mpi_type
 
 
 def advice(mpi_type: str) -> str:

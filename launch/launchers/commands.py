@@ -176,6 +176,8 @@ class Kind(NamedTuple):
     # Where it starts ranks. "node": on its own node; on several nodes another launcher starts one agent per node.
     places: Literal["cluster", "hosts", "node"] = "hosts"
     provides_mpi: bool = True
+    # Whether ranks of the environment's MPICH find each other under it; else they need the MPI of the site.
+    joins_environments_mpi: bool = True
     # The variable that chooses the interface by which ranks find each other; empty: it has one.
     mpi_variable: str = ""
     # The variables with the rank, which it sets for each; None: the rank asks MPI.
@@ -222,12 +224,14 @@ LAUNCHERS = {
     "pals": Kind(
         "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind depth", hosts_option="--hostfile {hosts}",
         variable_option="--env {name}={value}", signatures=("PALS",), allocations=PBS_OR_COBALT, places="cluster",
+        joins_environments_mpi=False,
         rank_variables=ranks.PALS, node_rank=ranks.PALS.rank,
     ),
     # ALPS, on Cray XC machines.
     "aprun": Kind(
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
+        joins_environments_mpi=False,
         node_rank=ranks.ALPS_RANK,
     ),
     # It sorts the nodes of a list. Without --kill-on-bad-exit the other ranks would wait for a failed one, without --overlap a run would

@@ -15,8 +15,9 @@ from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind
 from launch.launchers.machine_files import Machine, python_of
 from launch.launchers.texts import hosts_in
 
-# {text in the version of an MPI: values of `srun --mpi=` for it, the best first}. The first text that fits counts.
-INTERFACES = {"CRAY MPICH": ("cray_shasta", "pmi2"), "Open MPI": ("pmix", "pmi2"), "": ("pmi2", "pmix")}
+# {text in the version of an MPI: the interfaces of `srun --mpi=` for it, the best first}. The first text that fits counts. ParaStation's
+# pspmi is the first version of PMI, which MPICH speaks too.
+INTERFACES = {"CRAY MPICH": ("cray_shasta", "pmi2"), "Open MPI": ("pmix", "pmi2"), "": ("pmi2", "pmix", "pspmi")}
 MPI_VERSION = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 
 
@@ -127,17 +128,22 @@ def choose(
 
 
 def interface_of(launcher: Launcher) -> str:
-    """Returns the interface by which ranks find each other: the user's choice, else the best that both launcher and MPI have."""
+    """Returns the value of srun's --mpi: the user's choice, else the best that srun offers and the ranks' MPI speaks.
+
+    It is `none` where srun offers nothing of that, by which backends without MPI still run, and the best where srun is not here.
+    """
     # In the shell of an interactive step `none` is nobody's choice, but the site's default.
     if (value := os.environ.get(LAUNCHERS[launcher.name].mpi_variable) or "none") != "none":
         return value
     version = output_of([*launcher.python, "-c", MPI_VERSION], launcher.variables)
     spoken, offered = spoken_by(version), slurm.mpi_types()
-    return next((name for name in spoken if name in offered), spoken[0])
+    if not offered:
+        return spoken[0]
+    return next((name for speech in spoken for name in offered if slurm.interface(name) == speech), "none")
 
 
 def spoken_by(version: str) -> tuple[str, ...]:
-    """Returns the values of srun's --mpi that an MPI of this version speaks, the best first."""
+    """Returns the interfaces of srun that an MPI of this version speaks, the best first."""
     return next(names for text, names in INTERFACES.items() if text in version)
 
 

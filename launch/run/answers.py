@@ -41,6 +41,8 @@ class Node(TypedDict):
     # The model of each GPU, and last the driver's version.
     gpu: list[str]
     num_gpus: int
+    # The message about GPUs that Tandem does not use.
+    unused_gpus: str | None
     # Versions of the packages of NCCL.
     nccl: list[str]
     # The variables that select GPUs.
@@ -60,4 +62,6 @@ class Answer(TypedDict, total=False):
     precision: dict[DeviceName, str | None]
     # GPUs for all ranks of the node; None where that is not known.
     num_gpus: int | None
+    # The message about GPUs of the node that Tandem does not use.
+    unused_gpus: str | None
     node: Node

@@ -76,6 +76,10 @@ def mpi(seen: Seen) -> Lines:
     if problem := of_mpi4py["problem"]:
         remedy = "" if ";" in problem else "; see what the site's MPI needs, or give --launcher torchrun"
         yield PROBLEM, f"{version} ({path}) does not start: {problem}{remedy}"
+    if not kind.joins_environments_mpi and VENV_BIN.parent.name in Path(path).parts:
+        text = f"mpi4py loads the environment's {version}, which {seen.launcher.name} does not join"
+        yield PROBLEM, f"{text}: each rank would be alone; run {REBUILD}"
+        return
     is_open_mpi = OPEN_MPI in version
     if not kind.mpi_variable and is_open_mpi != (OPEN_MPI in kind.signatures):
         fitting = "openmpi" if is_open_mpi else "mpich"
@@ -103,7 +107,7 @@ def pmi(seen: Seen) -> Lines:
         return
     version, offered = of_mpi4py["version"], slurm.mpi_types()
     spoken = detect.spoken_by(version)
-    if seen.launcher.mpi in spoken and seen.launcher.mpi in offered:
+    if slurm.interface(seen.launcher.mpi) in spoken and seen.launcher.mpi in offered:
         yield OK, f"srun --mpi={seen.launcher.mpi} of {', '.join(offered)}; {version} speaks {', '.join(spoken)}"
     else:
         yield PROBLEM, f"{version} speaks {' and '.join(spoken)}; {slurm.advice(seen.launcher.mpi)}"
@@ -157,6 +161,8 @@ def gpus(seen: Seen) -> Lines:
             yield OK, text
         else:
             yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
+    elif requested != "cpu" and seen.node["unused_gpus"]:
+        yield seen.problem, seen.node["unused_gpus"]
     elif requested != "cpu" and (seen.blind or requested == "cuda"):
         selected = "".join(f", with {name}={value!r}" for name, value in seen.node["visible"].items())
         why = f" ({', '.join(seen.blind)})" if seen.blind else ""

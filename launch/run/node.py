@@ -19,7 +19,7 @@ import psutil
 import pynvml
 
 from common.backends import ROOT
-from common.process import binding, control_groups, environment, gpus, inherited, node_memory, shared_memory
+from common.process import binding, control_groups, environment, gpus, inherited, node_memory, shared_memory, unused_gpus
 from launch.run import available, failures
 from launch.run.answers import Mpi, Node, NoMpi
 
@@ -49,6 +49,7 @@ def facts() -> Node:
         "horovod": of_horovod(),
         "gpu": gpus.read_nvml(of_gpus, []) if num_gpus else [],
         "num_gpus": num_gpus or 0,
+        "unused_gpus": unused_gpus.problem(unused_gpus.cards()),
         "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
         "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
     }

@@ -21,6 +21,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 def device_problem(device: str) -> str | None:
     """Says why PyTorch cannot compute on `cpu` or `cuda` here; None if it can."""
+    if device == "cuda" and torch.version.hip:
+        return "this PyTorch is for AMD GPUs, which Tandem does not use"
     if device == "cuda" and not torch.backends.cuda.is_built():
         return "this PyTorch has no CUDA"
     return "PyTorch finds no GPU" if device == "cuda" and not torch.cuda.device_count() else None

@@ -152,7 +152,10 @@ def test_ranks_that_srun_did_not_join_are_told_what_was_tried_and_what_else_ther
 @pytest.mark.parametrize(
     ("printed", "types"),
     [
-        (r"MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n", ["pmix", "none", "pmi2"]),
+        (
+            r"MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4,pmix_v3\n",
+            ["pmix", "none", "pmi2", "pmix_v4", "pmix_v3"],
+        ),
         (r"srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmi2\n", ["none", "pmix_v3", "pmi2"]),
         (r"srun: fatal: Could not establish a configuration source\n", []),
         (None, []),

@@ -351,6 +351,12 @@ DEBIAN = ["pmix", "none", "cray_shasta", "pmi2"]
         (OPEN_MPI_4, ["none", "pmi2"], {}, Machine(), "pmi2"),
         (MPICH, ["none", "pmix"], {}, Machine(), "pmix"),
         (OPEN_MPI_5, [], {}, Machine(), "pmix"),
+        # ParaStation's, as at JSC.
+        (MPICH, ["none", "pspmi", "pspmix"], {}, Machine(), "pspmix"),
+        (MPICH, ["none", "pspmi"], {}, Machine(), "pspmi"),
+        (OPEN_MPI_5, ["none", "pspmi", "pspmix"], {}, Machine(), "pspmix"),
+        (OPEN_MPI_5, ["none", "pmix_v4", "pmix_v3"], {}, Machine(), "pmix_v4"),
+        (OPEN_MPI_5, ["none", "cray_shasta"], {}, Machine(), "none"),
         (MPICH, DEBIAN, {"SLURM_MPI_TYPE": "none"}, Machine(), "pmi2"),
         (MPICH, DEBIAN, {"SLURM_MPI_TYPE": ""}, Machine(), "pmi2"),
         (MPICH, DEBIAN, {"SLURM_MPI_TYPE": "pspmi"}, Machine(), "pspmi"),

@@ -213,3 +213,15 @@ def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(checkout, tmp_
     assert (record["backend"], record["settings"]["device"], done.returncode) == ("finds_gpu", "cuda", 1)
     # It has claimed more than there is.
     assert record["error"].startswith("--device cuda, but this PyTorch has no CUDA; use --device cpu")
+
+
+@pytest.mark.parametrize(
+    ("device", "answer", "expected"), [("auto", NO_CUDA, None), ("cpu", NO_CUDA, "cpu"), ("auto", ABLE, "cuda"), ("cuda", ABLE, "cuda")]
+)
+def test_a_node_with_gpus_of_another_vendor_trains_on_its_cores_only_where_that_is_asked_for(device, answer, expected, answering):
+    answering(ddp=answer | {"unused_gpus": "this node has 8 AMD GPUs"})
+    if expected is None:
+        with refused("this node has 8 AMD GPUs"):
+            available.settled(jobs_of("ddp", device=device), LOCAL)
+    else:
+        assert available.settled(jobs_of("ddp", device=device), LOCAL).jobs[0].settings.device == expected

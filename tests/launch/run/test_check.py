@@ -25,10 +25,13 @@ NODE = {
     "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8,
     "quota_cores": None, "ignored_variables": {}, "available_bytes": 64e9, "shared_memory": (10**9, 10**9),
     "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
+    "unused_gpus": None,
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
 TORCHRUN, OF_SITE = LOCAL._replace(name="torchrun"), LOCAL._replace(python=("python3",))
 ON_HSN, HIDDEN = LOCAL._replace(variables={"GLOO_SOCKET_IFNAME": "hsn0"}), {"visible": {"CUDA_VISIBLE_DEVICES": ""}}
+UNUSED = "this node has 8 AMD GPUs, which Tandem does not use; give --device cpu to train on its cores"
+OF_ENVIRONMENT = {"mpi": MPICH | {"path": "/its/.venv/lib/libmpi.so.12"}, "horovod": None}
 NO_MPI = available.mpi_problem("horovod_tf", "torchrun")
 STALE = "setup: .venv is missing or stale; run launch/setup.sh"
 
@@ -83,11 +86,14 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
         ({"node": {"mpi": MPICH | {"problem": "UCX has none"}}}, "MPI", "(/its/libmpi.so.12) does not start: UCX has none", "; see what"),
         ({"node": {"shared_memory": (10**6, 64 * 10**6)}}, "/dev/shm", "and with MPICH 2 ranks take 11", "; make it larger"),
         ({"launcher": SRUN._replace(mpi="pmix")}, "PMI", "srun --mpi=pmix was to join", '; choose what their MPI speaks: mpi = "…"'),
+        ({"launcher": LOCAL._replace(name="pals"), "node": OF_ENVIRONMENT}, "MPI", "which pals does not join: each rank", "; run TANDEM"),
+        ({"launcher": LOCAL._replace(name="aprun"), "node": OF_ENVIRONMENT}, "MPI", "which aprun does not join: each rank", "; run TANDEM"),
         ({"launcher": SRUN._replace(mpi="none")}, "PMI", "MPICH Version: 5.0.2 speaks pmi2 and pmix", "or SLURM_MPI_TYPE"),
         ({"launcher": ON_HSN}, "network", "GLOO_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables]"),
         ({"reasons": {"horovod_tf": "ImportError: x"}}, "backends", "horovod_tf: ImportError: x", "; leave it out of --backends"),
         ({"stops": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
         ({"blind": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
+        ({"node": {"unused_gpus": UNUSED}}, "GPUs", "this node has 8 AMD GPUs, which Tandem does not use", "; give --device cpu"),
         ({"settings": {"device": "cuda"}, "node": HIDDEN}, "GPUs", "n1 shows none, with CUDA_VISIBLE_DEVICES=''", "--device cpu"),
         ({"node": {"available_bytes": 1e6}}, "memory", "and n1 has 0.001 GB", "; use more nodes by --ranks-per-node"),
         ({"node": {"packages": {"torch": "2.12.1+cpu"}}}, "packages", "torch 2.12.1+cpu (pinned: 2.13.0)", "rm .venv/tandem-stamp, then"),
@@ -99,6 +105,19 @@ def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, ro
     assert what in text
     assert remedy in text
     assert {line[1] for line in not_ok(seen(tmp_path, **changes)) if line[0] == "problem"} == {subject}
+
+
+@pytest.mark.parametrize(
+    ("mpi", "offered", "level"),
+    [
+        ("pmi2", ["pmi2"], "ok"), ("pmix", ["pmix"], "ok"), ("pmix_v4", ["pmix", "pmix_v4"], "ok"), ("pspmix", ["pspmi", "pspmix"], "ok"),
+        ("pspmi", ["pspmi", "pspmix"], "ok"), ("pmi2", ["pspmi", "pspmix"], "problem"), ("cray_shasta", ["cray_shasta"], "problem"),
+    ],
+)  # fmt: skip
+def test_every_plugin_of_an_interface_that_the_mpi_speaks_is_accepted(mpi, offered, level, root, tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm, "mpi_types", lambda: offered)
+    (line,) = [line for line in check.screen(seen(tmp_path, launcher=SRUN._replace(mpi=mpi))) if line[1] == "PMI"]
+    assert line[0] == level
 
 
 @pytest.mark.parametrize("name", ["srun", "openmpi", "pals"])
