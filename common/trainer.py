@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 
@@ -68,12 +68,14 @@ class Communication(NamedTuple):
 
     `without_communication()` is a context in which train_epoch does only what a rank would do alone. The ranks' parameters differ
     afterwards, unless the learning rate is 0. `profiled(train)` profiles the steps that train() runs. `all_reduce(num_bytes)` returns a
-    function that all-reduces a buffer of that size and waits for completion.
+    function that all-reduces a buffer of that size and waits for completion. `threads` are the ids of the library's threads that also work
+    where nothing is exchanged.
     """
 
     without_communication: Callable[[], AbstractContextManager[None]]
     profiled: Callable[[Callable[[], None]], ProfiledCommunication]
     all_reduce: Callable[[int], Callable[[], object]]
+    threads: Collection[int] = ()
 
 
 class Held(NamedTuple):

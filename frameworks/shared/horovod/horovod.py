@@ -15,7 +15,7 @@ import numpy as np
 
 from common.config import Settings
 from common.errors import UserError
-from common.process import meeting, mpi, watchdog
+from common.process import meeting, mpi, threads, watchdog
 from common.process.gpus import version_text
 from common.process.meeting import expect_size
 from common.process.ranks import Ranks
@@ -33,6 +33,8 @@ AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
 # Summed at the start and end of a profile as a barrier.
 BARRIER = np.zeros(1)
+# The ids of the threads that Horovod has started in this process. They coordinate the ranks, also where nothing is exchanged.
+THREADS: set[int] = set()
 # Horovod's names -> those of common/training/step_breakdown.py. Over MPI Adasum exchanges halves of vectors, as many bytes as an all-reduce
 # (horovod/common/ops/adasum/adasum.h).
 OPERATIONS = {
@@ -57,7 +59,7 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
         # Horovod takes MPI as it finds it, and would wait in it without a limit.
         meeting.joined(ranks)
     with watchdog.joining(lambda: "in hvd.init()"):
-        hvd.init()
+        THREADS.update(threads.started_by(hvd.init))
     expect_size(ranks, hvd.size(), "Horovod")
     if on_gpu and hvd.nccl_built():
         return "nccl"
@@ -120,7 +122,7 @@ def communication_of_torch(hvd: ModuleType, trainer: "PyTorchTrainer") -> Commun
         all_reduce = functools.partial(hvd.allreduce_, op=hvd.Sum, name="plain")
         return process_group.plain_all_reduce(num_bytes, trainer.device, all_reduce)
 
-    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
+    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain, THREADS)
 
 
 def communication_of_tensorflow(
@@ -138,7 +140,7 @@ def communication_of_tensorflow(
 
         return all_reduce
 
-    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
+    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain, THREADS)
 
 
 def _profiled(hvd: ModuleType, trainer: Trainer, train: Callable[[], None]) -> ProfiledCommunication:
