@@ -1,6 +1,7 @@
 """Compares the backends of a folder of records: time to solution with intervals, scaling, cost, step breakdown, failures."""
 
 import functools
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from common.record.reading import Damaged
 from launch.forecast.scaling.answer import with_forecasts
 from launch.forecast.scaling.forecasts import Wish, sizes_of
 from launch.report import collect, comparable, regressions, several, summary
-from launch.report.export import csv, files, html, markdown, svg, terminal
+from launch.report.export import csv, files, html, json, markdown, screen, svg, terminal
+from launch.report.glance import answer as glance
 from launch.report.live import RELOAD_SECONDS
 from launch.report.questions import reference
 from launch.report.summary import Answer
@@ -26,6 +28,10 @@ EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text
 REGRESSED = 3
 POLL_SECONDS = 1.0
 PROGRAM = "python -m launch.compare"
+# The sections that options add to the answer.
+ASKED_FOR = ("baseline", "reference", "forecast")
+# A longer command, with the names of many files, is not repeated.
+LONGEST_COMMAND = 80
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,10 @@ class Arguments:
     results: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Records or folders of records. Those of several machines give ratios to the fastest of each machine, what framework, library and
     transport cost on each and would cost on a machine not measured, and no other answer."""
+    full: bool = False
+    """Print every question with its sentences and tables. Default: the answer at a glance."""
+    json: bool = False
+    """Print the answer at a glance as JSON, for scripts, and nothing else."""
     markdown: Path | None = None
     """Write the report as Markdown."""
     csv: Path | None = None
@@ -96,6 +106,20 @@ def refresh(results: Sequence[Path], page: Path, reload_seconds: int | None) -> 
     print(f"{page}: {num_runs} run{'' if num_runs == 1 else 's'}", flush=True)
 
 
+def show(answer: Answer, arguments: Arguments) -> None:
+    """Prints the whole answer, or the answer at a glance after what was asked for beside it."""
+    if arguments.full:
+        terminal.show(answer)
+        return
+    at_a_glance = glance.answer(answer)
+    if arguments.json:
+        print(json.text(at_a_glance))
+        return
+    terminal.show(answer._replace(sections=[section for section in answer.sections if section.key in ASKED_FOR], notes=[], headline=[]))
+    command = shlex.join([*PROGRAM.split(), *map(str, arguments.results), "--full"])
+    screen.show(at_a_glance, [f"all tables: {command if len(command) <= LONGEST_COMMAND else f'{PROGRAM} RECORDS --full'}"])
+
+
 def run(arguments: Arguments) -> int:
     """Writes the outputs, prints the report and returns the exit status. Raises UserError for a usage error, before anything is written."""
     if arguments.watch:
@@ -121,7 +145,7 @@ def run(arguments: Arguments) -> int:
     if arguments.reference:
         answer = answer._replace(sections=[reference.section(records), *answer.sections])
     failures = files.write_all({path: functools.partial(EXPORTERS[option], answer) for option, path in exports.items()})
-    terminal.show(answer)
+    show(answer, arguments)
     if failures:
         raise UserError(failures)
     return REGRESSED if any(regressions.worse(compared.changes) for compared in comparisons) else 0

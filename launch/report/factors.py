@@ -43,6 +43,20 @@ class Average(NamedTuple):
     circumstances: str
 
 
+class Part(NamedTuple):
+    """What a level of a factor takes over another one: the ratio of one pair of entries, or the mean of several.
+
+    `above` and `below` name the entries of a pair, and the levels of a mean, whose circumstances are not empty.
+    """
+
+    factor: str
+    levels: tuple[str | None, str | None]
+    above: str
+    below: str
+    ratio: Ratio
+    circumstances: str = ""
+
+
 def pairs(candidates: Sequence[Entry]) -> list[Pair]:
     """Returns the pairs of comparable entries of one size, the fastest entry first."""
     return [
@@ -61,19 +75,13 @@ def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
     last sentence names the libraries that did not run over each of the transports.
     """
     texts = []
-    all_pairs = pairs(candidates)
+    all_parts = parts(candidates)
     for factor, groups in _groups_of(candidates).items():
-        averages = _averages(groups, factor, candidates)
-        averaged = {frozenset(levels) for levels in averages}
-        of_factor = [pair for pair in all_pairs if pair.factor == factor]
-        ratios = {
-            f"{pair.entry.backend} takes {{}} times {pair.fastest.backend}'s": pair.ratio
-            for pair in of_factor
-            if frozenset((_level(pair.entry, factor), _level(pair.fastest, factor))) not in averaged
-        } | {
-            f"{above} takes {{}} times {below}'s on average {average.circumstances}": average.ratio
-            for (above, below), average in averages.items()
-            if average.ratio.value > 1
+        ratios: dict[str, Ratio | None] = {
+            f"{part.above} takes {{}} times {part.below}'s"
+            + (f" on average {part.circumstances}" if part.circumstances else ""): part.ratio
+            for part in all_parts
+            if part.factor == factor
         }
         over_mpi = factor == "transport" and any(entry.transport == "mpi" for group in groups for entry in group)
         texts.append(_sentence(at, f"the {factor}'s part", ratios, f"; {REMARK}" if over_mpi else ""))
@@ -81,6 +89,27 @@ def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
         cells = entries_by_cell(candidates)
         texts += [_sentence(at, "library and transport together", _interactions(cells, candidates)), _not_run(at, cells)]
     return [sentence for sentence in texts if sentence]
+
+
+def parts(candidates: Sequence[Entry]) -> list[Part]:
+    """Returns the parts of the differences between comparable entries of one size, the fastest first.
+
+    Where several pairs differ in the same way, the part is their average.
+    """
+    all_parts, all_pairs = [], pairs(candidates)
+    for factor, groups in _groups_of(candidates).items():
+        averages = _averages(groups, factor, candidates)
+        averaged = {frozenset(levels) for levels in averages}
+        for pair in all_pairs:
+            levels = (_level(pair.entry, factor), _level(pair.fastest, factor))
+            if pair.factor == factor and frozenset(levels) not in averaged:
+                all_parts.append(Part(factor, levels, pair.entry.backend, pair.fastest.backend, pair.ratio))
+        all_parts += [
+            Part(factor, (above, below), str(above), str(below), average.ratio, average.circumstances)
+            for (above, below), average in averages.items()
+            if average.ratio.value > 1
+        ]
+    return all_parts
 
 
 def entries_by_cell(candidates: Sequence[Entry]) -> dict[Cell, Entry]:
@@ -111,14 +140,14 @@ def _level(entry: Entry, factor: str) -> str | None:
     return factors_of(entry)[FACTORS.index(factor)]
 
 
-def _averages(groups: Sequence[Sequence[Entry]], factor: str, candidates: Sequence[Entry]) -> dict[tuple[str | None, ...], Average]:
+def _averages(groups: Sequence[Sequence[Entry]], factor: str, candidates: Sequence[Entry]) -> dict[tuple[str | None, str | None], Average]:
     """Returns the averages of two levels of a factor that differ in several groups, in both directions, by the two levels.
 
     The estimate by least squares on logarithms is the mean over the groups. Its interval is for these groups and for this average alone.
     """
-    pairs_of: dict[tuple[str | None, ...], list[tuple[Entry, Entry]]] = {}
-    for pair in (pair for group in groups for pair in itertools.permutations(group, 2)):
-        pairs_of.setdefault(tuple(_level(entry, factor) for entry in pair), []).append(pair)
+    pairs_of: dict[tuple[str | None, str | None], list[tuple[Entry, Entry]]] = {}
+    for above, below in (pair for group in groups for pair in itertools.permutations(group, 2)):
+        pairs_of.setdefault((_level(above, factor), _level(below, factor)), []).append((above, below))
     return {
         levels: Average(ratio, _circumstances([factors_of(above) for above, _ in level_pairs], factor))
         for levels, level_pairs in pairs_of.items()

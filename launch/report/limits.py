@@ -25,6 +25,22 @@ class Limit(NamedTuple):
     products: dict[str, float]
 
 
+class SlowProduct(NamedTuple):
+    """A framework whose product is far below the limit. `place` is what computes it, and `number` the kind of its numbers."""
+
+    framework: str
+    flops_per_second: float
+    limit: Limit
+    place: str
+    number: str
+    is_mkl_slow: bool
+
+    @property
+    def percent(self) -> float:
+        """The product over the limit."""
+        return 100 * self.flops_per_second / self.limit.flops_per_second
+
+
 def limits(records: Iterable[Record]) -> dict[Hashable, Limit]:
     """Returns the limit of each machine, and of each way to compute there, from what is measured in any of the records.
 
@@ -59,13 +75,18 @@ def share_of_limit(rate: float | None, records: Sequence[Record], limit_of: dict
 
 def low_shares(records: Sequence[Record]) -> list[str]:
     """Returns a sentence for each framework of the records whose product is far below the limit, with the cause where it is known."""
+    return list(map(_sentence, slow_products(records)))
+
+
+def slow_products(records: Sequence[Record]) -> list[SlowProduct]:
+    """Returns each framework of the records whose product is below LOW_SHARE of the limit."""
     first_of: dict[Hashable, Record] = {}
     frameworks: dict[Hashable, set[str]] = {}
     for record in records:
         first_of.setdefault(key_of(record), record)
         frameworks.setdefault(key_of(record), set()).add(_framework(record))
     return [
-        _sentence(framework, limit, first_of[key])
+        _slow_product(framework, limit, first_of[key])
         for key, limit in limits(records).items()
         for framework in sorted(frameworks[key] & limit.products.keys())
         if limit.products[framework] < LOW_SHARE * limit.flops_per_second
@@ -117,13 +138,17 @@ def _framework(record: Record) -> str:
     return COMPUTES_BY.get(framework, framework)
 
 
-def _sentence(framework: str, limit: Limit, record: Record) -> str:
-    speed, settings = limit.products[framework], record.settings
+def _slow_product(framework: str, limit: Limit, record: Record) -> SlowProduct:
+    settings = record.settings
     place = "this GPU" if record.environment.gpu else "this core" if settings.threads == 1 else f"{settings.threads} cores"
-    numbers = f"{speed / GIGA:.0f} of {limit.flops_per_second / GIGA:.0f} GFLOP/s, {limit.library}"
     number = NUMBERS.get(settings.precision, settings.precision)
-    reached = f"{framework}'s {number} products reach {100 * speed / limit.flops_per_second:.0f} % of {place} ({numbers})"
-    return f"{reached}: {MKL_IS_SLOW}." if _is_mkl_slow(framework, record) else f"{reached}."
+    return SlowProduct(framework, limit.products[framework], limit, place, number, _is_mkl_slow(framework, record))
+
+
+def _sentence(slow: SlowProduct) -> str:
+    numbers = f"{slow.flops_per_second / GIGA:.0f} of {slow.limit.flops_per_second / GIGA:.0f} GFLOP/s, {slow.limit.library}"
+    reached = f"{slow.framework}'s {slow.number} products reach {slow.percent:.0f} % of {slow.place} ({numbers})"
+    return f"{reached}: {MKL_IS_SLOW}." if slow.is_mkl_slow else f"{reached}."
 
 
 def _is_mkl_slow(framework: str, record: Record) -> bool:

@@ -8,15 +8,16 @@ from pathlib import Path
 from common.errors import UserError, printable
 from common.record.definition import Record
 from launch.report import summary
-from launch.report.export import files, terminal
+from launch.report.export import files, screen
+from launch.report.glance import answer as glance
 
 RELOAD_SECONDS = 5
 
 
-def show(records: Sequence[Record]) -> None:
-    """Prints the short report of a matrix: every sentence, and the tables of time to solution."""
+def show(records: Sequence[Record], links: Sequence[str] = ()) -> None:
+    """Prints the answer of a matrix at a glance, and where the rest is."""
     try:
-        terminal.show(summary.answer(records), tables=("first",))
+        screen.show(glance.answer(summary.answer(records)), links)
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 

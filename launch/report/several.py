@@ -33,4 +33,4 @@ def of_machines(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> A
         Section("travel", travel.QUESTION, *travel.answer(comparisons)),
         Section("failed", failed.QUESTION, *failures),
     ]
-    return Answer(listed(list(records_on)), headline, sections, [ALONE, *left_out(traced)], comparisons)
+    return Answer(listed(list(records_on)), headline, sections, [ALONE, *left_out(traced)], comparisons, left_out(traced))

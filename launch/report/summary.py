@@ -17,13 +17,17 @@ ALWAYS = {"first", "scaling", "cost", "same", "quiet", "failed"}
 
 
 class Answer(NamedTuple):
-    """The report's content: its headline has a sentence per comparison on the fastest backend, and its notes are caveats."""
+    """The report's content: its headline has a sentence per comparison on the fastest backend, and its notes are caveats.
+
+    `warnings` are those of the notes that say why records may not be comparable, and which are left out.
+    """
 
     machine: str
     headline: list[str]
     sections: list[Section]
     notes: list[str]
     comparisons: list[Comparison]
+    warnings: Sequence[str] = ()
 
     @property
     def runs(self) -> list[Record]:
@@ -63,7 +67,8 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
     ]
     sections = [section for section in every_section if section.key in ALWAYS or section.sentences or section.tables]
     headline = [first.winner(comparison) for comparison in comparisons]
-    return Answer(comparable.machine_of(plain[0]), headline, sections, _notes(comparisons, traced), comparisons)
+    warnings = [*left_out(traced), *_warnings(comparisons)]
+    return Answer(comparable.machine_of(plain[0]), headline, sections, [*_notes(comparisons), *warnings], comparisons, warnings)
 
 
 def left_out(traced: Sequence[Record]) -> list[str]:
@@ -71,10 +76,10 @@ def left_out(traced: Sequence[Record]) -> list[str]:
     return [f"{len(traced)} of the runs were {entries.SLOWED_DOWN}, and are left out."] if traced else []
 
 
-def _notes(comparisons: Sequence[Comparison], traced: Sequence[Record]) -> list[str]:
+def _notes(comparisons: Sequence[Comparison]) -> list[str]:
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
     records = [record for entry in all_entries for record in entry.records]
-    notes = [*left_out(traced), *_machines(records), *_protocols(records), *_other_machines(records)]
+    notes = [*_machines(records), *_protocols(records)]
     sizes = {len(entry.records) for entry in all_entries}
     few = statistics.MIN_RUNS_WITH_INTERVAL
     if min(sizes) < few:
@@ -88,9 +93,14 @@ def _notes(comparisons: Sequence[Comparison], traced: Sequence[Record]) -> list[
         )
     if any(entry.oversubscribed for entry in all_entries):
         notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
+    return [*notes, *(note for comparison in comparisons for note in widths.notes(comparison))]
+
+
+def _warnings(comparisons: Sequence[Comparison]) -> list[str]:
+    """Returns a sentence on each reason why records of one machine may not be comparable."""
+    notes = _other_machines(record for comparison in comparisons for entry in comparison.entries for record in entry.records)
     for comparison in comparisons:
         notes += [f"{comparison.name}, {ranks_of(size)}: {OTHER_SEEDS}" for size in comparison.sizes if _have_other_seeds(comparison, size)]
-        notes += widths.notes(comparison)
         values_of = environments.values_of(record for entry in comparison.entries for record in entry.records)
         differing = {name: values for name, values in values_of.items() if len(values) > 1}
         notes += [f"{comparison.name}: records differ in {name}: {', '.join(values)}." for name, values in differing.items()]

@@ -58,8 +58,7 @@ def run_all(
     finally:
         if run_records:
             live.write_page(page, run_records)
-            live.show(run_records)
-            print(f"records: {page.with_suffix('')}-*.json" + (f"\npage: {page}" if page.exists() else ""))
+            live.show(run_records, links_to(page))
         if unrecorded := without_final_record([job for group in groups_run for _, job in group]):
             print(f"without a final record: {', '.join(unrecorded)}")
         if left:
@@ -68,6 +67,12 @@ def run_all(
             print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
     all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)
     return 0 if all_ok and not left and not unrecorded else 1
+
+
+def links_to(page: Path) -> list[str]:
+    """Returns where the page of a matrix is, and the command that prints all of its tables."""
+    tables = f"all tables: python -m launch.compare {page.with_suffix('')}-*.json --full"
+    return [f"page: {page}", tables] if page.exists() else [tables]
 
 
 def without_final_record(jobs: Iterable[Job]) -> list[str]:

@@ -1,6 +1,7 @@
 """python -m launch.compare: what it writes, what it says, and its exit status."""
 
 import itertools
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +44,7 @@ def test_every_export_is_written_in_one_go(tmp_path, run):
     results = folder(tmp_path / "results", *repeats([9.0, 9.5]), ended("failed", num_ranks=2))
     (results / "half.json").write_text("{")
     exports = {option: tmp_path / f"a.{option.strip('-')}" for option in compare.EXPORTERS}
-    status, printed, error = run(results, *(part for export in exports.items() for part in export))
+    status, printed, error = run(results, "--full", *(part for export in exports.items() for part in export))
     assert (status, error) == (0, "")
     assert "the lowest time so far is 9.25 s, ddp at 1 rank" in printed
     assert "half.json" in printed
@@ -61,7 +62,7 @@ def test_the_folders_of_several_jobs_of_one_size_each_give_one_report(tmp_path, 
         changes = {"num_ranks": num_ranks, "stamp": f"20260101-000000-{num_ranks:06x}", "settings": {"results": Path(f"job-{num_ranks}")}}
         runs = [repeats([seconds] * 6, backend=backend, **changes) for backend, seconds in seconds_by_backend.items()]
         folders.append(folder(tmp_path / f"job-{num_ranks}", *itertools.chain(*runs)))
-    status, printed, error = run(*folders)
+    status, printed, error = run(*folders, "--full")
     assert (status, error) == (0, "")
     assert "ddp at 4 ranks reached the target first, in 3.00 s; 1.33 times as fast as horovod_torch" in printed
     assert "; 4.00 times as fast as single" in printed
@@ -126,14 +127,30 @@ def test_a_picture_is_refused_where_there_is_nothing_to_draw(tmp_path, run):
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
-def test_the_end_of_a_matrix_shows_every_sentence_and_the_first_tables(capsys):
+def test_the_end_of_a_matrix_is_one_screen_and_says_where_the_rest_is(capsys):
     made_records = [made(), made(num_ranks=2, seconds=6.0)]
-    live.show(typed(made_records))
-    text = capsys.readouterr().out
-    assert all(sentence in text for section in answered(made_records).sections for sentence in (section.question, *section.sentences))
-    assert "ratio to fastest" in text
-    assert "efficiency (%)" not in text
-    assert text.rstrip().endswith("one run gives no verdict, 6 do.")
+    live.show(typed(made_records), ["page: a.html"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Time to solution in seconds")
+    assert lines[-1] == "page: a.html"
+    assert len(lines) <= 30
+
+
+def test_the_default_is_a_screen_and_full_has_every_question(tmp_path, run):
+    results = folder(tmp_path / "results", *repeats([9.0, 9.5]), ended("failed", num_ranks=2))
+    status, printed, error = run(results)
+    assert (status, error) == (0, "")
+    assert "Which backend reaches the target first?" not in printed
+    assert "--full" in printed.splitlines()[-1]
+    full = run(results, "--full")[1]
+    assert all(sentence in full for section in answered([*repeats([9.0, 9.5]), ended("failed", num_ranks=2)]).sections
+               for sentence in (section.question, *section.sentences))  # fmt: skip
+
+
+def test_json_alone_is_printed_for_scripts(tmp_path, run):
+    results = folder(tmp_path / "results", made(), made(backend="single", seconds=8.0))
+    status, printed, error = run(results, "--json")
+    assert (status, error, json.loads(printed)["comparisons"][0]["first"]) == (0, "", "single")
 
 
 def test_a_page_is_kept_up_to_date_until_interrupted(tmp_path, capsys, monkeypatch, run):
@@ -173,7 +190,7 @@ def test_traced_runs_are_left_out_and_counted_and_failed_ones_listed(tmp_path, r
     settings = ({"timeline": True}, {"trace": "mpi"}, {"share_gpu": True})
     profiled = [made(seconds=5.0, repeat=repeat, settings=setting) for repeat, setting in enumerate(settings, 1)]
     failed = ended("failed", repeat=4, settings={"timeline": True})
-    status, printed, _ = run(folder(tmp_path / "results", made(seconds=9.0), *profiled, failed))
+    status, printed, _ = run(folder(tmp_path / "results", made(seconds=9.0), *profiled, failed), "--full")
     assert status == 0
     assert "ddp takes 4.000 s an epoch" in printed
     assert "4 of the runs were traced or shared a GPU (--share-gpu, --timeline, --trace), and are left out." in printed
@@ -190,7 +207,7 @@ def test_several_machines_have_one_question_with_every_export(tmp_path, run):
     (on_the_other / "old.json").write_text('{"schema": 1}')
     exports = [part for option in compare.EXPORTERS for part in (option, tmp_path / f"a.{option.strip('-')}")]
     question = "Which backend is fastest on which machine?"
-    status, printed, error = run(on_this_machine, on_the_other, *exports)
+    status, printed, error = run(on_this_machine, on_the_other, "--full", *exports)
     assert (status, error, printed.splitlines()[0]) == (0, "", question)
     assert "old.json" in printed
     assert "Which backend reaches the target first?" not in printed

@@ -12,7 +12,10 @@ from common.record import reading
 from launch.forecast.scaling import answer as scaling_answer
 from launch.forecast.scaling import forecasts
 from launch.report import entries, summary
-from launch.report.export import csv, html, markdown, terminal
+from launch.report.export import csv, html, markdown, screen, terminal
+from launch.report.export import json as as_json
+from launch.report.export.screen import Look
+from launch.report.glance import answer as glance
 from tests.support.made_records import made, step_breakdown, tensor_bytes, typed
 
 VALUES = (
@@ -79,6 +82,9 @@ def report(records):
     with contextlib.suppress(UserError):
         answer = summary.answer(records, [])
         terminal.show(answer)
+        at_a_glance = glance.answer(answer)
+        assert screen.lines(at_a_glance, [], Look(100, True))
+        assert as_json.text(at_a_glance)
         for export in (markdown, csv, html):
             assert export.text(answer)
     with contextlib.suppress(UserError):

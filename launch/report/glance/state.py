@@ -1,0 +1,80 @@
+"""Whether the runs of a report are sound: complete, at their target, in sync, and on a quiet machine."""
+
+from collections.abc import Sequence
+
+from common.record.definition import Record
+from launch.report import noise, repeats
+from launch.report.noise import QUIET_PERCENT
+from launch.report.questions import cost, failed
+from launch.report.summary import Answer
+from launch.report.words import listed
+
+NUM_SHOWN_FAILURES = 2
+LONGEST_REASON = 70
+
+
+def sentences(report: Answer) -> list[str]:
+    """Returns the sentences on the runs of a report, and the warnings about them."""
+    return [
+        " ".join([_outcome(report.runs), *_startup(report), *_quiet(report.runs)]),
+        *_failures(report),
+        *_oversubscribed(report),
+        *report.warnings,
+    ]
+
+
+def _outcome(runs: Sequence[Record]) -> str:
+    num_failed = sum(record.status != "ok" for record in runs)
+    num_missed = sum(record.status == "ok" and record.reached is False for record in runs)
+    have_target = any(record.reached is not None for record in runs)
+    sync = ", in sync" if all(record.in_sync for record in runs if record.status == "ok") else ""
+    if not num_failed and not num_missed:
+        return f"All {len(runs)} runs {'reached the target' if have_target else 'completed'}{sync}."
+    ended = [f"{num_failed} did not complete"] * bool(num_failed) + [f"{num_missed} missed the target"] * bool(num_missed)
+    return f"Of {len(runs)} runs {listed(ended)}."
+
+
+def _startup(report: Answer) -> list[str]:
+    """Returns the span of the seconds from launch to the first step."""
+    stages_of = [cost.stages(entry) for comparison in report.comparisons for entry in comparison.entries if entry.ok]
+    seconds = [sum(stages[stage] or 0.0 for stage in cost.STARTUP) for stages in stages_of]
+    if not seconds:
+        return []
+    low, high = f"{min(seconds):.0f}", f"{max(seconds):.0f}"
+    return [f"Start-up, not counted above: {low if low == high else f'{low} to {high}'} s."]
+
+
+def _quiet(runs: Sequence[Record]) -> list[str]:
+    measured = noise.farthest(runs)
+    num_far = sum(abs(farthest.percent) > QUIET_PERCENT for farthest in measured)
+    disturbed = sum(repeat.is_disturbed for repeat in repeats.judged(runs))
+    if not measured:
+        return []
+    if not num_far and not disturbed:
+        return ["Machine quiet."]
+    parts = [f"its speed changed beside {num_far} of {len(measured)} runs"] * bool(num_far)
+    parts += [f"{disturbed} {'repeat was' if disturbed == 1 else 'repeats were'} disturbed"] * bool(disturbed)
+    return [f"Machine not quiet: {', '.join(parts)}."]
+
+
+def _failures(report: Answer) -> list[str]:
+    """Returns a line for each run that failed or missed the target and file that is no record, the first ones only."""
+    tables = [table for section in report.sections if section.key == "failed" for table in section.tables]
+    rows = [dict(zip([column.name for column in table.columns], row, strict=True)) for table in tables for row in table.rows]
+    lines = [f"{row[failed.COLUMNS[0].name]}: {row['status']}, {_short(str(row['reason']))}" for row in rows[:NUM_SHOWN_FAILURES]]
+    num_further = len(rows) - NUM_SHOWN_FAILURES
+    return [*lines, *([f"and {num_further} more, in --full"] if num_further > 0 else [])]
+
+
+def _short(text: str) -> str:
+    first_line = " ".join(text.split())
+    return first_line if len(first_line) <= LONGEST_REASON else f"{first_line[:LONGEST_REASON]}..."
+
+
+def _oversubscribed(report: Answer) -> list[str]:
+    """Returns the sentence on sizes with more ranks than cores; empty where all are or none is."""
+    all_entries = [entry for comparison in report.comparisons for entry in comparison.entries]
+    shared = sorted({entry.num_ranks for entry in all_entries if entry.oversubscribed})
+    if not shared or all(entry.oversubscribed for entry in all_entries):
+        return ["More ranks than cores: not a scaling measurement."] if shared else []
+    return [f"{listed(list(map(str, shared)))} ranks are more than the cores, so not compared here: --full."]

@@ -1,0 +1,182 @@
+"""The answer at a glance, as one screen and as JSON, on the committed records and on made ones."""
+
+import io
+import json
+from functools import cache
+
+import pytest
+from rich.console import Console
+
+from launch.compare import answered
+from launch.report import collect
+from launch.report.export import json as as_json
+from launch.report.export import screen
+from launch.report.export.screen import Look
+from launch.report.glance import answer as glance
+from tests.support.made_records import ended, made, not_reached, on, repeats, typed
+from tests.support.running import ROOT
+
+REFERENCE = ROOT / "results" / "reference"
+LINKS = ["page: results/here/20260101-000000.html", "all tables: python -m launch.compare results/here --full"]
+# One run each, twelve and six repeats, several kinds of scaling, approximate backends, two machines, and a target that was missed.
+COMMITTED = {
+    "one run each": ["two-cores/20261125-185108*"],
+    "twelve repeats": ["two-cores/20261125-17*"],
+    "six repeats": ["zen5/*"],
+    "all of a machine": ["two-cores/*"],
+    "approximate": ["approximate/*"],
+    "two machines": ["two-cores/20261125-17*", "zen5/*"],
+    "missed": ["zen5-mkl/*"],
+}
+
+
+@cache
+def committed(name):
+    paths = [path for pattern in COMMITTED[name] for path in sorted(REFERENCE.glob(pattern))]
+    return glance.answer(answered(*collect.collect(paths)))
+
+
+def of(made_records):
+    return glance.answer(answered(typed(made_records), []))
+
+
+WIDE = Look(100, True)
+
+
+def shown(answer, look=WIDE):
+    return [line.plain for line in screen.lines(answer, LINKS, look)]
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+@pytest.mark.parametrize("has_bars", [True, False])
+def test_the_screen_of_committed_records_has_30_lines_of_100_columns_at_most(name, has_bars):
+    lines = shown(committed(name), Look(100, has_bars))
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 100
+    assert lines[-2:] == LINKS
+    assert any("first" in line for line in lines)
+    assert any("█" in line for line in lines) == has_bars
+
+
+def test_a_narrow_screen_breaks_every_line_but_the_links():
+    for width in (50, 60, 80):
+        lines = shown(committed("one run each"), Look(width, True))
+        assert len(lines) <= 30
+        assert max(map(len, lines[:-2])) <= width
+
+
+def test_the_screen_of_many_backends_keeps_the_first_and_counts_the_others():
+    names = ("ddp", "ddp@mpi", "ddp@fp16", "fsdp", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "horovod_torch",
+             "horovod_torch@gloo", "horovod_tf", "horovod_tf@gloo", "horovod_keras", "horovod_keras@gloo", "gradient_averaging",
+             "gradient_averaging@mpi", "zero_redundancy")  # fmt: skip
+    runs = [
+        made(seconds=10.0 + place, backend=name, workload=workload, num_ranks=2, workload_digest=f"{number:064d}")
+        for number, workload in enumerate(("cnn", "transformer"))
+        for place, name in enumerate(names)
+    ]
+    lines = shown(of(runs))
+    assert len(lines) <= 30
+    assert sum(" first" in line for line in lines) == 2
+    assert sum("more in --full: " in line for line in lines) == 2
+
+
+def test_one_run_each_is_no_verdict_and_the_screen_says_what_would_give_one():
+    answer = of([made(seconds=8.0, backend="horovod_tf"), made(seconds=10.0), made(seconds=6.0, backend="horovod_tf", num_ranks=2)])
+    text = "\n".join(shown(answer))
+    assert "one run each: the order may change; --repeats 6 gives a verdict" in text
+    assert "Next: --repeats 6 for a verdict" in text
+    assert not answer.is_sure
+    assert answer.panels[0].groups[0].first.backend == "horovod_tf"
+
+
+def test_repeats_give_marks_and_intervals():
+    fast, slow = [8.0, 8.1, 8.2, 8.0, 8.1, 8.2], [10.0, 10.2, 10.1, 10.3, 10.0, 10.1]
+    runs = [*repeats(fast, backend="horovod_tf"), *repeats(slow), *repeats([*fast[1:], 8.0], backend="horovod_torch")]
+    answer = of(runs)
+    (group,) = answer.panels[0].groups
+    assert [standing.verdict for standing in group.standings][::2] == ["fastest", "slower"]
+    assert [standing.backend for standing in group.tied] == [group.standings[1].backend]
+    lines = shown(answer, Look(100, False))
+    assert "6 runs each" in lines[1]
+    assert "< slower" in lines[1]
+    (line,) = (line for line in lines if line.startswith("  ddp "))
+    assert " < (" in line
+    assert answer.is_sure
+
+
+def test_failed_runs_and_missed_targets_are_named_with_their_reason():
+    runs = [made(), ended("failed", backend="deepspeed_zero"), not_reached(backend="horovod_torch")]
+    text = "\n".join(shown(of(runs)))
+    assert "Of 3 runs 1 did not complete and 1 missed the target." in text
+    assert "deepspeed_zero-n1-r0: failed, it broke" in text
+    assert "more --epochs for horovod_torch, which missed the target" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("  horovod_torch"))
+    assert "not reached" in line
+
+
+def test_several_machines_stand_beside_each_other():
+    runs = [*repeats([9.0], backend="single"), *repeats([10.0])]
+    answer = of([*runs, *on("there", [run | {"started_at": "2026-02-01T00:00:00Z"} for run in runs])])
+    assert [group.machine for group in answer.panels[0].groups] == ["here", "there"]
+    assert "here, 1 rank" in shown(answer)[2]
+
+
+def test_without_a_target_throughput_is_compared_without_a_verdict():
+    runs = [made(workload="transformer-alcf", seconds=seconds, backend=backend) for seconds, backend in ((10.0, "ddp"), (8.0, "fsdp"))]
+    lines = shown(of(runs))
+    assert lines[0].startswith("Samples a second")
+    (line,) = (line for line in lines if line.startswith("  ddp"))
+    assert "+25 %" in line
+
+
+def test_oversubscribed_sizes_are_left_out_where_others_have_cores():
+    shared = {"num_ranks": 8, "oversubscribed": True}
+    text = "\n".join(shown(of([made(), made(backend="single"), made(**shared)])))
+    assert "8 ranks are more than the cores" in text
+    assert "8 ranks  " not in text
+    assert "More ranks than cores: not a scaling measurement." in "\n".join(shown(of([made(**shared)])))
+
+
+def test_library_and_transport_are_told_apart_by_the_variants_that_did_not_run():
+    answer = committed("one run each")
+    assert "add ddp@mpi,horovod_torch@gloo to tell library from transport" in answer.advice
+    assert not any("to tell library" in line for line in committed("six repeats").advice)
+
+
+def test_the_causes_have_their_evidence():
+    causes = committed("six repeats").causes
+    assert {cause.kind for cause in causes} == {"products", "framework", "library", "transport", "step"}
+    (transport,) = (cause for cause in causes if cause.kind == "transport")
+    assert transport.text.startswith("gloo against mpi: +25 % (20 to 29) on cnn")
+    assert list(transport.ratios) == ["cnn", "transformer"]
+
+
+def test_a_part_of_two_workloads_has_one_direction():
+    causes = committed("six repeats").causes
+    texts = [cause.text for cause in causes if cause.kind == "library" and "Horovod" in cause.text]
+    assert len(texts) == 1
+
+
+def test_json_has_the_first_the_ratio_the_interval_the_verdict_and_the_causes():
+    document = json.loads(as_json.text(committed("six repeats")))
+    comparison = document["comparisons"][0]
+    assert (comparison["first"], comparison["second"], comparison["verdict"]) == ("horovod_tf", "horovod_keras", "slower")
+    assert comparison["interval"][0] < comparison["ratio"] < comparison["interval"][1]
+    assert {cause["kind"] for cause in document["causes"]} >= {"products", "transport"}
+    assert [backend["backend"] for backend in comparison["backends"]][:2] == ["horovod_tf", "horovod_keras"]
+    one_run = json.loads(as_json.text(committed("one run each")))["comparisons"][0]
+    assert (one_run["first"], one_run["interval"], one_run["verdict"][:4]) == ("horovod_tf", None, "none")
+
+
+def test_outside_a_terminal_there_are_no_colours_and_no_bars():
+    stream = io.StringIO()
+    screen.show(committed("one run each"), LINKS, Console(file=stream, force_terminal=False))
+    assert "\x1b" not in stream.getvalue()
+    assert "█" not in stream.getvalue()
+    assert screen.look_of(Console(file=stream, force_terminal=True, width=300)).width == 100
+
+
+def test_text_of_records_cannot_send_control_codes():
+    text = "\n".join(shown(of([made(), ended("failed", backend="fsdp") | {"error": "\x1b[31mred"}])))
+    assert "red" in text
+    assert "\x1b" not in text
