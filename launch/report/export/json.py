@@ -22,14 +22,17 @@ def text(glance: Glance) -> str:
 
 
 def _comparison(panel: Panel, group: Group) -> dict[str, Any]:
-    """Returns a workload at a size on a machine: which backend is first, and the ratio of the one after it, as every backend has it."""
-    first, second = group.first, group.second
+    """Returns a workload at a size on a machine: which backend reached the target first, which is fastest by seconds per epoch, and the
+    ratio of the one after that.
+    """
+    second = group.second
     return {
         "comparison": panel.name,
         "machine": group.machine,
         "num_ranks": group.num_ranks,
         "target": panel.target,
-        "first": first and first.backend,
+        "first": group.first and group.first.backend,
+        "fastest": group.fastest and group.fastest.backend,
         "second": second and second.backend,
         "ratio": second and second.ratio and second.ratio.value,
         "interval": _interval(second and second.ratio),

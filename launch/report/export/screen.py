@@ -22,7 +22,7 @@ MAX_CAUSES, MAX_STATE, MAX_ADVICE = 7, 4, 2
 # A heading and two backends.
 MIN_PANEL_LINES = 3
 INDENT = "  "
-VALUE_WIDTH, PERCENT_WIDTH, MARK_WIDTH, INTERVAL_WIDTH = 6, 8, 3, 16
+VALUE_WIDTH, PERCENT_WIDTH, MARK_WIDTH, INTERVAL_WIDTH = 6, 9, 3, 16
 # A bar needs MIN_BAR characters; the interval stands beside one of GOOD_BAR.
 MIN_BAR, GOOD_BAR, GAP = 6, 12, 2
 MARKS = {first.SLOWER: "<", NO_DIFFERENCE: "=", EQUAL: "=="}
@@ -69,8 +69,8 @@ def _title(panels: Sequence[Panel]) -> str:
     scalings = {panel.name.removeprefix(panel.short_name).strip(", ") for panel in panels}
     scaling = f", {scalings.pop()}" if len(scalings) == 1 and scalings != {""} else ""
     if panels and not any(panel.has_target for panel in panels):
-        return f"Samples a second{scaling}, and how much longer one takes than the first's"
-    return f"Time to solution in seconds{scaling}, and how much longer an epoch takes than the first's"
+        return f"Samples a second{scaling}, and how much longer one takes than the fastest's"
+    return f"Time to solution in seconds{scaling}, and how much longer an epoch takes than the fastest's"
 
 
 def _legend(panels: Iterable[Panel]) -> list[str]:
@@ -152,13 +152,13 @@ def _panel(panel: Panel, num_lines: int, name_width: int, look: Look, colour_of:
 
 
 def _chosen(backends: Sequence[str], groups: Sequence[Group], num_lines: int) -> list[str]:
-    """Returns the backends that find room below a heading: the first of every group, and then those in front."""
+    """Returns the backends that find room below a heading: the fastest of every group, and then those in front."""
     if len(backends) < num_lines:
         return list(backends)
-    firsts = {group.first.backend for group in groups if group.first}
-    num_others = max(num_lines - 2 - len(firsts), 0)
-    others = [backend for backend in backends if backend not in firsts][:num_others]
-    return [backend for backend in backends if backend in firsts or backend in others]
+    fastest = {group.fastest.backend for group in groups if group.fastest}
+    num_others = max(num_lines - 2 - len(fastest), 0)
+    others = [backend for backend in backends if backend not in fastest][:num_others]
+    return [backend for backend in backends if backend in fastest or backend in others]
 
 
 def _span_of(group: Group, backends: Sequence[str]) -> str:
@@ -177,12 +177,12 @@ def _cell(group: Group, backend: str, width: int, longest: float, look: Look, co
     if standing.value is None:
         return Text(f"{standing.miss or '':<{width}}"[:width], style="red")
     value = f"{standing.value:>{VALUE_WIDTH}.{2 if standing.value < 100 else 0}f}"
-    is_first = standing is group.first
+    is_fastest = standing is group.fastest
     rest_width = width - VALUE_WIDTH - PERCENT_WIDTH - MARK_WIDTH
     if standing.remark:
         return Text(f"{value}  {standing.remark}"[: width - GAP].ljust(width))
-    line = Text(f"{value}{_percent(standing, is_first):>{PERCENT_WIDTH}}{MARKS.get(standing.verdict or '', ''):>{MARK_WIDTH}}")
-    if is_first:
+    line = Text(f"{value}{_percent(standing, is_fastest):>{PERCENT_WIDTH}}{MARKS.get(standing.verdict or '', ''):>{MARK_WIDTH}}")
+    if is_fastest:
         line.stylize("bold")
     bar_width = rest_width - GAP - 1
     if rest_width >= INTERVAL_WIDTH + (GOOD_BAR if look.has_bars else 0):
@@ -195,9 +195,9 @@ def _cell(group: Group, backend: str, width: int, longest: float, look: Look, co
     return line
 
 
-def _percent(standing: Standing, is_first: bool) -> str:
-    if is_first:
-        return "first"
+def _percent(standing: Standing, is_fastest: bool) -> str:
+    if is_fastest:
+        return first.FASTEST
     return f"{100 * (standing.ratio.value - 1):+.0f} %" if standing.ratio else ""
 
 

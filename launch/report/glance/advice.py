@@ -34,7 +34,7 @@ def _repeats(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _open_ratios(comparison: Comparison, size: int) -> list[Ratio]:
-    """Returns the ratios to the first that show neither a difference nor that there is none."""
+    """Returns the ratios to the fastest that show neither a difference nor that there is none."""
     placed = first.places(comparison.of_size(size, oversubscribed=False)) if comparison.target is not None else []
     ratios = [place.against for place in placed if place.against and not place.is_apart]
     return [ratio for ratio in ratios if ratio.verdict is False and not ratio.is_equal]

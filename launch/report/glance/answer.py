@@ -19,7 +19,7 @@ class Standing(NamedTuple):
     """A backend at a size.
 
     `value`: its seconds to the target, or its samples a second in a workload without a target. `miss`: why there is no value. `ratio`: its
-    seconds per epoch over those of the first; None for the first itself and where they are not compared. `remark`: why it is set apart.
+    seconds per epoch over those of the fastest; None for the fastest itself and where they are not compared. `remark`: why it is set apart.
     """
 
     backend: str
@@ -31,7 +31,7 @@ class Standing(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The backends at one size on one machine, the first of them first. `name` says where that is."""
+    """The backends at one size on one machine, the fastest by seconds per epoch first. `name` says where that is."""
 
     name: str
     machine: str
@@ -39,18 +39,24 @@ class Group(NamedTuple):
     standings: list[Standing]
 
     @property
-    def first(self) -> Standing | None:
-        """The first backend; None where none has a value."""
+    def fastest(self) -> Standing | None:
+        """The backend with the lowest seconds per epoch; None where none has a value."""
         return next((standing for standing in self.standings if standing.value is not None), None)
 
     @property
+    def first(self) -> Standing | None:
+        """The backend that reached the target first, of those that train the same; the fastest where none of them did."""
+        timed = [standing for standing in self.standings if standing.value is not None and not standing.remark]
+        return min(timed, key=lambda standing: standing.value or 0.0, default=self.fastest)
+
+    @property
     def second(self) -> Standing | None:
-        """The backend that is compared with the first and comes next; None where there is none."""
+        """The backend that is compared with the fastest and comes next; None where there is none."""
         return next((standing for standing in self.standings if standing.ratio and not standing.remark), None)
 
     @property
     def tied(self) -> list[Standing]:
-        """The backends that are not shown to differ from the first."""
+        """The backends that are not shown to differ from the fastest."""
         return [standing for standing in self.standings if standing.verdict in (EQUAL, NO_DIFFERENCE)]
 
 

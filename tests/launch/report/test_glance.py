@@ -54,7 +54,7 @@ def test_the_screen_of_committed_records_has_30_lines_of_100_columns_at_most(nam
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 100
     assert lines[-2:] == LINKS
-    assert any("first" in line for line in lines)
+    assert any(" fastest" in line for line in lines)
     assert any("█" in line for line in lines) == has_bars
 
 
@@ -65,7 +65,7 @@ def test_a_narrow_screen_breaks_every_line_but_the_links():
         assert max(map(len, lines[:-2])) <= width
 
 
-def test_the_screen_of_many_backends_keeps_the_first_and_counts_the_others():
+def test_the_screen_of_many_backends_keeps_the_fastest_and_counts_the_others():
     names = ("ddp", "ddp@mpi", "ddp@fp16", "fsdp", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "horovod_torch",
              "horovod_torch@gloo", "horovod_tf", "horovod_tf@gloo", "horovod_keras", "horovod_keras@gloo", "gradient_averaging",
              "gradient_averaging@mpi", "zero_redundancy")  # fmt: skip
@@ -76,7 +76,7 @@ def test_the_screen_of_many_backends_keeps_the_first_and_counts_the_others():
     ]
     lines = shown(of(runs))
     assert len(lines) <= 30
-    assert sum(" first" in line for line in lines) == 2
+    assert sum(line.rstrip().count(" fastest ") for line in lines) == 2
     assert sum("more in --full: " in line for line in lines) == 2
 
 
@@ -86,7 +86,13 @@ def test_one_run_each_is_no_verdict_and_the_screen_says_what_would_give_one():
     assert "one run each: the order may change; --repeats 6 gives a verdict" in text
     assert "Next: --repeats 6 for a verdict" in text
     assert not answer.is_sure
-    assert answer.panels[0].groups[0].first.backend == "horovod_tf"
+    assert answer.panels[0].groups[0].fastest.backend == "horovod_tf"
+
+
+def test_first_is_by_time_to_solution_and_fastest_by_seconds_per_epoch():
+    longer = {"train_seconds": [1.0] * 3, "eval_seconds": [0.1] * 3, "accuracies": [0.1, 0.2, 0.98], "eval_losses": [1.0] * 3}
+    (group,) = of([made(seconds=8.0), made(backend="horovod_tf", seconds=9.0, **longer)]).panels[0].groups
+    assert (group.first.backend, group.fastest.backend) == ("ddp", "horovod_tf")
 
 
 def test_repeats_give_marks_and_intervals():
