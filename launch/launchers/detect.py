@@ -91,7 +91,8 @@ def choose(
     host_suffix: str = "",
     pretend: bool = False,
 ) -> Launcher:
-    """Returns the Launcher of a program. With `pretend`, a `launcher` that is not installed has its usual name.
+    """Returns the Launcher of a program. With `pretend`, a `launcher` that is not installed has its usual name, and a Python that is not
+    on this node is not asked for its mpi4py.
 
     `launcher` and `arguments` go over the machine's. `hosts` is the path of a host file. Raises UserError if no launcher is found, if the
     host file cannot be read or if a quote in `arguments` is not closed. By default a site's Python without mpi4py runs under torchrun.
@@ -101,7 +102,7 @@ def choose(
         hosts_in(hosts)
     python = python_of(machine)
     is_environment = python[-1] == str(VENV_BIN / "python")
-    if launcher is None and not is_environment and not has_mpi4py(python):
+    if launcher is None and not is_environment and not ((pretend and which(python[0]) is None) or has_mpi4py(python)):
         launcher = "torchrun"
     try:
         name, executable = ("torchrun", python[0]) if launcher == "torchrun" and not is_environment else find(launcher)
@@ -161,11 +162,11 @@ def has_mpi4py(python: Sequence[str]) -> bool:
 
 
 def output_of(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
-    """Returns the output of a program; nothing where there is no such program."""
+    """Returns the output of a program; nothing where it cannot be started, or does not end."""
     environ = os.environ | (variables or {})
     try:
         process = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=30)
-    except FileNotFoundError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return process.stdout + process.stderr
 

@@ -96,8 +96,9 @@ def settled(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False) -> S
 def ask_for(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False, module: str = "launch.run.available") -> Answers:
     """Asks the backends of jobs, where the ranks will run, whether they can train.
 
-    A dry run starts nothing on other nodes outside an allocation, and then asks on this node. `module`: as `answers_of` takes it. Raises
-    UserError if the launcher cannot start a program.
+    A dry run starts nothing on other nodes outside an allocation, and then asks on this node. It does not ask a site's Python or container
+    that runs elsewhere or is not here: their backends have empty answers. `module`: as `answers_of` takes it. Raises UserError if the
+    launcher cannot start a program.
     """
     elsewhere = runs_elsewhere(jobs, launcher)
     of_ranks = not (dry_run and elsewhere) or can_ask_elsewhere(launcher)
@@ -105,6 +106,8 @@ def ask_for(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False, modu
     answers: dict[str, Answer] = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
         unknown = [backend for backend in backends if backend not in answers]
+        if dry_run and launcher.python != commands.PYTHON and not (of_ranks and which(launcher.python[0])):
+            return Answers(answers | {backend: {} for backend in unknown}, of_ranks=False)
         answers |= answers_of(unknown, jobs[0], launcher, elsewhere and of_ranks, module)
     return Answers(answers, of_ranks)
 

@@ -134,6 +134,14 @@ def test_a_python_that_does_not_start_is_named(python, message):
         choose(machine=Machine(python=python))
 
 
+def test_a_dry_run_does_not_start_a_container_that_is_not_here(install):
+    install({OWN: HYDRA}, {})
+    machine = Machine(python=["no-such-shifter", "python"])
+    assert choose(machine=machine, pretend=True)[:2] == ("mpich", OWN)
+    with refused("no-such-shifter, of the machine file's python, could not be started"):
+        choose(machine=machine)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

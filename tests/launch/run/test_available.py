@@ -6,7 +6,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch.launchers.commands import ALLOCATIONS, Launcher
+from launch.launchers.commands import ALLOCATIONS, PYTHON, Launcher
 from launch.run import available, processes
 from launch.run.plan import Job
 from tests.support.mistakes import refused
@@ -225,3 +225,18 @@ def test_a_node_with_gpus_of_another_vendor_trains_on_its_cores_only_where_that_
             available.settled(jobs_of("ddp", device=device), LOCAL)
     else:
         assert available.settled(jobs_of("ddp", device=device), LOCAL).jobs[0].settings.device == expected
+
+
+@pytest.mark.parametrize(
+    ("launcher", "python", "asked"),
+    [
+        (SRUN, PYTHON, True), (SRUN, ("shifter", "python"), False), (SRUN, ("sh", "-c", "python"), False),
+        (LOCAL, ("sh", "-c", "python"), True), (LOCAL, ("no-such-shifter", "python"), False),
+    ],
+)  # fmt: skip
+def test_a_dry_run_does_not_ask_a_python_or_a_container_that_runs_elsewhere(launcher, python, asked, answering, around):
+    through = answering(ddp={"error": "ModuleNotFoundError: No module named 'rich'"})
+    around({})
+    jobs = jobs_of("ddp")
+    assert available.runnable(jobs, launcher._replace(python=python), dry_run=True) == jobs
+    assert through == [False] * asked
