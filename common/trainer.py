@@ -12,7 +12,7 @@ import numpy as np
 
 from common.config import Settings
 from common.ranks import Ranks
-from common.record.definition import TensorBytesByRank, Transport
+from common.record.parts import TensorBytesByRank, Transport
 
 
 class Batch(NamedTuple):

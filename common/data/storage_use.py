@@ -10,7 +10,7 @@ import numpy as np
 from common.config import Settings
 from common.data.samples import Samples
 from common.meter import Meter
-from common.record.definition import Reading
+from common.record.parts import Reading
 from common.trainer import Trainer, by_rank
 
 PROCESS_IO = Path("/proc/self/io")

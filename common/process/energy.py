@@ -16,7 +16,7 @@ import pynvml
 
 from common.process import gpus
 from common.process.ranks import Ranks
-from common.record.definition import EnergySource
+from common.record.parts import EnergySource
 from common.trainer import Trainer
 
 POWERCAP = Path("/sys/class/powercap")

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from common.backends import ROOT
 from common.process import binding, control_groups, inherited, mpi, processor
-from common.record.definition import Environment
+from common.record.parts import Environment
 
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.

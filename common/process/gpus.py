@@ -14,7 +14,7 @@ import pynvml
 
 from common.errors import UserError
 from common.process.ranks import node_number
-from common.record.definition import Gpu, GpuMemoryByRank
+from common.record.parts import Gpu, GpuMemoryByRank
 from common.trainer import Device, Trainer, by_rank
 
 # NVML's handle of a GPU: a pointer that is only given back to NVML.

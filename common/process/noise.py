@@ -13,7 +13,7 @@ import pynvml
 from common.meter import Meter
 from common.process import control_groups, gpus
 from common.process.turns import Turns
-from common.record.definition import MachineNoise
+from common.record.parts import MachineNoise
 from common.trainer import Trainer, by_rank
 
 PRODUCT_SIZE = 384

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from common.process.binding import TOPOLOGY
-from common.record.definition import Processor
+from common.record.parts import Processor
 
 CPUINFO = Path("/proc/cpuinfo")
 KIB = 1024

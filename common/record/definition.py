@@ -1,4 +1,4 @@
-"""The record of a run: its keys in the order of the file, with types and descriptions.
+"""The record of a run: its keys in the order of the file, with types and descriptions. Those of its parts are in common/record/parts.py.
 
 results/schema.json and the list in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
 its value in the records of before, which do not have it (common/record/reading.py).
@@ -7,365 +7,37 @@ its value in the records of before, which do not have it (common/record/reading.
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, get_args
 
-from typing_extensions import TypedDict
-
-from common.command_line import Bounds, Pattern
+from common.command_line import Pattern
 from common.config import Settings
+from common.record.parts import (
+    BY_RANK,
+    CheckpointIo,
+    Closed,
+    CountsByRank,
+    EnergySource,
+    Environment,
+    FromOne,
+    FromZero,
+    GpuMemoryByRank,
+    MachineNoise,
+    Moment,
+    MpiProfile,
+    Numbers,
+    Positive,
+    Product,
+    Reading,
+    Seconds,
+    Sha256,
+    Share,
+    StepBreakdown,
+    TensorBytesByRank,
+    Timeline,
+    Transport,
+)
 
 # The version of the layout. A record of another version is refused.
 Schema = Literal[3]
 (SCHEMA,) = get_args(Schema)
-# A list with this has one value for each rank.
-BY_RANK = "by rank"
-
-FromZero = Annotated[int, Bounds(at_least=0, at_most=10**18)]
-FromOne = Annotated[int, Bounds(at_least=1, at_most=10**18)]
-Seconds = Annotated[float, Bounds(at_least=0, at_most=1e12)]
-Share = Annotated[float, Bounds(at_least=0, at_most=1)]
-Amount = Annotated[float, Bounds(at_least=0, at_most=1e18)]
-Positive = Annotated[float, Bounds(above=0, at_most=1e30)]
-Moment = Annotated[
-    str,
-    Pattern("[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", "the form 2026-01-31T23:59:59Z"),
-]
-Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "64 of the digits 0 to 9 and a to f")]
-Transport = Literal["mpi", "gloo", "nccl"]
-EnergySource = Literal["RAPL", "NVML", "RAPL and NVML"]
-# A number that is not finite is written as null.
-Numbers = list[Annotated[float, Bounds(at_least=-1e40, at_most=1e40)] | None]
-Rates = list[Positive | None]
-SecondsByRank = Annotated[list[Seconds], BY_RANK]
-CountsByRank = Annotated[list[FromZero], BY_RANK]
-
-
-class Closed:
-    """A part of a record that has no key but those of its class."""
-
-    __slots__ = ()
-    # For pydantic, which reads records and generates the schema; a training process does not import it.
-    __pydantic_config__: ClassVar = {
-        "extra": "forbid", "strict": True, "allow_inf_nan": False,
-        "use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True,
-    }  # fmt: skip
-
-
-@dataclass
-class Operation(Closed):
-    """Calls and bytes of a collective."""
-
-    num_calls: Amount
-    num_bytes: Amount
-
-
-class Library(TypedDict, total=False):
-    """The keys of a library that the report reads; there may be more."""
-
-    rebuilt_bucket_sizes: Annotated[str, Pattern("([0-9]{1,15}(, ?[0-9]{1,15})*)?", "sizes with commas between them")]
-    num_stages: FromOne
-    num_microbatches: FromOne
-    bubble_fraction: Annotated[float, Bounds(at_least=-1e6, at_most=1)]
-    bubble_fraction_in_theory: Share
-
-
-# The body of a TypedDict has no room for it.
-Library.__pydantic_config__ = Closed.__pydantic_config__ | {"extra": "allow"}  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@dataclass(kw_only=True)
-class StepBreakdown(Closed):
-    num_steps: FromOne
-    """Number of steps in a measured block."""
-    step_seconds: SecondsByRank
-    """Seconds of a step with communication, by rank."""
-    data_wait_seconds: SecondsByRank
-    """Seconds of a step in which the rank waits for data, by rank."""
-    compute_seconds: SecondsByRank
-    """Seconds of a step without communication, less its wait for data and `control_seconds`, by rank."""
-    communication_exposed_seconds: Annotated[list[Annotated[float, Bounds(at_least=-1e12, at_most=1e12)]], BY_RANK]
-    """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting. It is a difference of two
-    measurements, which noise can make negative. This, `data_wait_seconds` and `compute_seconds` add up to `step_seconds`."""
-    control_seconds: SecondsByRank | None = None
-    """Seconds of a step without communication in which Horovod's own threads kept the rank from computing, by rank: these ask all ranks
-    every millisecond whether tensors are ready. They are part of `communication_exposed_seconds`. `null` for other libraries."""
-    communication_seconds: Annotated[list[Seconds | None], BY_RANK]
-    """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures MPI, Gloo and NCCL; Horovod's
-    timeline measures rank 0 alone."""
-    operations: dict[str, Operation]
-    """Calls of each collective, such as `all_reduce`, in a step, and the bytes that one rank contributes to them."""
-    bus_bytes_per_second: Amount | None
-    """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests, from the mean time of the ranks."""
-    plain_bus_bytes_per_second: Amount | None
-    """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second."""
-    all_reduce_seconds_by_size: list[tuple[Positive, Seconds]] | None = None
-    """[size in bytes, seconds] of plain all-reduces of 1 KiB, 32 KiB, 1 MiB and the gradients' size through the same library: the mean over
-    ranks of the median of each."""
-    exchange_start_seconds: dict[str, list[Seconds]] | None = None
-    """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the profiled steps, which are
-    slower."""
-    library: Library
-    """DDP's logging data, DeepSpeed's calls by message size, or the bubble of a pipeline, which is the part of its steps in which its ranks
-    wait, measured and in theory. Empty for other backends."""
-
-
-@dataclass
-class HeldByRank(Closed):
-    """What each rank holds at a point of a step, in bytes by rank. It counts the memory of tensors: no activations, and nothing that a
-    library keeps to itself, such as DDP's buckets and Horovod's fusion buffer."""
-
-    parameters: CountsByRank
-    """Parameters, whole and sharded."""
-    gradients: CountsByRank
-    """Gradients, whole and sharded."""
-    optimizer_state: CountsByRank
-    """Optimizer state, with the master parameters that DeepSpeed updates."""
-
-
-@dataclass
-class TensorBytesByRank(Closed):
-    after_forward: HeldByRank
-    """After the forward pass."""
-    after_backward: HeldByRank
-    """After the backward pass, before the optimizer's step. This and `after_step` have the keys of `after_forward`."""
-    after_step: HeldByRank
-    """After the optimizer's step."""
-
-
-@dataclass
-class GpuMemoryByRank(Closed):
-    peak_allocated_bytes: Annotated[list[FromZero | None], BY_RANK]
-    """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch."""
-    peak_reserved_bytes: Annotated[list[FromZero | None], BY_RANK]
-    """Most bytes that the framework's allocator had of the GPU at once, in the same time. `null` for TensorFlow."""
-    used_bytes: Annotated[list[FromZero | None], BY_RANK]
-    """Bytes in use on the whole GPU after the last epoch, of all processes, the driver and NCCL, from NVML."""
-
-
-@dataclass
-class Reading(Closed):
-    """The value of `reading`. Seconds, samples and opened files are those of the training, without evaluation. By rank."""
-
-    sample_order: Literal["global", "files"]
-    """`global`: every epoch shuffles all samples, and so trains the same as with data in memory. `files`: every epoch shuffles files, and
-    samples within a buffer, since the format can be read in order only."""
-    num_steps: FromZero
-    """Number of training steps for which samples were read."""
-    wait_seconds_by_rank: SecondsByRank
-    """Seconds in these steps in which training waited for samples. Without `--num-workers` this is all of the reading."""
-    sample_bytes_by_rank: CountsByRank
-    """Bytes of the samples that were read."""
-    num_opens_by_rank: CountsByRank
-    """Number of files that were opened."""
-    read_bytes_by_rank: Annotated[list[FromZero | None], BY_RANK]
-    """Bytes that the process has read from files of any kind while it trained and evaluated, from the disk or from the page cache (`rchar`
-    of `/proc/self/io`)."""
-    disk_bytes_by_rank: Annotated[list[FromZero | None], BY_RANK]
-    """Bytes of these that came from a disk (`read_bytes`), with what Linux read ahead."""
-    budget_bytes: FromZero
-    """Limit of the bytes of samples in the memory of a rank."""
-    stored_bytes: FromZero
-    """Bytes of all files of the converted data set."""
-    convert_seconds: Seconds | None
-    """Seconds that the conversion of the data set took. `null` if it was interrupted and continued."""
-
-
-@dataclass
-class CheckpointIo(Closed):
-    """The value of `checkpoint_io`, of rank 0."""
-
-    num_writes: FromZero = 0
-    """Number of checkpoints that were written."""
-    written_bytes: FromZero = 0
-    """Bytes of all checkpoints that were written."""
-    num_reads: FromZero = 0
-    """1 if the run resumed from a checkpoint."""
-    read_bytes: FromZero = 0
-    """Bytes of the checkpoint that was read."""
-    gather_seconds: Seconds = 0.0
-    """Seconds in which the state was gathered from all ranks and the device. Training waits meanwhile."""
-    write_seconds: Seconds = 0.0
-    """Seconds of writing, to the disk (fsync). Training waits meanwhile, unless `--checkpoint-async` is set."""
-    read_seconds: Seconds = 0.0
-    """Seconds of reading the checkpoint."""
-    wait_seconds: Seconds = 0.0
-    """Seconds in which training waited for the end of a writing with `--checkpoint-async`: before the next one, and after the last."""
-
-
-@dataclass
-class MachineNoise(Closed):
-    product_flops_per_second: Rates
-    """Floating-point operations a second in matrix products, just before and just after training, off the clock. All ranks measure at the
-    same time, each on its own cores, and the number is that of the slowest."""
-    copy_bytes_per_second: Rates
-    """Bytes a second, read and written, in a copy of memory, measured in the same way."""
-    frequency_hz: Rates
-    """Lowest frequency of the ranks' cores before and after training."""
-    steal_seconds: Seconds | None
-    """Seconds that the hypervisor took from the ranks' cores during training."""
-    pressure_seconds: Seconds | None
-    """Seconds of training in which a process of the node waited for a core."""
-    involuntary_switches_by_rank: CountsByRank
-    """Number of times during training that a thread of the rank had to leave its core to another thread."""
-    gpu_clock_hz: Rates
-    """Lowest clock of the ranks' GPUs before and after training."""
-    gpu_throttle_reasons: list[str] | None
-    """Reasons after training for which a GPU ran below its highest clock."""
-    cpu_throttled_seconds: Seconds | None = None
-    """Seconds of training in which a CPU quota stopped the control groups of a rank, added up over cores, of the rank with most."""
-
-
-@dataclass
-class Timeline(Closed):
-    trace: str | None
-    """File name of the merged trace in the folder `RUN.trace`. `null` if nothing could be merged."""
-    num_events: FromZero
-    """Number of events in the merged trace."""
-    clocks: list[dict]
-    """Each source of events, with the error of its clock in microseconds."""
-    ranks: dict[str, dict]
-    """Offset of each rank's clock from that of rank 0 and the error of the offset, in microseconds, by rank."""
-    horovod: dict | None
-    """Summary of Horovod's timeline."""
-    problems: list[str]
-    """Problems that occurred when the traces were read, one line each."""
-    steps: dict[str, dict]
-    """Seconds of each profiled step and of each wait for data, by rank."""
-    collectives: dict[str, dict]
-    """Number, seconds and bytes of the collectives, by rank and name."""
-
-
-@dataclass
-class Product(Closed):
-    flops_per_second: Positive
-    """Floating-point operations a second in the fastest matrix product, in the precision of the runs, on the device or on the cores and
-    threads of a rank."""
-    library: str | None = None
-    """Library that computes it, with its version. `null` where it is not known."""
-    instruction_set: str | None = None
-    """What the library says of its kernels: the instruction set (oneDNN) or the processor they are for (OpenBLAS). `null` where it does not
-    say, as MKL."""
-    measured_at: Moment | None = None
-    """When it was measured: a matrix may take what another has measured on the node in the hour before."""
-
-
-@dataclass
-class MpiCalls(Closed):
-    num_calls: FromZero
-    size_bytes: Amount
-    seconds: Seconds
-    waited_seconds: Seconds = 0.0
-
-
-@dataclass
-class MpiKinds(Closed):
-    """Calls by what they are for."""
-
-    control: MpiCalls
-    payload: MpiCalls
-    completion: MpiCalls | None = None
-    io: MpiCalls | None = None
-    other: MpiCalls | None = None
-
-
-@dataclass
-class MpiOfRank(Closed):
-    communication_seconds: Seconds
-    kinds: MpiKinds | None
-    payload_bytes_per_second: Amount | None
-    elapsed_seconds: Seconds | None = None
-    ended: str | None = None
-
-
-@dataclass
-class MpiProfile(Closed):
-    ranks: dict[str, MpiOfRank]
-    """Seconds in MPI; calls, bytes and seconds of payload and of control messages; bandwidth of the payload; by rank."""
-    problems: list[str]
-    """Profiles that could not be read, and the number of dropped events, one line each."""
-
-
-@dataclass
-class Gpu(Closed):
-    model: str | None
-    """Model of the GPU, from NVML."""
-    pci_bus_id: str | None
-    """PCI bus id of the GPU on its node, as domain:bus:device.function."""
-    driver: str | None
-    """Version of the driver, from NVML."""
-    cuda: str | None
-    """Version of CUDA that the framework is built with."""
-    cudnn: str | None
-    """Version of cuDNN that the framework loads (PyTorch) or is built with (TensorFlow)."""
-    nccl: str | None
-    """Version of the NCCL that PyTorch loads, or that Horovod is built with."""
-
-
-@dataclass
-class Processor(Closed):
-    vendor: str | None = None
-    """Vendor, as in `/proc/cpuinfo`: `AuthenticAMD`, `GenuineIntel`, or the number of the implementer of an Arm core."""
-    family: FromZero | None = None
-    """Family; of an Arm core the architecture."""
-    model: FromZero | None = None
-    """Model; of an Arm core the part."""
-    stepping: FromZero | None = None
-    """Stepping; of an Arm core the revision."""
-    l3_bytes: FromZero | None = None
-    """Bytes of the level 3 cache that rank 0 uses."""
-    l3_shared_by: str | None = None
-    """Hardware threads that share this cache, as Linux lists them, such as 0-7."""
-    hypervisor: str | None = None
-    """Hypervisor under which the node runs, from lscpu. `null` on hardware of its own."""
-    governor: str | None = None
-    """Governor of the frequency of rank 0's first core. `null` where Linux shows none, as on many virtual machines."""
-
-
-@dataclass(kw_only=True)
-class Environment(Closed):
-    # What is known of a machine differs between versions: what is not described here is left out.
-    __pydantic_config__: ClassVar = Closed.__pydantic_config__ | {"extra": "ignore"}
-
-    python: str
-    """Version of Python."""
-    packages: dict[str, str]
-    """Versions of the installed packages that affect a run, by name."""
-    mpi: str | None
-    """Name and version of the MPI library."""
-    host: str
-    """Host name."""
-    os: str
-    """Operating system with its version."""
-    cpu: str
-    """Name that the processor gives itself."""
-    processor: Processor | None = None
-    """Processor of the node, by which libraries choose their kernels. `null` in older records."""
-    instruction_sets: list[str] | None
-    """Vector and matrix instruction sets of the processor, by their names in the Linux kernel."""
-    num_cores: FromOne
-    """Number of physical cores of the node; hardware threads of one core count once."""
-    cores_by_rank: Annotated[list[list[FromZero] | None], BY_RANK] | None = None
-    """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up."""
-    quota_cores: Positive | None = None
-    """Number of cores that the smallest CPU quota of a control group gives to rank 0 and the ranks beside it. `null` without a quota."""
-    numa_nodes_of_rank_0: list[FromZero] | None = None
-    """Numbers of the NUMA nodes to which the cores of rank 0 belong."""
-    device: Literal["cpu", "cuda"] | None = None
-    """Device that was used; `settings.device` is what was asked for."""
-    framework_has_cuda: bool | None = None
-    """Whether the backend's build of PyTorch or TensorFlow has CUDA."""
-    gpu: Gpu | None = None
-    """GPU of rank 0 and its software. `null` on a CPU."""
-    allocator_keeps: bool
-    """Whether the C library keeps the memory of large buffers between steps."""
-    memory_bytes: FromZero
-    """Main memory of the node in bytes."""
-    git_commit: str | None
-    """Commit of the checkout."""
-    git_changed: bool
-    """Whether tracked files of the checkout differ from its commit."""
-    variables: dict[str, str]
-    """Environment variables that affect a run, from a fixed list. No others are recorded."""
-    ignored_variables: dict[str, str] | None = None
-    """Environment variables that would have bound threads or set their number, and that were removed."""
 
 
 @dataclass(kw_only=True, slots=True)

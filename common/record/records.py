@@ -16,7 +16,8 @@ from common import backends, config, durable
 from common.batch_plan import BatchPlan
 from common.errors import UserError
 from common.ranks import Ranks
-from common.record.definition import Environment, Record
+from common.record.definition import Record
+from common.record.parts import Environment
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"

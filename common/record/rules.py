@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
 from common.model.workload_table import WORKLOADS
-from common.record.definition import BY_RANK, Record
+from common.record.definition import Record
+from common.record.parts import BY_RANK
 
 OF_COMPLETED = ("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync")
 OF_TRAINED = ("samples_per_second", "losses", "samples_per_epoch", "samples_dropped_per_epoch", "samples_padded_per_epoch", "train_seconds")

@@ -20,7 +20,7 @@ from common import durable, workloads
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
-from common.record.definition import CheckpointIo
+from common.record.parts import CheckpointIo
 from common.trainer import Trainer
 
 MOVE_AWAY = "move it away, or give another --checkpoint-dir"

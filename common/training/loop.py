@@ -23,7 +23,8 @@ from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line, reading
-from common.record.definition import HeldByRank, Record, TensorBytesByRank
+from common.record.definition import Record
+from common.record.parts import HeldByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer, by_rank
 from common.training import batches, checks
 from common.training.batches import SampleBatches

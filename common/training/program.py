@@ -26,7 +26,8 @@ from common.process import agent_errors, arrival, binding, ending, environment, 
 from common.process.ranks import Ranks, from_environment
 from common.process.watchdog import Hang, Late, Watchdog
 from common.record import records
-from common.record.definition import Product, Record
+from common.record.definition import Record
+from common.record.parts import Product
 from common.trainer import Batches, Trainer
 from common.training import loop, placement, step_breakdown, throughput
 

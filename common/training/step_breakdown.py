@@ -17,7 +17,8 @@ import numpy as np
 from common.config import Settings
 from common.cost.collectives import bus_bytes
 from common.process import threads
-from common.record.definition import Library, Operation, Record, StepBreakdown
+from common.record.definition import Record
+from common.record.parts import Library, Operation, StepBreakdown
 from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Trainer, by_rank
 from common.workloads import gradient_bytes
 

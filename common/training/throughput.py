@@ -10,7 +10,8 @@ from common import workloads
 from common.backends import declaration_of
 from common.config import Settings
 from common.model.families import training_flops
-from common.record.definition import Product, Record
+from common.record.definition import Record
+from common.record.parts import Product
 from common.trainer import Trainer, by_rank
 
 # Of the matrices, which grow until one product takes long: the best size depends on the device and the number of threads.

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from common.record.definition import Processor, Product, Record
+from common.record.definition import Record
+from common.record.parts import Processor, Product
 from launch.report import limits, processors
 from launch.report.tables import MIB
 

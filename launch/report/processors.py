@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from common.record.definition import Environment, Processor
+from common.record.parts import Environment, Processor
 
 AMD, INTEL = "AuthenticAMD", "GenuineIntel"
 

@@ -16,7 +16,7 @@ import tyro
 
 from common import command_line
 from common.errors import UserError
-from common.record.definition import Timeline
+from common.record.parts import Timeline
 from common.tracing import chrome, horovod_timeline, sources
 
 PROGRAM = "python -m launch.trace.timeline"

@@ -10,7 +10,7 @@ from typing import TypeVar
 from common.config import TRACES, Settings
 from common.errors import UserError
 from common.record import records
-from common.record.definition import MpiProfile, Timeline
+from common.record.parts import MpiProfile, Timeline
 from common.tracing import sources
 from launch.launchers.commands import Launcher
 from launch.trace import events, mpi_profile, timeline

@@ -7,7 +7,7 @@ from common.config import Settings
 from common.cost import parallelism
 from common.process.ranks import Ranks
 from common.record import reading, records
-from common.record.definition import Environment
+from common.record.parts import Environment
 
 ENVIRONMENT = {
     "python": "3.11.7", "packages": {"torch": "2.13.0"}, "mpi": None, "host": "here", "os": "Linux", "cpu": "a processor",

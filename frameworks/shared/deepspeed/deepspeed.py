@@ -21,7 +21,7 @@ from common.config import Settings
 from common.errors import Diverged, UserError
 from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
-from common.record.definition import Transport
+from common.record.parts import Transport
 from common.trainer import Communication, Held, ProfiledCommunication
 from frameworks.shared.pytorch import devices, memory, process_group, states
 from frameworks.shared.replaced import Replacement, replaced

@@ -20,7 +20,7 @@ from common.process.gpus import version_text
 from common.process.meeting import expect_size
 from common.process.ranks import Ranks
 from common.record import records
-from common.record.definition import Transport
+from common.record.parts import Transport
 from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication, Trainer
 from frameworks.shared.horovod import gloo

@@ -21,7 +21,7 @@ from common.config import Settings
 from common.process import rendezvous, watchdog
 from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
-from common.record.definition import Transport
+from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.replaced import replaced
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from common.cost.collectives import bus_bytes
-from common.record.definition import Library, Operation, Record, StepBreakdown
+from common.record.definition import Record
+from common.record.parts import Library, Operation, StepBreakdown
 from launch.forecast.scaling import stragglers
 from launch.forecast.scaling.model import Exchange, evenly
 from launch.report import epochs, statistics

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.record.definition import CheckpointIo
+from common.record.parts import CheckpointIo
 from launch.report import statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, filled, through

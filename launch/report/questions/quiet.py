@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from common.record.definition import MachineNoise, Record
+from common.record.definition import Record
+from common.record.parts import MachineNoise
 from launch.report import noise, repeats
 from launch.report.noise import QUIET_PERCENT, Farthest
 from launch.report.repeats import Deviation, Repeat

@@ -5,7 +5,8 @@ from operator import attrgetter
 
 import numpy as np
 
-from common.record.definition import Reading, Record
+from common.record.definition import Record
+from common.record.parts import Reading
 from launch.report import statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import step

@@ -5,7 +5,8 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.record.definition import Library, Record
+from common.record.definition import Record
+from common.record.parts import Library
 from launch.report import entries, epochs, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, apart, filled, in_unit, milliseconds, through

@@ -14,7 +14,7 @@ import pytest
 
 from common.process import ending, gpus
 from common.process.ranks import node_number
-from common.record.definition import Gpu, GpuMemoryByRank
+from common.record.parts import Gpu, GpuMemoryByRank
 from common.trainer import Device, GpuMemory
 from tests.support import nvml
 from tests.support.mistakes import refused

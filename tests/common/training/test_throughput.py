@@ -9,7 +9,7 @@ import pytest
 from common.config import Settings
 from common.model.families import training_flops
 from common.process.ranks import Ranks
-from common.record.definition import Product
+from common.record.parts import Product
 from common.trainer import Device
 from common.training import throughput
 from common.workloads import WORKLOADS

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from common.record.definition import Environment, Processor
+from common.record.parts import Environment, Processor
 from launch.report import environments, processors
 from tests.support.answers import answered
 from tests.support.made_records import ENVIRONMENT, made, on, typed

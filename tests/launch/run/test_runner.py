@@ -8,7 +8,7 @@ from common.config import Settings
 from common.errors import UserError
 from common.process import slurm
 from common.record import reading, records
-from common.record.definition import Environment
+from common.record.parts import Environment
 from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
 from launch.run.plan import Job
