@@ -65,6 +65,14 @@ class Ratio(NamedTuple):
         return self.is_difference if min(self.num_above, self.num_below) >= MIN_RUNS_CONFIDENT else None
 
 
+class Difference(NamedTuple):
+    """A difference of two means with its 95 % interval; `low` and `high` are None with fewer than 3 runs on a side."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
 class Noise(NamedTuple):
     """The variance of a difference of two means, and the degrees of freedom with which it is known."""
 
@@ -145,14 +153,14 @@ def ratio(above: Sequence[float], below: Sequence[float], paired: bool) -> Ratio
     return Ratio(value, float(interval.low), float(interval.high), num_above, num_below, paired)
 
 
-def difference_reach(above: Sequence[float], below: Sequence[float], paired: bool) -> float | None:
-    """Returns how far the 95 % interval of the difference of two sets of numbers reaches to either side; None with fewer than 3 on a side.
-
-    The interval is Student's for pairs, else Welch's.
-    """
+def difference(above: Sequence[float], below: Sequence[float], paired: bool) -> Difference:
+    """Returns the difference of the means of two sets of numbers, with its 95 % interval: Student's for pairs, else Welch's."""
+    upper, lower = np.asarray(above, float), np.asarray(below, float)
+    value = float(upper.mean() - lower.mean())
     if min(len(above), len(below)) < MIN_RUNS_WITH_INTERVAL:
-        return None
-    return _reach(_noise(np.asarray(above, float), np.asarray(below, float), paired))
+        return Difference(value, None, None)
+    reach = _reach(_noise(upper, lower, paired))
+    return Difference(value, value - reach, value + reach)
 
 
 def ratio_of_one_run(above: Sequence[float], below: Sequence[float]) -> Ratio | None:

@@ -9,6 +9,7 @@ from common.record.definition import Record
 from common.record.parts import Library
 from launch.report import entries, epochs, statistics
 from launch.report.entries import Comparison, Entry
+from launch.report.statistics import Difference
 from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, apart, filled, in_unit, milliseconds, through
 from launch.report.words import ranks_of, span
 
@@ -58,7 +59,7 @@ class Bubble(NamedTuple):
 
 
 def _milliseconds(value_of: Callable[[Record], float | None]) -> Callable[[Row], float | None]:
-    return lambda row: milliseconds(row.entry.trimmed_mean(value_of))
+    return lambda row: milliseconds(_mean(value_of, row.entry))
 
 
 def _part(part: str, row: Row) -> float | None:
@@ -122,36 +123,52 @@ def answer(comparison: Comparison) -> Findings:
 def parts(comparison: Comparison, entry: Entry) -> dict[str, float | None]:
     """Returns the milliseconds of each of PARTS in an entry's step; empty without a step breakdown.
 
-    They are means over the ranks, and trimmed means over the runs. What a backend adds to a step at 1 rank, where nothing is exchanged,
-    is its OVERHEAD at every size. EXPOSED is what more ranks add to that, and all of it where the backend did not run at 1 rank.
+    They are means over the ranks and the runs, so that they add up to the step.
     """
-    added = entry.trimmed_mean(added_seconds)
-    if added is None:
+    exposed = _exposed(comparison, entry)
+    if exposed is None:
         return {}
-    single_rank = comparison.entry(entry.backend, 1)
-    overhead = single_rank.trimmed_mean(added_seconds) if single_rank else None
-    seconds = [entry.trimmed_mean(data_wait_seconds), entry.trimmed_mean(compute_seconds), overhead, added - (overhead or 0.0)]
+    overhead = _overhead(comparison, entry)
+    seconds = [_mean(data_wait_seconds, entry), _mean(compute_seconds, entry), overhead and overhead.value, exposed.value]
     return {part: milliseconds(value) for part, value in zip(PARTS, seconds, strict=True)}
 
 
 def overhead_interval(comparison: Comparison, entry: Entry) -> Interval | None:
     """Returns the 95 % interval of OVERHEAD in milliseconds; None where the backend has fewer than 3 runs at 1 rank."""
-    single_rank = comparison.entry(entry.backend, 1)
-    values = statistics.present(map(added_seconds, single_rank.ok)) if single_rank else []
-    return _around(parts(comparison, entry).get(OVERHEAD), statistics.difference_reach(values, [0.0] * len(values), paired=True))
+    return _interval(_overhead(comparison, entry))
 
 
 def exposed_interval(comparison: Comparison, entry: Entry) -> Interval | None:
     """Returns the 95 % interval of EXPOSED in milliseconds; None at 1 rank, and where either size has fewer than 3 runs."""
-    values = entries.run_values(entry, comparison.entry(entry.backend, 1), added_seconds)
-    reach = None if values is None or entry.num_ranks == 1 else statistics.difference_reach(*values)
-    return _around(parts(comparison, entry).get(EXPOSED), reach)
+    return None if entry.num_ranks == 1 or _overhead(comparison, entry) is None else _interval(_exposed(comparison, entry))
 
 
-def _around(center_milliseconds: float | None, reach_seconds: float | None) -> Interval | None:
-    if center_milliseconds is None or reach_seconds is None:
+def _overhead(comparison: Comparison, entry: Entry) -> Difference | None:
+    """Returns OVERHEAD, what a backend adds to a step at 1 rank, where nothing is exchanged; None where it did not run at 1 rank."""
+    single_rank = comparison.entry(entry.backend, 1)
+    values = statistics.present(map(added_seconds, single_rank.ok)) if single_rank else []
+    return statistics.difference(values, [0.0] * len(values), paired=True) if values else None
+
+
+def _exposed(comparison: Comparison, entry: Entry) -> Difference | None:
+    """Returns EXPOSED, what more ranks add to OVERHEAD, and all that a backend adds where it did not run at 1 rank.
+
+    It is None without a step breakdown.
+    """
+    if values := entries.run_values(entry, comparison.entry(entry.backend, 1), added_seconds):
+        return statistics.difference(*values)
+    added = statistics.present(map(added_seconds, entry.ok))
+    return statistics.difference(added, [0.0] * len(added), paired=True) if added else None
+
+
+def _mean(value_of: Callable[[Record], float | None], entry: Entry) -> float | None:
+    return statistics.mean(map(value_of, entry.ok))
+
+
+def _interval(seconds: Difference | None) -> Interval | None:
+    if seconds is None or seconds.low is None or seconds.high is None:
         return None
-    return center_milliseconds - 1000 * reach_seconds, center_milliseconds + 1000 * reach_seconds
+    return 1000 * seconds.low, 1000 * seconds.high
 
 
 def exposed_percent(comparison: Comparison, entry: Entry) -> float | None:

@@ -11,7 +11,7 @@ from launch.report.statistics import (
     MIN_RUNS_CONFIDENT,
     Ratio,
     coverage,
-    difference_reach,
+    difference,
     ratio,
     ratio_of_one_run,
     scored,
@@ -110,12 +110,12 @@ def test_sides_are_equal_where_the_whole_interval_is_within_5_percent(low, high,
     assert Ratio(1.0, low, high, 6, 6, True).is_equal is is_equal
 
 
-def test_a_difference_reaches_as_far_as_students_interval():
+def test_the_interval_of_a_difference_is_students_about_its_mean():
     # Values of Student's own example (Biometrika 6, 1908): 0.7 to 2.46 at 95 %.
     dextro = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     laevo = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
-    assert difference_reach(laevo, dextro, paired=True) == pytest.approx((2.46 - 0.70) / 2, abs=0.005)
-    assert difference_reach(laevo, dextro, paired=False) > 1.5
+    assert difference(laevo, dextro, paired=True) == pytest.approx((1.58, 0.70, 2.46), abs=0.005)
+    assert difference(laevo, dextro, paired=False).high > 1.58 + 1.5
 
 
 @pytest.mark.parametrize(("num_runs", "has_interval"), [(1, False), (2, False), (3, True)])
@@ -123,7 +123,7 @@ def test_an_interval_takes_three_runs_on_each_side(num_runs, has_interval):
     sides = [1.0, 1.1, 1.3][:num_runs], [2.0, 2.1, 2.2, 2.5]
     lows = [ratio(*sides, paired=False).low, simultaneous_ratio(*sides, False, 5).low]
     assert [low is not None for low in lows] == [has_interval] * 2
-    assert (difference_reach(*sides, paired=False) is not None) == has_interval
+    assert (difference(*sides, paired=False).low is not None) == has_interval
 
 
 @pytest.mark.parametrize(("num_runs", "paired"), [(5, True), (MIN_RUNS_CONFIDENT, True), (8, True), (5, False)])

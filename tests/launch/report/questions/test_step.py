@@ -6,7 +6,7 @@ from tests.support.answers import line, lines, section
 from tests.support.made_records import made, step_breakdown
 
 
-def test_the_parts_of_a_step_are_trimmed_means_over_runs_of_the_mean_over_ranks():
+def test_the_parts_of_a_step_are_means_over_runs_and_ranks():
     odd = step_breakdown()
     odd["compute_seconds"] = [0.002, 0.004]
     odd["communication_seconds"] = [0.008, None]
@@ -49,10 +49,17 @@ def test_what_a_backend_adds_at_1_rank_is_no_exposed_communication():
     assert section(records, "step").sentences == []
     assert line(records, "cost", ranks=2)["exposed share of a step (%)"] is None
     records = [*added(2.0, 2.5, 2.2, num_ranks=1), *added(6.0, 6.5, 6.3)]
-    assert line(records, "step", ranks=2)[parts[2]] == "4.0 to 4.2"
-    assert section(records, "step").sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 31 % (ddp) of a step."]
-    assert round(line(records, "cost", ranks=2)["exposed share of a step (%)"]) == 31
+    assert line(records, "step", ranks=2)[parts[2]] == "3.9 to 4.2"
+    assert section(records, "step").sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 30 % (ddp) of a step."]
+    assert round(line(records, "cost", ranks=2)["exposed share of a step (%)"]) == 30
     assert [line(added(6.0), "step")[part] for part in parts] == [None, pytest.approx(6.0), None, None]
+
+
+def test_exposed_communication_is_the_mean_that_its_interval_is_of_and_adds_up_to_the_step():
+    """A trimmed mean would be 3 ms, with the interval of the mean about it."""
+    row = line([*added(*[0.0] * 6, num_ranks=1), *added(3.0, 3.0, 3.0, 3.0, 3.0, 9.0)], "step", ranks=2)
+    assert (row["exposed communication (ms)"], row["exposed, 95 % interval (ms)"]) == (pytest.approx(4.0), "1.4 to 6.6")
+    assert row["step in breakdown (ms)"] == pytest.approx(1.0 + 6.0 + 4.0)
 
 
 def test_exposed_communication_is_given_without_oversubscription():
