@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items):
         elif item.get_closest_marker("matrix"):
             shared.append(item.nodeid.split("::")[0])
         if shared:
-            item.add_marker(pytest.mark.xdist_group(shared[0]))
+            item.add_marker(pytest.mark.xdist_group(name=shared[0]))
             groups[item] = shared[0]
     num_tests = Counter(groups.values())
     places = {group: place for place, group in enumerate([*LONGEST, *(group for group, _ in num_tests.most_common())][::-1])}
