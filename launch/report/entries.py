@@ -23,6 +23,8 @@ SLOWED_DOWN = f"traced or shared a GPU ({', '.join(map(flag, NOT_COMPARED))})"
 # A function of launch/report/epochs.py: the seconds per epoch of a run, or of its first epochs.
 SecondsPerEpoch = Callable[..., float | None]
 
+NOT_REACHED = "not reached"
+
 
 class Key(NamedTuple):
     """A matrix and a repeat in it. Runs of different backends with the same key ran close together in time and form a pair."""
@@ -188,7 +190,7 @@ def scored_times(entry: Entry | None) -> list[float] | None:
 def misses(entry: Entry) -> list[str]:
     """Returns the status of each run without a time to solution; nothing for workloads without a target."""
     return [
-        record.status if record.status != "ok" else "resumed" if record.reached else "not reached"
+        record.status if record.status != "ok" else "resumed" if record.reached else NOT_REACHED
         for record, time in zip(entry.records, times(entry), strict=True)
         if time is None and (record.status != "ok" or record.reached is not None)
     ]

@@ -1,28 +1,43 @@
-"""Shows a matrix while it runs: a live line on a terminal, plain lines elsewhere."""
+"""Shows a matrix while it runs: a bar with the time left on a terminal, a line now and then elsewhere, and a line for each group."""
 
 import contextlib
 import time
+from collections.abc import Callable, Sequence
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from common.progress import Progress
 from common.record.definition import Record
 from launch.report.words import ranks_of
-from launch.run.plan import Job
+from launch.run import pace
+from launch.run.pace import Pace
+from launch.run.plan import Job, NumberedJob
 
-PLAIN_INTERVAL_SECONDS = 10.0
+PLAIN_INTERVAL_SECONDS = 30.0
+BAR_WIDTH = 40
 
 
 class Display:
-    """Shows which run is running and its progress. It is a context manager around the whole matrix."""
+    """Shows how far a matrix is, and what it waits for. It is a context manager around the whole matrix."""
 
-    def __init__(self, num_jobs: int, console: Console | None = None) -> None:
+    def __init__(self, num_jobs: int, console: Console | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self.console = console or Console()
         self.num_jobs = num_jobs
-        self.printed_at = 0.0
-        self.live = Live(console=self.console, refresh_per_second=4, transient=True) if self.console.is_terminal else None
+        self.now = now
+        self.pace = Pace(num_jobs, now)
+        self.num_ended = 0
+        self.group: Sequence[NumberedJob] = ()
+        self.num_started, self.group_records = 0, list[Record]()
+        self.waits_for = ""
+        self.printed_at: float | None = None
+        self.live = (
+            Live(get_renderable=self.state, console=self.console, refresh_per_second=4, transient=True)
+            if self.console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> "Display":
         if self.live:
@@ -37,28 +52,73 @@ class Display:
     def print_line(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=True)
 
+    def begin_group(self, group: Sequence[NumberedJob]) -> None:
+        """Notes the runs that take turns from now on."""
+        self.group, self.num_started, self.group_records = group, 0, []
+        self.pace.begin_group()
+
     def begin(self, number: int, job: Job) -> None:
-        self.printed_at = time.monotonic()
-        self.show(f"{self.title(number, job)}: starting")
+        self.num_started += 1
+        place = f" run {self.num_started} of {len(self.group)}" if len(self.group) > 1 else ""
+        self.show(f"starting{place}: {title(job)}")
 
     def progress(self, number: int, job: Job, progress: Progress) -> None:
-        if self.live or time.monotonic() - self.printed_at >= PLAIN_INTERVAL_SECONDS:
-            self.printed_at = time.monotonic()
-            self.show(f"{self.title(number, job)}: {describe(progress)}")
+        num_training = self.num_started - len(self.group_records)
+        kind = f"training in turns, {num_training} runs" if num_training > 1 else "training"
+        self.show(f"{kind}: {title(job)}, {describe(progress)}")
 
     def finish(self, number: int, job: Job, record: Record) -> None:
-        self.print_line(f"{self.title(number, job)}: {outcome(record)}")
+        """Notes that a run has ended. One that shares its group has a line of its own only if it failed."""
+        self.num_ended += 1
+        self.group_records.append(record)
+        if len(self.group) < 2 or record.status != "ok" or record.launcher_error:
+            self.print_line(f"[{number}/{self.num_jobs}] {title(job)}: {outcome(record)}")
 
-    def title(self, number: int, job: Job) -> str:
-        kind = " traced" if job.settings.timeline or job.settings.trace else ""
-        return f"[{number}/{self.num_jobs}] {job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}{kind}"
+    def end_group(self) -> None:
+        """Prints the line of the group, and estimates the time left anew."""
+        if len(self.group) > 1:
+            self.print_line(f"[{self.num_ended}/{self.num_jobs}] {summary(self.group_records, self.pace.group_seconds)}")
+        self.pace.end_group(len(self.group))
 
-    def show(self, line: str) -> None:
-        """Shows what a run does now: on a terminal in the place of the line before, elsewhere as a further line."""
-        if self.live:
-            self.live.update(Text(line))
-        else:
-            self.print_line(line)
+    def show(self, waits_for: str) -> None:
+        """Shows what is waited for: on a terminal beside the bar, elsewhere as a line, of which there are few."""
+        self.waits_for = waits_for
+        if not self.live and (self.printed_at is None or self.now() - self.printed_at >= PLAIN_INTERVAL_SECONDS):
+            self.printed_at = self.now()
+            self.print_line(f"{self.how_far()}; {waits_for}")
+
+    def how_far(self) -> str:
+        """Returns how many runs have ended, in which time, and how long the others take."""
+        seconds_left = self.pace.seconds_left()
+        left = f", about {pace.describe(seconds_left)} left" if seconds_left else ""
+        return f"{self.num_ended}/{self.num_jobs} runs in {pace.describe(self.pace.elapsed_seconds)}{left}"
+
+    def state(self) -> Group:
+        """Returns what a terminal shows: what is waited for, and the bar below it."""
+        bar = ProgressBar(total=max(self.num_jobs, 1), completed=self.num_ended, width=BAR_WIDTH)
+        lines = [Text(text, no_wrap=True, overflow="ellipsis") for text in (self.waits_for, self.how_far())]
+        return Group(*lines, bar)
+
+
+def title(job: Job) -> str:
+    """Returns the workload, backend and size of a job."""
+    kind = " traced" if job.settings.timeline or job.settings.trace else ""
+    return f"{job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}{kind}"
+
+
+def summary(records: Sequence[Record], seconds: float) -> str:
+    """Returns the line of runs of one workload and repeat that took turns: the first at each size, and how many missed the target."""
+    name = f"{records[0].workload}, repeat {records[0].repeat + 1}: " if records else ""
+    parts = [f"{name}{len(records)} runs in {pace.describe(seconds)}"]
+    reached = [(time, record) for record in records if record.status == "ok" and (time := record.time_to_solution_seconds) is not None]
+    for size in sorted({record.num_ranks for _, record in reached}):
+        time_of_first, first = min((pair for pair in reached if pair[1].num_ranks == size), key=lambda pair: pair[0])
+        parts.append(f"{first.backend} first at {ranks_of(size)}, {time_of_first:.2f} s")
+    counts = {
+        "did not complete": sum(record.status != "ok" for record in records),
+        "missed the target": sum(record.status == "ok" and record.reached is False for record in records),
+    }
+    return "; ".join([*parts, *(f"{number} {what}" for what, number in counts.items() if number)])
 
 
 def describe(progress: Progress) -> str:

@@ -184,9 +184,11 @@ def run_group(
         run_records.append(record)
         display.finish(*group[index], record)
 
+    display.begin_group(group)
     try:
         starts = [functools.partial(start, *numbered) for numbered in group]
         turns.side_by_side(starts, room.has_room, on_end)
+        display.end_group()
     except KeyboardInterrupt:
         interrupted = [runner.recorded(job) for index, (_, job) in enumerate(group) if index not in ended]
         run_records += filter(None, interrupted)

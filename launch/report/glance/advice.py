@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from common import backends
-from launch.report import factors, widths
+from launch.report import entries, factors, widths
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
@@ -20,7 +20,7 @@ def sentences(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _repeats(comparisons: Sequence[Comparison]) -> list[str]:
     """Returns how many repeats give a verdict, or decide between backends that are not told apart."""
-    fair = [entry for comparison in comparisons for entry in comparison.entries if not entry.oversubscribed]
+    fair = [entry for comparison in comparisons for entry in comparison.entries if not entry.oversubscribed and _is_comparable(entry)]
     if not fair:
         return []
     if min(len(entry.records) for entry in fair) < MIN_RUNS_CONFIDENT:
@@ -31,6 +31,11 @@ def _repeats(comparisons: Sequence[Comparison]) -> list[str]:
     if not 0 < num_repeats <= MAX_REPEATS:
         return []
     return [f"--until {percent:g} --repeats {num_repeats} to find differences of {percent:g} %"]
+
+
+def _is_comparable(entry: Entry) -> bool:
+    """Tells whether an entry has a time to solution, or needs none."""
+    return bool(entry.ok) and (entries.time_of(entry) is not None or all(record.target is None for record in entry.records))
 
 
 def _open_ratios(comparison: Comparison, size: int) -> list[Ratio]:

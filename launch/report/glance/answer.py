@@ -182,11 +182,14 @@ def _plain_ratio(value: float, entry: Entry) -> Ratio:
 
 
 def _without_value(candidates: Iterable[Entry], placed: Sequence[Entry]) -> list[Standing]:
-    return [
-        Standing(entry.backend, None, (entries.misses(entry) or ["no time"])[0], None, None, None)
-        for entry in candidates
-        if entry not in placed
-    ]
+    return [Standing(entry.backend, None, _miss(entry), None, None, None) for entry in candidates if entry not in placed]
+
+
+def _miss(entry: Entry) -> str:
+    """Returns why an entry has no value, with the best accuracy of runs that did not reach the target."""
+    miss = (entries.misses(entry) or ["no time"])[0]
+    accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
+    return f"{miss}: {max(accuracies):.3g}" if miss == entries.NOT_REACHED and accuracies else miss
 
 
 def _num_runs(group: Group) -> list[int]:

@@ -58,9 +58,10 @@ def _quiet(runs: Sequence[Record]) -> list[str]:
 
 
 def _failures(report: Answer) -> list[str]:
-    """Returns a line for each run that failed or missed the target and file that is no record, the first ones only."""
+    """Returns a line for each run that failed and each file that is no record, the first ones only. Others show that they missed the target."""
     tables = [table for section in report.sections if section.key == "failed" for table in section.tables]
     rows = [dict(zip([column.name for column in table.columns], row, strict=True)) for table in tables for row in table.rows]
+    rows = [row for row in rows if row["status"] != failed.MISSED]
     lines = [f"{row[failed.COLUMNS[0].name]}: {row['status']}, {_short(str(row['reason']))}" for row in rows[:NUM_SHOWN_FAILURES]]
     num_further = len(rows) - NUM_SHOWN_FAILURES
     return [*lines, *([f"and {num_further} more, in --full"] if num_further > 0 else [])]

@@ -11,6 +11,7 @@ from launch.report.tables import BACKEND, RANKS, Column, Findings, filled
 
 QUESTION = "What failed, and why?"
 STATUSES = {"diverged": "diverged", "failed": "failed", "timeout": "timed out", "started": "unfinished"}
+MISSED = "target not reached"
 UNFINISHED = "still running, or killed before its record was complete"
 
 
@@ -58,10 +59,10 @@ def failure(record: Record) -> tuple[str, str] | None:
     if record.status != "ok":
         return STATUSES[record.status], record.error or UNFINISHED
     if record.reached is False and record.accuracy is None:
-        return "target not reached", f"{resumed}, with no epoch left to train"
+        return MISSED, f"{resumed}, with no epoch left to train"
     if record.reached is False:
         return (
-            "target not reached",
+            MISSED,
             f"accuracy {record.accuracy:.4f} after {len(record.accuracies)} epochs; the target is {record.target:g}",
         )
     if record.reached and record.time_to_solution_seconds is None:

@@ -119,7 +119,7 @@ def test_printed_jobs_train_one_after_the_other_and_one_requeued_in_the_middle_c
     assert len(list(results.glob("here/*.matrix"))) == 2
     assert {path: path.read_bytes() for path in before} == before
     assert "there is no matrix to resume" in (tmp_path / "out").read_text()
-    report = completed(BIN / "python", "-m", "launch.compare", results, cwd=checkout)
+    report = completed(BIN / "python", "-m", "launch.compare", results, "--full", cwd=checkout)
     assert report.returncode == 0, report.stderr
     assert re.findall(r"(\d) │ ddp ", report.stdout)[:2] == ["1", "2"]
 

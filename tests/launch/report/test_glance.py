@@ -117,7 +117,13 @@ def test_failed_runs_and_missed_targets_are_named_with_their_reason():
     assert "deepspeed_zero-n1-r0: failed, it broke" in text
     assert "more --epochs for horovod_torch, which missed the target" in text
     (line,) = (line for line in text.splitlines() if line.startswith("  horovod_torch"))
-    assert "not reached" in line
+    assert "not reached: 0.9" in line
+
+
+def test_where_no_run_reached_the_target_more_epochs_are_advised_and_no_repeats():
+    answer = of([not_reached(), not_reached(backend="single")])
+    assert answer.advice == ["more --epochs for single and ddp, which missed the target"]
+    assert answer.certainty == "nothing to compare"
 
 
 def test_several_machines_stand_beside_each_other():

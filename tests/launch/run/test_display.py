@@ -7,20 +7,38 @@ from rich.console import Console
 
 from common.config import Settings
 from common.progress import Progress
-from launch.run import display
+from launch.run import display, pace
 from launch.run.display import Display, describe, outcome
 from launch.run.plan import Job
-from tests.support.made_records import made, typed
+from tests.support.made_records import ended, made, typed
 
 JOB = Job("ddp", 2, 2, Settings())
 HALF = Progress(3, 4, 11, 22, 0.25, 0.875, 50.0)
 
 
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def group_of(*backends):
+    return [(number, JOB._replace(backend=backend)) for number, backend in enumerate(backends, 1)]
+
+
 def shown(terminal):
-    """What is shown of a run that has begun and made progress."""
-    stream = io.StringIO()
-    with Display(5, Console(file=stream, force_terminal=terminal, width=200)) as live:
+    """What is shown of a run that has begun and made progress, after a time."""
+    stream, clock = io.StringIO(), Clock()
+    with Display(5, Console(file=stream, force_terminal=terminal, width=200), clock) as live:
+        live.begin_group(group_of("ddp"))
         live.begin(1, JOB)
+        clock.seconds = display.PLAIN_INTERVAL_SECONDS - 1
+        live.progress(1, JOB, HALF._replace(step=1))
+        clock.seconds = display.PLAIN_INTERVAL_SECONDS + 1
         live.progress(1, JOB, HALF)
         if terminal:
             live.live.refresh()
@@ -34,15 +52,56 @@ def test_progress_in_words():
     assert describe(Progress(4, 4, 22, 22, 0.1, 0.9, 70.0)) == "epoch 4/4, step 22/22, loss 0.1000, accuracy 0.9000"
 
 
-def test_without_a_terminal_the_lines_are_plain_and_few(monkeypatch):
-    begun = "[1/5] cnn ddp 2 ranks: starting\n"
-    assert shown(terminal=False) == begun
-    monkeypatch.setattr(display, "PLAIN_INTERVAL_SECONDS", 0.0)
-    assert shown(terminal=False) == f"{begun}[1/5] cnn ddp 2 ranks: {describe(HALF)}\n"
+def test_without_a_terminal_a_line_now_and_then_says_what_is_waited_for():
+    first, second = shown(terminal=False).splitlines()
+    assert first == "0/5 runs in 0 s; starting: cnn ddp 2 ranks"
+    assert second == f"0/5 runs in 31 s; training: cnn ddp 2 ranks, {describe(HALF)}"
 
 
-def test_on_a_terminal_the_line_is_live():
-    assert describe(HALF) in shown(terminal=True)
+def test_on_a_terminal_a_bar_stands_below_what_is_waited_for():
+    text = shown(terminal=True)
+    assert f"training: cnn ddp 2 ranks, {describe(HALF)}" in text
+    assert "0/5 runs in 31 s" in text
+    assert "━" in text
+
+
+def test_a_group_has_one_line_and_the_time_left_follows_from_it():
+    stream, clock = io.StringIO(), Clock()
+    live = Display(6, Console(file=stream, width=200), clock)
+    group = group_of("ddp", "horovod_tf")
+    live.begin_group(group)
+    for number, job in group:
+        live.begin(number, job)
+    assert live.waits_for == "starting run 2 of 2: cnn horovod_tf 2 ranks"
+    live.progress(1, group[0][1], HALF)
+    assert live.waits_for.startswith("training in turns, 2 runs: ")
+    clock.seconds = 20.0
+    for (number, job), seconds in zip(group, (3.0, 2.0), strict=True):
+        live.finish(number, job, *typed([made(job.backend, 2, seconds=seconds)]))
+    live.end_group()
+    *_, line = stream.getvalue().splitlines()
+    assert line == "[2/6] cnn, repeat 1: 2 runs in 20 s; horovod_tf first at 2 ranks, 2.00 s"
+    assert live.how_far() == "2/6 runs in 20 s, about 40 s left"
+    live.begin_group(group_of("ddp", "horovod_tf"))
+    clock.seconds = 35.0
+    assert live.how_far() == "2/6 runs in 35 s, about 25 s left"
+
+
+def test_a_run_that_failed_has_a_line_of_its_own_beside_that_of_its_group():
+    stream = io.StringIO()
+    live = Display(2, Console(file=stream, width=200))
+    group = group_of("ddp", "horovod_tf")
+    live.begin_group(group)
+    for (number, job), record in zip(group, typed([made(num_ranks=2), ended("failed", backend="horovod_tf", num_ranks=2)]), strict=True):
+        live.finish(number, job, record)
+    live.end_group()
+    assert "[2/2] cnn horovod_tf 2 ranks: failed: it broke\n" in stream.getvalue()
+    assert "ddp first at 2 ranks, 10.00 s; 1 did not complete" in stream.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(40.4, "40 s"), (185.0, "3 min 5 s"), (7800.0, "2 h 10 min")])
+def test_times_in_words(seconds, text):
+    assert pace.describe(seconds) == text
 
 
 @pytest.mark.parametrize(
