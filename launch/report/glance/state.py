@@ -58,7 +58,7 @@ def _quiet(runs: Sequence[Record]) -> list[str]:
 
 
 def _failures(report: Answer) -> list[str]:
-    """Returns a line for each run that failed and each file that is no record, the first ones only. Others show that they missed the target."""
+    """Returns a line for each run that failed and each file that is no record, the first ones only. Missed targets stand above."""
     tables = [table for section in report.sections if section.key == "failed" for table in section.tables]
     rows = [dict(zip([column.name for column in table.columns], row, strict=True)) for table in tables for row in table.rows]
     rows = [row for row in rows if row["status"] != failed.MISSED]
