@@ -70,7 +70,8 @@ class EncoderDecoder(NamedTuple):
             working = (2 * element * self.width + 2 * factor * self.hidden) * num_positions
             for layer in range(self.num_layers):
                 name, inputs = f"{side}.layers.{layer}", num_positions * self.width if layer else first_inputs
-                parts.append(Part(name, self._layer(name, num_positions, side == "decoder"), None, kept, working, element * inputs))
+                layers = self._layer(name, num_positions, side == "decoder")
+                parts.append(Part(name, layers, None, kept, working, element * inputs, block=name))
             final_norm = norm(f"{side}.norm", self.width, bias=True)
             parts.append(Part(final_norm.name, (final_norm,), None, normed(num_positions) + of_loss, 2 * of_loss))
         return parts

@@ -10,7 +10,7 @@ from common.config import Settings
 from common.model import families, weights
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from frameworks.shared.pytorch import models, states, steps
+from frameworks.shared.pytorch import fsdp, models, states, steps
 from tests.support import small_models
 
 WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
@@ -224,3 +224,16 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
     assert totals.num_correct == ((predicted == targets) * counts).sum() > 0
     losses = -logits.log_softmax(-1).gather(-1, torch.from_numpy(targets)[..., None])[..., 0].numpy()
     assert totals.loss == pytest.approx((losses * counts).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder-decoder", "resnet"])
+def test_fsdp_shards_each_layer_by_itself_and_the_forecast_knows_them(name, monkeypatch):
+    sharded = []
+    monkeypatch.setattr(fsdp, "init_device_mesh", lambda *_, **__: None)
+    monkeypatch.setattr(fsdp, "fully_shard", lambda part, **_: sharded.append(part))
+    model = small_models.MODELS[name]
+    module = families.implementation_of(model, models.MODELS, "PyTorch")(model, False)
+    fsdp.shard(module, None, None, Ranks(0, 2, 0, 2), torch.device("cpu"))
+    assert sharded == [*module.layers(), module]
+    blocks = dict.fromkeys(part.block for part in model.parts() if part.block)
+    assert len(blocks) == len(module.layers()) > 1

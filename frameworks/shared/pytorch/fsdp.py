@@ -28,7 +28,7 @@ COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "redu
 
 
 def shard(module: nn.Module, sharding: str | None, reduction: str | None, ranks: Ranks, device: torch.device) -> nn.Module:
-    """Shards the parameters of a module: those of each block by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
+    """Shards the parameters of a module: those of each layer by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
 
     With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` each half of the ranks has all of them.
     `reduction`: None, or `bf16`, in which gradients are then averaged.
@@ -36,7 +36,8 @@ def shard(module: nn.Module, sharding: str | None, reduction: str | None, ranks:
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if reduction == "bf16" else None)
     sizes = {"replicas": NUM_REPLICAS, "shards": ranks.size // NUM_REPLICAS} if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    for part in (*getattr(module, "blocks", ()), module):
+    layers = module.layers() if hasattr(module, "layers") else ()
+    for part in (*layers, module):
         fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
 

@@ -86,7 +86,7 @@ class Decoder(nn.Module):
         return self.head(normed) if self.head else linear(normed, self.embedding.weight)
 
     def layers(self) -> nn.ModuleList:
-        """Returns the layers that keep no activations with --recompute."""
+        """Returns the layers that keep no activations with --recompute, and that FSDP shards by themselves."""
         return self.blocks
 
     def parts(self) -> tuple[Callable[[Tensor], Tensor], ...]:

@@ -24,5 +24,5 @@ class EncoderDecoder(nn.Module):
         return self.decoder(x[:, self.source_length :], self.encoder(x[:, : self.source_length])).transpose(1, 2)
 
     def layers(self) -> tuple[nn.Module, ...]:
-        """Returns the layers that keep no activations with --recompute."""
+        """Returns the layers that keep no activations with --recompute, and that FSDP shards by themselves."""
         return *self.encoder.layers, *self.decoder.layers

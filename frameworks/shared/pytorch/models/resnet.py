@@ -64,14 +64,9 @@ class ResNet50(nn.Module):
         self.register_buffer("means", 255 * torch.tensor(model.pixel_means, dtype=torch.float64), persistent=False)
         self.register_buffer("deviations", 255 * torch.tensor(model.pixel_deviations, dtype=torch.float64), persistent=False)
 
-    @property
-    def blocks(self) -> list[nn.Module]:
-        """Returns the blocks, each of which FSDP shards by itself."""
-        return [block for stage in (self.layer1, self.layer2, self.layer3, self.layer4) for block in stage]
-
     def layers(self) -> list[nn.Module]:
-        """Returns the layers that keep no activations with --recompute."""
-        return self.blocks
+        """Returns the layers that keep no activations with --recompute, and that FSDP shards by themselves."""
+        return [block for stage in (self.layer1, self.layer2, self.layer3, self.layer4) for block in stage]
 
     @autocast
     def forward(self, pixels: Tensor) -> Tensor:
