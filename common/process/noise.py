@@ -35,12 +35,13 @@ def begin(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
 
     All ranks call both. What happens between the `turns` of the run is left out.
     """
-    before, disturbed = speeds(trainer), Meter(counters)
+    before, disturbed = speeds_by_rank(trainer), Meter(counters)
     turns.meters.append(disturbed)
 
     def end() -> MachineNoise:
         steal, pressure, switches, throttled = (by_rank(trainer, count) for count in disturbed.now())
-        products, copies, frequencies, gpu_clocks = np.stack([before, speeds(trainer)], axis=1).tolist()
+        after = speeds_by_rank(trainer)
+        products, copies, frequencies, gpu_clocks = np.stack([before.min(axis=1), after.min(axis=1)], axis=1).tolist()
         return MachineNoise(
             product_flops_per_second=products,
             copy_bytes_per_second=copies,
@@ -50,21 +51,22 @@ def begin(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
             involuntary_switches_by_rank=switches.astype(int).tolist(),
             gpu_clock_hz=gpu_clocks,
             gpu_throttle_reasons=throttle_reasons(trainer),
+            product_flops_per_second_by_rank=np.maximum(before[0], after[0]).tolist(),
             cpu_throttled_seconds=float(throttled.max()),
         )
 
     return end
 
 
-def speeds(trainer: Trainer) -> np.ndarray:
-    """Measures how fast the slowest rank is just now; all ranks measure at the same time, each on its own cores.
+def speeds_by_rank(trainer: Trainer) -> np.ndarray:
+    """Measures how fast each rank is just now; all ranks measure at the same time, each on its own cores.
 
-    The values are floating point operations a second in a product of matrices, bytes a second in a copy, the lowest frequency of the cores
+    The rows are floating point operations a second in a product of matrices, bytes a second in a copy, the lowest frequency of the cores
     in Hz, and the clock of the GPU in Hz; NaN where unknown.
     """
     trainer.sum(np.zeros(1))
     speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock(trainer))
-    return np.array([by_rank(trainer, speed).min() for speed in speeds_of_rank])
+    return np.array([by_rank(trainer, speed) for speed in speeds_of_rank])
 
 
 def product_speed(seconds: float = KERNEL_SECONDS) -> float:

@@ -201,6 +201,9 @@ class MachineNoise(Closed):
     """Lowest clock of the ranks' GPUs before and after training."""
     gpu_throttle_reasons: list[str] | None
     """Reasons after training for which a GPU ran below its highest clock."""
+    product_flops_per_second_by_rank: Annotated[list[Positive], BY_RANK] | None = None
+    """Floating-point operations a second in matrix products on the cores of each rank: the faster of the two measurements. `null` in older
+    records."""
     cpu_throttled_seconds: Seconds | None = None
     """Seconds of training in which a CPU quota stopped the control groups of a rank, added up over cores, of the rank with most."""
 
@@ -334,6 +337,8 @@ class Environment(Closed):
     """Vector and matrix instruction sets of the processor, by their names in the Linux kernel."""
     num_cores: FromOne
     """Number of physical cores of the node; hardware threads of one core count once."""
+    host_by_rank: Annotated[list[str], BY_RANK] | None = None
+    """Host name of each rank, by rank. `null` in older records."""
     cores_by_rank: Annotated[list[list[FromZero] | None], BY_RANK] | None = None
     """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up."""
     quota_cores: Positive | None = None

@@ -14,6 +14,8 @@ from common.trainer import Trainer, by_rank
 
 # So many cores make a number that float64 holds.
 CORES_PER_NUMBER = 48
+# The longest label of a host name has 63.
+HOST_BYTES = 64
 
 
 def of_ranks(trainer: Trainer, settings: Settings, cores: Set[int]) -> tuple[list[list[int]], bool]:
@@ -97,6 +99,16 @@ def oversubscribed(
     # Of each rank, with those beside it that have no other cores, and of all together.
     available = {*physical, frozenset().union(*physical)}
     return any(sum(cores <= shared for cores in physical) * cores_per_rank > len(shared) for shared in available)
+
+
+def host_by_rank(trainer: Trainer, host: str) -> list[str]:
+    """All-gathers the host name of each rank, up to HOST_BYTES of it. All ranks call this."""
+    size, rank = trainer.ranks.size, trainer.ranks.rank
+    letters = np.zeros((size, HOST_BYTES))
+    data = host.encode()[:HOST_BYTES]
+    letters[rank, : len(data)] = list(data)
+    gathered_letters = trainer.sum(letters.ravel()).reshape(size, HOST_BYTES).astype(np.uint8)
+    return [bytes(row[row > 0]).decode(errors="replace") for row in gathered_letters]
 
 
 def cores_text(cores: Collection[int]) -> str:

@@ -118,6 +118,7 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     turns = loop.prepare(trainer, settings, record, dog.heartbeat)
     cores_by_rank, record.oversubscribed = placement.of_ranks(trainer, settings, cores)
     record.environment.cores_by_rank = list(cores_by_rank)
+    record.environment.host_by_rank = placement.host_by_rank(trainer, record.environment.host)
     record.init_seconds = time.perf_counter() - entered
     # The record now has the process IDs by which the matrix identifies a killed rank.
     write(path, record)

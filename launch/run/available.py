@@ -107,7 +107,8 @@ def ask_for(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False, modu
     with Console(stderr=True).status("checking which backends can run, and on which device"):
         unknown = [backend for backend in backends if backend not in answers]
         if dry_run and launcher.python != commands.PYTHON and not (of_ranks and which(launcher.python[0])):
-            return Answers(answers | {backend: {} for backend in unknown}, of_ranks=False)
+            unasked: dict[str, Answer] = {backend: {} for backend in unknown}
+            return Answers(answers | unasked, of_ranks=False)
         answers |= answers_of(unknown, jobs[0], launcher, elsewhere and of_ranks, module)
     return Answers(answers, of_ranks)
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from common.record.definition import Record
 from common.record.parts import MachineNoise
-from launch.report import noise, repeats
+from launch.report import noise, repeats, slow_ranks
 from launch.report.noise import QUIET_PERCENT, Farthest
 from launch.report.repeats import Deviation, Repeat
 from launch.report.tables import BACKEND, RANKS, Cell, Column, Findings, filled, through
@@ -40,6 +40,7 @@ def answer(records: Sequence[Record]) -> Findings:
         sentences.append(f"The machine's speed was within {QUIET_PERCENT:g} % of its median beside {num_quiet} of {len(measured)} runs.")
     if unknown := sum(record.status == "ok" and not record.machine_noise for record in records):
         sentences.append(f"It was not measured beside {unknown} runs, whose records are older.")
+    sentences += map(str, slow_ranks.slow_ranks(records))
     sentences += describe_repeats(list(repeats.judged(records)))
     return Findings(sentences, filled(TITLE, COLUMNS, sorted(far, key=lambda row: -abs(row.percent))))
 

@@ -70,8 +70,9 @@ def test_the_speed_is_that_of_the_slowest_rank(monkeypatch):
     monkeypatch.setattr(noise, "product_speed", lambda: 4.0)
     monkeypatch.setattr(noise, "copy_speed", lambda: 4.0)
     monkeypatch.setattr(noise, "frequency", lambda _: math.nan)
-    speeds = noise.speeds(Rank0(0, 3.0, 5.0, 2.0, math.nan))
-    np.testing.assert_array_equal(speeds, [3.0, 4.0, math.nan, math.nan])
+    speeds = noise.speeds_by_rank(Rank0(0, 3.0, 5.0, 2.0, math.nan))
+    np.testing.assert_array_equal(speeds, [[4.0, 3.0], [4.0, 5.0], [math.nan, 2.0], [math.nan, math.nan]])
+    np.testing.assert_array_equal(speeds.min(axis=1), [3.0, 4.0, math.nan, math.nan])
 
 
 def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turns_only(monkeypatch):
@@ -79,7 +80,7 @@ def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turn
         iter([[8.0, 9.0, 1.0, 2.0], [4.0, 9.0, 1.0, 2.0]]),
         iter([[1.0, 5.0, 100, 0.5], [2.0, 6.0, 150, 1.0], [7.0, 8.0, 160, 4.0], [9.0, 9.0, 161, 4.25]]),
     )
-    monkeypatch.setattr(noise, "speeds", lambda _: np.array(next(speeds)))
+    monkeypatch.setattr(noise, "speeds_by_rank", lambda _: np.array(next(speeds))[:, None])
     monkeypatch.setattr(noise, "counters", lambda: np.array(next(counters)))
     turns_of_run = turns.Turns(Rank0(), 1.0, [])
     measure = noise.begin(Rank0(), turns_of_run)
@@ -87,6 +88,7 @@ def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turn
         pass
     measured = measure()
     assert (measured.product_flops_per_second, measured.copy_bytes_per_second) == ([8.0, 4.0], [9.0, 9.0])
+    assert measured.product_flops_per_second_by_rank == [8.0]
     # Of 8 s of steal, 5 s were taken while others had their turn.
     assert (measured.steal_seconds, measured.pressure_seconds, measured.involuntary_switches_by_rank) == (3.0, 2.0, [51])
     assert (measured.cpu_throttled_seconds, measured.gpu_throttle_reasons) == (0.75, None)

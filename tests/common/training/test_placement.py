@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from common.backends import ROOT
 from common.errors import RunError
+from common.process.ranks import Ranks
 from common.training import placement
 from tests.support.rank_0 import ON_CPU, Rank0
 from tests.support.running import BIN, completed, train
@@ -50,6 +53,15 @@ def test_cores_are_gathered_whatever_their_numbers():
     # The second rank has cores 1, 48 and 143.
     two_ranks = Rank0(3, 2, 1, 1 << 47)
     assert placement.gathered(two_ranks, {0, 47, 50}) == [[0, 47, 50], [1, 48, 143]]
+
+
+@pytest.mark.parametrize("host", ["nid001240", "n" * 63, "müller"])
+def test_the_hosts_of_ranks_are_gathered(host):
+    assert placement.host_by_rank(Rank0(), host) == [host]
+    other = np.zeros((2, placement.HOST_BYTES))
+    other[1, :2] = list(b"n2")
+    trainer = SimpleNamespace(ranks=Ranks(0, 2, 0, 1), sum=lambda values: values + other.ravel())
+    assert placement.host_by_rank(trainer, host) == [host, "n2"]
 
 
 def test_a_rank_that_computes_with_other_threads_is_named():

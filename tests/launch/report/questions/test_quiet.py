@@ -39,3 +39,19 @@ def test_disturbed_repeats_are_told():
     )
     (_, quiet) = section(of_repeats(slow=None), "quiet").sentences
     assert quiet == "None of 6 repeats was disturbed, which is more than 5 % from the others of its matrix."
+
+
+def of_four_ranks(speeds, repeat, hosts=("n1", "n1", "n2", "nid001240")):
+    record = noisy([10.0, 10.0], repeat=repeat, num_ranks=4)
+    record["machine_noise"] |= {"product_flops_per_second_by_rank": speeds, "involuntary_switches_by_rank": [0] * 4}
+    record["environment"] = record["environment"] | {"host_by_rank": list(hosts)}
+    return record
+
+
+def test_a_slow_rank_is_named_with_its_host():
+    slow, disturbed = [100.0, 99.0, 101.0, 92.0], [50.0, 99.0, 101.0, 92.0]
+    records = [of_four_ranks(slow, 0), of_four_ranks(disturbed, 1), of_four_ranks(slow, 2)]
+    assert "At 4 ranks, rank 3 on nid001240 is 8 % slower than the median." in section(records, "quiet").sentences
+    assert not any("rank 0" in sentence for sentence in section(records, "quiet").sentences)
+    quiet = [of_four_ranks([100.0, 99.0, 101.0, 98.0], repeat) for repeat in range(2)]
+    assert not any("slower than the median" in sentence for sentence in section(quiet, "quiet").sentences)
