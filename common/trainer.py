@@ -134,6 +134,8 @@ class Trainer(ABC):
     # Where ranks train asynchronously: the counts of each epoch since `restore`, and a line for each rank that no longer trains.
     staleness: list[dict[str, int]] | None = None
     left_out: list[str] | None = None
+    # Counts the steps that the library has left out without a word, since a gradient was not finite.
+    num_skipped_steps: Callable[[], int] = staticmethod(lambda: 0)
     # Functions that say why the framework or the library cannot train on `cpu` or `cuda`; None if it can.
     device_problems: ClassVar[tuple[Callable[[str], str | None], ...]]
     # Says why a run cannot have --mkl-kernels fast on this node; None if it can, or if that has no effect.

@@ -34,6 +34,7 @@ class Trainer(DistributedTrainer):
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
         shared_deepspeed.partition(self.module, self.configuration)
         self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)
+        self.num_skipped_steps = lambda: self.model.skipped_steps
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
@@ -53,7 +54,6 @@ class Trainer(DistributedTrainer):
         return steps.evaluate(self.model, batches, self.device)
 
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
-        shared_deepspeed.expect_all_applied(self.model)
         return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:

@@ -44,10 +44,11 @@ def _digest(value: object) -> bytes:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
 
 
-def check_epoch(trainer: Trainer, losses: np.ndarray, record: Record, epoch: int) -> None:
-    """Checks the losses and the parameters of an epoch. Raises Diverged or OutOfSync."""
+def check_epoch(trainer: Trainer, losses: np.ndarray, skipped: np.ndarray, record: Record, epoch: int) -> None:
+    """Checks the losses, the gradients and the parameters of an epoch. Raises Diverged or OutOfSync."""
     try:
         expect_finite(trainer, losses, record, epoch)
+        expect_applied(skipped, epoch)
         compare_replicas(trainer, record, f"after epoch {epoch + 1}")
     except Diverged:
         # A model that predicts NaN has not reached a target, and its speed is that of no training.
@@ -95,10 +96,20 @@ def expect_finite(trainer: Trainer, losses: np.ndarray, record: Record, epoch: i
     wrong = np.flatnonzero(~np.isfinite(mean) & has_trained)
     if len(wrong):
         step = wrong[0]
-        raise Diverged(f"the loss of step {step + 1} of epoch {epoch + 1} is {mean[step]}, the first that is not finite; {REMEDY}")
+        update = f", after the update of step {step}" if step else ""
+        raise Diverged(f"the loss of step {step + 1} of epoch {epoch + 1} is {mean[step]}, the first that is not finite{update}; {REMEDY}")
     evaluation_loss = record.eval_losses[-1] if record.eval_losses else None
     if evaluation_loss is not None and not math.isfinite(evaluation_loss):
         raise Diverged(f"the loss of the evaluation after epoch {epoch + 1} is {evaluation_loss}; {REMEDY}")
+
+
+def expect_applied(skipped: np.ndarray, epoch: int) -> None:
+    """Raises Diverged if the library has skipped a step. It decides by the norm of all ranks' gradients, and so alike on all ranks."""
+    if skipped.any():
+        step = np.flatnonzero(skipped)[0] + 1
+        raise Diverged(
+            f"a gradient of step {step} of epoch {epoch + 1} is not finite, for which the library has skipped the step; {REMEDY}"
+        )
 
 
 def _mean_over_ranks(trainer: Trainer, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -46,10 +46,11 @@ class Report(Protocol):
 
 
 class TrainedEpoch(NamedTuple):
-    """The losses of the steps of an epoch on this rank, and the times at which the steps ended, in seconds on the clock."""
+    """The losses of the steps of an epoch on this rank, the times at which they ended, in seconds on the clock, and which were skipped."""
 
     losses: np.ndarray
     step_ends: list[float]
+    skipped: np.ndarray
 
 
 def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Callable[[], object] = lambda: None) -> Turns:
@@ -146,7 +147,7 @@ def train(
         watchdog.begin(Place(epoch + 1, 1, num_steps))
         begun = clock.now()
         report = _reporter(ranks, settings.epochs, record, epoch, num_steps, clock, watchdog)
-        losses, step_ends = _train_epoch(trainer, epoch_batches, clock, report, turns)
+        losses, step_ends, skipped = _train_epoch(trainer, epoch_batches, clock, report, turns)
         trained = clock.now()
         if settings.target is not None:
             _evaluate(trainer, data, settings, record, clock, watchdog)
@@ -154,7 +155,7 @@ def train(
         record.learning_rates += learning_rates[epoch].tolist()
         _record_times(record, begun, step_ends, trained)
         with clock.pause("checks"):
-            checks.check_epoch(trainer, losses, record, epoch)
+            checks.check_epoch(trainer, losses, skipped, record, epoch)
         ended = epoch + 1 == settings.epochs or bool(record.reached and settings.stop_at_target)
         files.keep(epoch + 1, record.accuracy, ended)
         if ended:
@@ -218,11 +219,12 @@ def _record_use(trainer: Trainer, record: Record, turns: Turns, clock: Meter[flo
 
 def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], report: Report, turns: Turns) -> TrainedEpoch:
     """Trains the steps of an epoch, and ends the turns within it."""
-    losses, step_ends = [], []
+    losses, step_ends, num_skipped = [], [], [trainer.num_skipped_steps()]
 
     def observe(loss: Any) -> None:
         losses.append(loss)
         step_ends.append(clock.now())
+        num_skipped.append(trainer.num_skipped_steps())
         report(len(losses), loss)
         if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(epoch_batches):
             # Converting the loss waits for the device, so the work of this turn is done within it.
@@ -233,7 +235,7 @@ def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], 
     # As above: the end of the epoch, and of its last step, includes all of its work.
     numbers = np.array([float(loss) for loss in losses])
     step_ends[-1] = clock.now()
-    return TrainedEpoch(numbers, step_ends)
+    return TrainedEpoch(numbers, step_ends, np.diff(num_skipped) > 0)
 
 
 def _record_times(record: Record, begun: float, step_ends: list[float], trained: float) -> None:

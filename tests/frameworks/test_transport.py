@@ -61,7 +61,9 @@ def test_horovod_over_gloo_goes_on_after_a_long_stop(checkout, tmp_path):
 
 def built(nccl, over_mpi):
     """What is asked of a Horovod that exchanges nothing."""
-    return SimpleNamespace(init=lambda: None, size=lambda: 1, nccl_built=lambda: nccl, mpi_enabled=lambda: over_mpi)
+    return SimpleNamespace(
+        init=lambda: None, size=lambda: 1, nccl_built=lambda: nccl, mpi_enabled=lambda: over_mpi, mpi_built=lambda: over_mpi
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,17 @@ def built(nccl, over_mpi):
 def test_the_transport_is_what_horovod_uses(on_gpu, nccl, over_mpi, transport, monkeypatch):
     monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
     assert horovod.begin(built(nccl, over_mpi), Settings(), Ranks(), on_gpu) == transport
+
+
+@pytest.mark.parametrize("value", ["gloo", "GLOO"])
+def test_gloo_under_the_controller_of_mpi_is_refused(value, monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
+    monkeypatch.setenv("HOROVOD_CPU_OPERATIONS", value)
+    with refused("MPI controller crashes with HOROVOD_CPU_OPERATIONS=gloo; unset it"):
+        horovod.begin(built(0, True), Settings(), Ranks(), False)
+    assert horovod.begin(built(0, False), Settings(), Ranks(), False) == "gloo"
+    monkeypatch.setenv("HOROVOD_CONTROLLER", value)
+    assert horovod.begin(built(0, True), Settings(), Ranks(), False) == "mpi"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from torch import nn
 
 from common import workloads
 from common.config import Settings
-from common.errors import Diverged, UserError
+from common.errors import UserError
 from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
 from common.record.parts import Transport
@@ -186,15 +186,6 @@ def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractCont
         return memory.held_by([*parameters, *shards], inner, [*gradients, *updating], masters)
 
     return memory.at_points(model, inner, held)
-
-
-def expect_all_applied(engine: deepspeed.DeepSpeedEngine) -> None:
-    """Raises Diverged where the engine has skipped steps, which it does without a word where a gradient is not finite.
-
-    The norm by which it decides is that of all ranks.
-    """
-    if engine.skipped_steps:
-        raise Diverged(f"DeepSpeed has skipped {engine.skipped_steps} of {engine.global_steps} steps, whose gradients were not finite")
 
 
 def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool) -> dict[str, np.ndarray]:

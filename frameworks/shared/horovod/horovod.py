@@ -46,7 +46,8 @@ OPERATIONS = {
 def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Transport:
     """Initializes Horovod and returns the transport of its gradients: mpi, gloo or nccl.
 
-    Raises UserError if Horovod has a different number of ranks, for Gloo on GPUs, or if --autotune has no folder for its log.
+    Raises UserError if Horovod has a different number of ranks, for Gloo on GPUs or under the controller of MPI, or if --autotune has no
+    folder for its log.
     """
     os.environ |= variables(settings)
     # Allows start_timeline later; no timeline is written until then.
@@ -55,6 +56,8 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
         if on_gpu:
             raise UserError("Horovod does not average gradients of GPUs over Gloo; use --device cpu, or leave gloo out for NCCL or MPI")
         gloo.begin(ranks, settings.host_suffix)
+    elif is_gloo("HOROVOD_CPU_OPERATIONS") and hvd.mpi_built() and not is_gloo("HOROVOD_CONTROLLER"):
+        raise UserError("Horovod's MPI controller crashes with HOROVOD_CPU_OPERATIONS=gloo; unset it, and give --transport gloo for Gloo")
     elif ranks.source not in meeting.WITHOUT_MPI and mpi.problem() is None:
         # Horovod takes MPI as it finds it, and would wait in it without a limit.
         meeting.joined(ranks)
@@ -64,6 +67,11 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
     if on_gpu and hvd.nccl_built():
         return "nccl"
     return "mpi" if hvd.mpi_enabled() else "gloo"
+
+
+def is_gloo(variable: str) -> bool:
+    """Tells whether an environment variable of Horovod chooses Gloo."""
+    return os.environ.get(variable, "").lower() == "gloo"
 
 
 def end(hvd: ModuleType, ranks: Ranks) -> None:

@@ -1,8 +1,11 @@
 """Failed and unfinished runs, runs that missed the target or whose launcher failed, and files that are not records, with reasons."""
 
+import socket
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
+
+import psutil
 
 from common.record.definition import Record
 from common.record.reading import Damaged
@@ -57,7 +60,9 @@ def failure(record: Record) -> tuple[str, str] | None:
     """Returns the status of a run and the reason where it failed, is unfinished, has no time to solution, or its launcher failed."""
     resumed = f"resumed from a checkpoint after {record.resumed_after_epochs} epochs"
     if record.status != "ok":
-        return STATUSES[record.status], record.error or UNFINISHED
+        pid = killed_process(record)
+        killed = pid and ("ended without a result", f"rank 0 was process {pid} of this node, which does not run any more")
+        return killed or (STATUSES[record.status], record.error or UNFINISHED)
     if record.reached is False and record.accuracy is None:
         return MISSED, f"{resumed}, with no epoch left to train"
     if record.reached is False:
@@ -70,3 +75,11 @@ def failure(record: Record) -> tuple[str, str] | None:
     if record.launcher_error:
         return "completed; its launcher failed", record.launcher_error
     return None
+
+
+def killed_process(record: Record) -> int | None:
+    """Returns the process ID of rank 0 of a run that was killed on this node. None also where that is not known."""
+    if record.status != "started" or not record.pids_by_rank or record.environment.host != socket.gethostname():
+        return None
+    pid = record.pids_by_rank[0]
+    return None if psutil.pid_exists(pid) else pid

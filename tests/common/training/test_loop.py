@@ -34,6 +34,7 @@ class Timed:
     """A trainer whose steps and evaluations move `now` on; its evaluations have the accuracies, one after the other."""
 
     staleness = left_out = None
+    num_skipped_steps = staticmethod(lambda: 0)
 
     def __init__(self, accuracies=()):
         self.ranks, self.now, self.accuracies, self.parameters = Ranks(), 0.0, iter(accuracies), PARAMETERS
@@ -242,15 +243,37 @@ class DivergingInTraining(Diverging):
     loss_of_evaluation = 0.0
 
 
+class Skipping(Timed):
+    """Its library skips the fifth step without a word."""
+
+    num_steps = 0
+
+    def num_skipped_steps(self):
+        return int(self.num_steps >= 5)
+
+    def train_epoch(self, batches, observe):
+        def count(loss):
+            self.num_steps += 1
+            observe(loss)
+
+        super().train_epoch(batches, count)
+
+
 @pytest.mark.parametrize(
     ("trainer_class", "accuracies", "num_epochs", "message"),
     [
         (Diverging, (1.0,), 1, "the loss of the evaluation after epoch 1 is nan"),
         (DivergingInEvaluation, (1.0,), 1, "the loss of the evaluation after epoch 1 is nan"),
-        (DivergingInTraining, (0.1, 1.0), 2, "the loss of step 2 of epoch 2 is inf, the first that is not finite"),
+        (
+            DivergingInTraining,
+            (0.1, 1.0),
+            2,
+            "the loss of step 2 of epoch 2 is inf, the first that is not finite, after the update of step 1;",
+        ),
+        (Skipping, (0.1, 1.0), 2, "a gradient of step 2 of epoch 2 is not finite, for which the library has skipped the step; lower"),
     ],
 )
-def test_a_run_ends_after_the_epoch_in_which_its_loss_is_not_finite(trained, trainer_class, accuracies, num_epochs, message):
+def test_a_run_ends_after_the_epoch_in_which_its_loss_or_gradient_is_not_finite(trained, trainer_class, accuracies, num_epochs, message):
     records_of_run = []
     with pytest.raises(Diverged, match=message):
         trained(*accuracies, trainer_class=trainer_class, records_of_run=records_of_run)

@@ -131,5 +131,6 @@ def test_the_first_step_is_named_whose_loss_is_not_finite_on_any_rank(value):
 
     texts = {str(error) for error in on_ranks(expect_finite, expect_finite)}
     assert len(texts) == 1
-    assert texts.pop().startswith(f"the loss of step 3 of epoch 2 is {value}, the first that is not finite; lower --learning-rate")
+    message = f"the loss of step 3 of epoch 2 is {value}, the first that is not finite, after the update of step 2; lower --learning-rate"
+    assert texts.pop().startswith(message)
     assert records_of_ranks[0].losses[:2] == [1.0, 2.0]

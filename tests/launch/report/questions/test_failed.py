@@ -1,5 +1,9 @@
 """Which runs failed, and why."""
 
+import os
+import socket
+import subprocess
+
 from tests.support.answers import lines, section
 from tests.support.made_records import ended, made, not_reached
 
@@ -25,3 +29,17 @@ def test_every_unsuccessful_run_is_listed_with_its_reason():
         "Of 9 files: 1 failed, 1 timed out, 1 unfinished, 2 target not reached, 1 no time to solution, 1 completed; its launcher failed, "
         "1 diverged."
     ]
+
+
+def test_a_run_that_was_killed_on_this_node_is_not_taken_for_one_that_runs():
+    ended_process = subprocess.Popen(["true"])
+    ended_process.wait()
+
+    def started(num_ranks, pid, host):
+        return ended("started", num_ranks=num_ranks, pids_by_rank=[pid] * num_ranks, environment=made()["environment"] | {"host": host})
+
+    here = socket.gethostname()
+    records = [started(2, ended_process.pid, here), started(3, os.getpid(), here), started(4, ended_process.pid, f"not-{here}")]
+    killed = f"rank 0 was process {ended_process.pid} of this node, which does not run any more"
+    running = ("unfinished", "still running, or killed before its record was complete")
+    assert [(row["status"], row["reason"]) for row in lines(records, "failed")] == [("ended without a result", killed), running, running]
