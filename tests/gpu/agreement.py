@@ -20,6 +20,8 @@ OPTIMIZERS = {"cnn": "sgd", "transformer": "adam"}
 SAME = (
     "--precision", "fp64", "--scaling", "strong", "--batch-size", 8, "--steps-per-epoch", NUM_STEPS, "--epochs", 1,
     "--warmup-epochs", 0.5, "--no-stop-at-target", "--no-step-breakdown",
+    # Runs that start at once would all be bound to the first cores.
+    "--no-bind",
 )  # fmt: skip
 RUN_SECONDS = 90.0
 
