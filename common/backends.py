@@ -20,6 +20,8 @@ FOLDER = ROOT / "frameworks"
 # Plain single-process training, the reference of every speed-up.
 BASELINE = "single"
 ALL = "all"
+# The library of a backend that needs none.
+ALONE = "none"
 
 
 class Backend(NamedTuple):

@@ -211,6 +211,9 @@ class Settings:
     """Number of the repeat, from 0; recorded only."""
     step_breakdown: Annotated[bool, Role.MAY_DIFFER] = True
     """Measure the step breakdown after training: a few seconds of additional steps with and without communication, off the clock."""
+    layers: Annotated[bool, Role.MAY_DIFFER] = False
+    """Also time each kind of layer alone, forward and backward, in the step breakdown of single, single_tf and single_keras: a few seconds
+    more. The report shows in which of them, and in how much runtime, the frameworks differ. No effect on other backends."""
     timeline: Annotated[bool, Role.NOT_COMPARED] = False
     """Profile one additional epoch after training, off the clock; Horovod also writes its timeline of the whole run. Output:
     RESULTS/MACHINE/RUN.trace. The run is excluded from comparisons; a matrix first runs each job without it."""

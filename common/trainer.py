@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 
 from common.config import Settings
+from common.model.operations import Operation
 from common.ranks import Ranks
 from common.record.parts import TensorBytesByRank, Transport
 
@@ -76,6 +77,13 @@ class Communication(NamedTuple):
     profiled: Callable[[Callable[[], None]], ProfiledCommunication]
     all_reduce: Callable[[int], Callable[[], object]]
     threads: Collection[int] = ()
+
+
+class Passes(NamedTuple):
+    """Functions that compute operations of a model alone: a forward pass, and one with its backward pass. Each waits for the end."""
+
+    forward: Callable[[], object]
+    forward_and_backward: Callable[[], object]
 
 
 class Held(NamedTuple):
@@ -185,6 +193,14 @@ class Trainer(ABC):
     @abstractmethod
     def communication(self) -> Communication | None:
         """Returns the functions that measure this backend's communication; None if it has none."""
+
+    @abstractmethod
+    def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:
+        """Returns the passes of copies of an operation, each with its operands, in the layouts of weights.py."""
+
+    @abstractmethod
+    def update(self) -> Callable[[], object]:
+        """Returns a function that updates the parameters with learning rate 0 and waits for the end."""
 
     @abstractmethod
     def close(self) -> None:

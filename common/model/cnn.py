@@ -3,6 +3,7 @@
 from math import prod
 from typing import NamedTuple
 
+from common.model.operations import Activation, Convolution, Dense, Pooling
 from common.model.parts import FLOAT32, INDEX_BYTES, Part, Sizes, product
 from common.model.weights import he_uniform
 
@@ -22,6 +23,10 @@ class Cnn(NamedTuple):
     hidden, num_classes = 128, 10
 
     @property
+    def logits_shape(self) -> tuple[int, ...]:
+        return (self.num_classes,)
+
+    @property
     def convolved_shapes(self) -> list[tuple[int, int, int]]:
         """The shapes (height, width, channels) of the results of the convolutions."""
         height, width = self.input_shape
@@ -38,10 +43,18 @@ class Cnn(NamedTuple):
         """Returns the layers. Each keeps its result after the activation function, and the pooling its result and the places of maxima."""
         first, second = self.convolved_shapes
         pooled, window, factor = prod(self.pooled_shape), (self.window, self.window), sizes.factor
-        conv1 = product("conv1", he_uniform((first[-1], 1, *window)), prod(first[:-1]), bias=True)
-        conv2 = product("conv2", he_uniform((second[-1], first[-1], *window)), prod(second[:-1]), bias=True)
-        dense1 = product("dense1", he_uniform((self.hidden, pooled)), 1, bias=True)
-        dense2 = product("dense2", he_uniform((self.num_classes, self.hidden)), 1, bias=True)
+        height, width = self.input_shape
+        images = height, width, 1
+        to_first = Convolution(input_shape=images, num_outputs=first[-1], size=self.window, has_bias=True, takes_batch=True)
+        to_second = Convolution(input_shape=first, num_outputs=second[-1], size=self.window, has_bias=True)
+        to_hidden = Dense(input_shape=(pooled,), num_outputs=self.hidden, has_bias=True)
+        to_classes = Dense(input_shape=(self.hidden,), num_outputs=self.num_classes, has_bias=True)
+        relus = [Activation(name="relu", input_shape=shape) for shape in (first, second, (self.hidden,))]
+        pooling = Pooling(input_shape=second, size=self.pooling, stride=self.pooling)
+        conv1 = product("conv1", he_uniform((first[-1], 1, *window)), to_first).followed_by(relus[0])
+        conv2 = product("conv2", he_uniform((second[-1], first[-1], *window)), to_second).followed_by(relus[1], pooling)
+        dense1 = product("dense1", he_uniform((self.hidden, pooled)), to_hidden).followed_by(relus[2])
+        dense2 = product("dense2", he_uniform((self.num_classes, self.hidden)), to_classes)
         # Mixed precision casts the images.
         cast = prod(self.input_shape) if sizes.mixed else 0
         # The backward pass has the gradients of a layer's result before and after its activation function.

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from common.model.conventions import ROTARY_BASE
-from common.model.parts import FLOAT32, Layer, Part, Sizes, attention_flops, norm, product
+from common.model.operations import Activation, Attention, Dense, Embedding, Residual
+from common.model.parts import FLOAT32, Layer, Part, Sizes, product, rms_norm
 from common.model.weights import normal
 
 # The standard deviation of an embedding that is the head's weight too: Radford et al. 2019, in GPT-2's published code.
@@ -49,6 +50,10 @@ class Decoder(NamedTuple):
         return (self.context,)
 
     @property
+    def logits_shape(self) -> tuple[int, ...]:
+        return (self.context, self.num_tokens)
+
+    @property
     def tokens_per_sample(self) -> int:
         return self.context
 
@@ -83,31 +88,35 @@ class Decoder(NamedTuple):
 
     def _embedding(self) -> tuple[Layer, ...]:
         table = normal((self.num_tokens, self.width), TIED_DEVIATION if self.tied else 1.0)
-        return (Layer("embedding", {"weight": table}, flops=0, divided="embedding"),)
+        lookup = Embedding(num_positions=self.context, num_tokens=self.num_tokens, width=self.width)
+        return (Layer("embedding", {"weight": table}, flops=0, divided="embedding", operations=(lookup,)),)
 
     def _attention(self, block: str) -> tuple[Layer, ...]:
-        square, deviation = (self.width, self.width), 1 / math.sqrt(self.width)
+        square, deviation, stream = (self.width, self.width), 1 / math.sqrt(self.width), (self.context, self.width)
+        attention = Attention(num_queries=self.context, num_keys=self.context, width=self.width, num_heads=self.num_heads, causal=True)
+        attended = self._product(f"{block}.attended", square, deviation * self._residual, "rows", "projection")
         return (
-            norm(f"{block}.attention_norm", self.width),
-            *(self._product(f"{block}.{name}", square, deviation, "columns") for name in ("query", "key", "value")),
-            Layer(f"{block}.scores", flops=attention_flops(self.context, self.context, self.width)),
-            self._product(f"{block}.attended", square, deviation * self._residual, "rows"),
+            rms_norm(f"{block}.attention_norm", stream),
+            *(self._product(f"{block}.{name}", square, deviation, "columns", "projection") for name in ("query", "key", "value")),
+            Layer(f"{block}.scores", flops=attention.flops, operations=(attention,)),
+            attended.followed_by(Residual(input_shape=stream)),
         )
 
     def _feed(self, block: str) -> tuple[Layer, ...]:
-        width, hidden = self.width, self.hidden
-        return (
-            norm(f"{block}.feed_norm", width),
-            *(self._product(f"{block}.{name}", (hidden, width), 1 / math.sqrt(width), "columns") for name in ("gate", "up")),
-            self._product(f"{block}.down", (width, hidden), self._residual / math.sqrt(hidden), "rows"),
-        )
+        width, hidden, stream = self.width, self.hidden, (self.context, self.width)
+        gate, up = (self._product(f"{block}.{name}", (hidden, width), 1 / math.sqrt(width), "columns") for name in ("gate", "up"))
+        down = self._product(f"{block}.down", (width, hidden), self._residual / math.sqrt(hidden), "rows")
+        swiglu = Activation(name="swiglu", input_shape=(self.context, hidden))
+        return rms_norm(f"{block}.feed_norm", stream), gate, up.followed_by(swiglu), down.followed_by(Residual(input_shape=stream))
 
     def _head(self) -> tuple[Layer, ...]:
         head = self._product("head", (self.num_tokens, self.width), 1 / math.sqrt(self.width), "head")
-        return norm("norm", self.width), head._replace(parameters={}) if self.tied else head
+        return rms_norm("norm", (self.context, self.width)), head._replace(parameters={}) if self.tied else head
 
-    def _product(self, name: str, shape: tuple[int, int], deviation: float, divided: str) -> Layer:
-        return product(name, normal(shape, deviation), self.context, divided=divided)
+    def _product(self, name: str, shape: tuple[int, int], deviation: float, divided: str, kind: str = "dense") -> Layer:
+        num_outputs, num_inputs = shape
+        operation = Dense(kind=kind, input_shape=(self.context, num_inputs), num_outputs=num_outputs)
+        return product(name, normal(shape, deviation), operation, divided)
 
     @property
     def _residual(self) -> float:
@@ -115,11 +124,11 @@ class Decoder(NamedTuple):
         return 1 / math.sqrt(2 * self.num_layers)
 
 
-def rotary_tables(model: Decoder) -> tuple[np.ndarray, np.ndarray]:
+def rotary_tables(context: int, head_width: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the cosines and the sines of the rotary embeddings in float64, each of shape (context, head width / 2).
 
     Su et al. 2021, arXiv:2104.09864, eq. 34, with the first half of a head's vector as the real parts.
     """
-    frequencies = ROTARY_BASE ** (-np.arange(0, model.head_width, 2) / model.head_width)
-    angles = np.arange(model.context)[:, None] * frequencies
+    frequencies = ROTARY_BASE ** (-np.arange(0, head_width, 2) / head_width)
+    angles = np.arange(context)[:, None] * frequencies
     return np.cos(angles), np.sin(angles)

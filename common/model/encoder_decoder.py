@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from common.model.parts import FLOAT32, Layer, Part, Sizes, attention_flops, norm, product
+from common.model.operations import Activation, Attention, Dense, Residual
+from common.model.parts import FLOAT32, Layer, Part, Sizes, layer_norm, product
 from common.model.weights import constant, xavier_uniform
 
 
@@ -30,6 +31,10 @@ class EncoderDecoder(NamedTuple):
 
     @property
     def target_shape(self) -> tuple[int, ...]:
+        return (self.width, self.target_length)
+
+    @property
+    def logits_shape(self) -> tuple[int, ...]:
         return (self.width, self.target_length)
 
     @property
@@ -72,19 +77,22 @@ class EncoderDecoder(NamedTuple):
                 name, inputs = f"{side}.layers.{layer}", num_positions * self.width if layer else first_inputs
                 layers = self._layer(name, num_positions, side == "decoder")
                 parts.append(Part(name, layers, None, kept, working, element * inputs, block=name))
-            final_norm = norm(f"{side}.norm", self.width, bias=True)
+            final_norm = layer_norm(f"{side}.norm", (num_positions, self.width))
             parts.append(Part(final_norm.name, (final_norm,), None, normed(num_positions) + of_loss, 2 * of_loss))
         return parts
 
     def _layer(self, name: str, num_positions: int, attends_to_source: bool) -> tuple[Layer, ...]:
-        width, hidden = self.width, self.hidden
+        width, hidden, stream = self.width, self.hidden, (num_positions, self.width)
+        to_hidden = Dense(input_shape=stream, num_outputs=hidden, has_bias=True)
+        from_hidden = Dense(input_shape=(num_positions, hidden), num_outputs=width, has_bias=True)
+        relu = Activation(name="relu", input_shape=(num_positions, hidden))
         to_source = [self._attention(f"{name}.multihead_attn", num_positions, self.source_length)] if attends_to_source else []
         return (
             self._attention(f"{name}.self_attn", num_positions, num_positions),
             *to_source,
-            product(f"{name}.linear1", xavier_uniform((hidden, width)), num_positions, bias=True),
-            product(f"{name}.linear2", xavier_uniform((width, hidden)), num_positions, bias=True),
-            *(norm(f"{name}.norm{number}", width, bias=True) for number in range(1, 3 + attends_to_source)),
+            product(f"{name}.linear1", xavier_uniform((hidden, width)), to_hidden).followed_by(relu),
+            product(f"{name}.linear2", xavier_uniform((width, hidden)), from_hidden).followed_by(Residual(input_shape=stream)),
+            *(layer_norm(f"{name}.norm{number}", stream) for number in range(1, 3 + attends_to_source)),
         )
 
     def _attention(self, name: str, num_queries: int, num_keys: int) -> Layer:
@@ -96,5 +104,13 @@ class EncoderDecoder(NamedTuple):
             "out_proj.weight": xavier_uniform((width, width)),
             "out_proj.bias": constant((width,)),
         }
-        flops = 2 * (2 * num_queries + 2 * num_keys) * width**2 + attention_flops(num_queries, num_keys, width)
-        return Layer(name, parameters, flops, 4 * width**2)
+        # Self-attention has one product for queries, keys and values.
+        projected = [(num_queries, 3)] if name.endswith("self_attn") else [(num_queries, 1), (num_keys, 2)]
+        projections = [
+            Dense(kind="projection", input_shape=(num_positions, width), num_outputs=number * width, has_bias=True)
+            for num_positions, number in projected
+        ]
+        attention = Attention(num_queries=num_queries, num_keys=num_keys, width=width, num_heads=self.num_heads, causal=False)
+        result = Dense(kind="projection", input_shape=(num_queries, width), num_outputs=width, has_bias=True)
+        operations = (*projections, attention, result, Residual(input_shape=(num_queries, width)))
+        return Layer(name, parameters, sum(operation.flops for operation in operations), 4 * width**2, operations=operations)

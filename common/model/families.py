@@ -10,6 +10,7 @@ from common.errors import UserError
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
+from common.model.operations import Loss, Operation
 from common.model.parts import FLOAT32, Layer, Part, Sizes
 from common.model.resnet import ResNet50
 from common.model.weights import DTYPES, Initial
@@ -28,6 +29,12 @@ def parts_of(model: Model, sizes: Sizes = FLOAT32, num_divisions: int = 1) -> tu
 def layers_of(model: Model) -> list[Layer]:
     """Returns the layers of a model in the order of the forward pass."""
     return [layer for part in parts_of(model) for layer in part.layers]
+
+
+def operations_of(model: Model) -> list[Operation]:
+    """Returns the operations of all layers of a model in the order of the forward pass, and the loss."""
+    loss = Loss(logits_shape=model.logits_shape, whole_targets=model.whole_targets)
+    return [*(operation for layer in layers_of(model) for operation in layer.operations), loss]
 
 
 def parameters_of(model: Model) -> dict[str, Initial]:

@@ -6,6 +6,7 @@ A model family is a NamedTuple of its sizes, which are part of the digest of a w
 - `whole_inputs` and `whole_targets`: whether they are integers rather than numbers in the precision of a run;
 - `pixels`: whether the inputs are integers from 0 to 255, which are moved to the device as bytes;
 - `tokens_per_sample`: the number of tokens that are predicted, None for a model of images;
+- `logits_shape`: the shape of the results for a sample, with the classes last;
 - `parts(sizes, num_divisions)`: its Parts in the order of the forward pass. Their activations are in bytes of these Sizes, and are those of
   one rank where tensor parallelism divides them over `num_divisions` ranks.
 """
@@ -14,6 +15,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from common.model.conventions import LAYER_NORM_EPSILON, RMS_NORM_EPSILON
+from common.model.operations import Convolution, Dense, Norm, Operation, Shape
 from common.model.weights import Initial, constant
 
 INDEX_BYTES = 8
@@ -46,7 +49,7 @@ class Layer(NamedTuple):
     `parameters` have names within the layer. `flops` are the floating-point operations of the forward pass for one sample, None if they are
     not stated. `num_multiplied` is the number of elements of the matrices in products, of which mixed precision makes copies in 16 bits.
     `divided` says how tensor parallelism divides the matrix over ranks: by `columns`, by `rows`, or by tokens as `embedding` or `head`.
-    If it is None, every rank has the whole matrix.
+    If it is None, every rank has the whole matrix. `operations` are what it computes, with what follows up to the next layer.
     """
 
     name: str
@@ -54,6 +57,11 @@ class Layer(NamedTuple):
     flops: int | None = None
     num_multiplied: int = 0
     divided: str | None = None
+    operations: tuple[Operation, ...] = ()
+
+    def followed_by(self, *operations: Operation) -> "Layer":
+        """Returns the layer with operations after its own."""
+        return self._replace(operations=(*self.operations, *operations))
 
 
 class Part(NamedTuple):
@@ -97,25 +105,23 @@ class Part(NamedTuple):
         return sum(layer.num_multiplied for layer in self.layers)
 
 
-def product(name: str, weight: Initial, num_positions: int, bias: bool = False, divided: str | None = None) -> Layer:
-    """Returns a matrix that multiplies the vectors at so many positions of a sample, or a convolution with so many windows.
-
-    A multiplication with its addition counts as two operations.
-    """
-    num_multiplied = math.prod(weight.shape)
-    parameters = {"weight": weight} | ({"bias": constant(weight.shape[:1])} if bias else {})
-    return Layer(name, parameters, 2 * num_positions * num_multiplied, num_multiplied, divided)
+def product(name: str, weight: Initial, operation: Convolution | Dense, divided: str | None = None) -> Layer:
+    """Returns a convolution or a dense layer with this weight. A multiplication with its addition counts as two operations."""
+    parameters = {"weight": weight} | ({"bias": constant(weight.shape[:1])} if operation.has_bias else {})
+    return Layer(name, parameters, operation.flops, math.prod(weight.shape), divided, (operation,))
 
 
-def norm(name: str, width: int, bias: bool = False, scale: float = 1.0) -> Layer:
-    """Returns a norm, whose operations are not counted."""
-    return Layer(name, {"weight": constant((width,), scale)} | ({"bias": constant((width,))} if bias else {}), flops=0)
+def rms_norm(name: str, input_shape: Shape) -> Layer:
+    return norm(name, Norm(name="rms", input_shape=input_shape, epsilon=RMS_NORM_EPSILON))
 
 
-def attention_flops(num_queries: int, num_keys: int, width: int) -> int:
-    """Returns the operations of the scores, and of the sum of the values, over all heads.
+def layer_norm(name: str, input_shape: Shape) -> Layer:
+    return norm(name, Norm(name="layer", input_shape=input_shape, epsilon=LAYER_NORM_EPSILON))
 
-    All are counted, although a causal mask needs half of them, as in Chowdhery et al. 2022, arXiv:2204.02311, appendix B, and in PyTorch's
-    FlopCounterMode.
-    """
-    return 2 * 2 * num_queries * num_keys * width
+
+def norm(name: str, operation: Norm, scale: float = 1.0) -> Layer:
+    """Returns a norm whose weight starts at `scale`."""
+    starts = {"weight": scale, "bias": 0.0}
+    parameters = {operand.parameter: operand.shape for operand in operation.operands if operand.parameter}
+    initials = {parameter: constant(shape, starts[parameter]) for parameter, shape in parameters.items()}
+    return Layer(name, initials, operation.flops, operations=(operation,))

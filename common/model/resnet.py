@@ -3,6 +3,8 @@
 import math
 from typing import NamedTuple
 
+from common.model import operations
+from common.model.operations import Activation, Dense, Pooling, Residual
 from common.model.parts import FLOAT32, INDEX_BYTES, Layer, Part, Sizes, norm, product
 from common.model.weights import normal
 
@@ -42,6 +44,10 @@ class ResNet50(NamedTuple):
     def target_shape(self) -> tuple[int, ...]:
         return ()
 
+    @property
+    def logits_shape(self) -> tuple[int, ...]:
+        return (self.num_classes,)
+
     def parts(self, sizes: Sizes = FLOAT32, _: int = 1) -> list[Part]:
         """Returns the first convolution with its pooling, the blocks, and the last layer.
 
@@ -50,16 +56,22 @@ class ResNet50(NamedTuple):
         factor, first = sizes.factor, first_convolution(self)
         pooled = halved(first.output_size) ** 2 * first.num_outputs
         stem = factor * (3 * self.image_size**2 + 2 * first.num_results + pooled) + INDEX_BYTES * pooled
-        parts = [Part("stem", first.layers(), None, stem, 2 * factor * first.num_results)]
+        convolution, batch_norm = first.layers(self.norm_epsilon, takes_batch=True)
+        pooling = Pooling(input_shape=first.output_shape, size=POOLING_SIZE, stride=POOLING_STRIDE, padding=POOLING_SIZE // 2)
+        batch_norm = batch_norm.followed_by(Activation(name="relu", input_shape=first.output_shape), pooling)
+        parts = [Part("stem", (convolution, batch_norm), None, stem, 2 * factor * first.num_results)]
         inputs = 0
         for block in (block for stage in stages(self) for block in stage):
             results = [convolution.num_results for convolution in block.computed]
             # The input of every batch norm is kept, and the result of each but the shortcut's.
             kept = sum(results) + sum(convolution.num_results for convolution in block.convolutions)
-            layers = tuple(layer for convolution in block.computed for layer in convolution.layers())
-            parts.append(Part(block.name, layers, None, factor * kept, 2 * factor * max(results), inputs, block.name))
+            parts.append(
+                Part(block.name, block.layers(self.norm_epsilon), None, factor * kept, 2 * factor * max(results), inputs, block.name)
+            )
             inputs = factor * block.convolutions[-1].num_results
-        dense = product("fc", normal((self.num_classes, num_features(self)), 0.01), 1, bias=True)
+        mean = Pooling(input_shape=stages(self)[-1][-1].convolutions[-1].output_shape)
+        to_classes = Dense(input_shape=(num_features(self),), num_outputs=self.num_classes, has_bias=True)
+        dense = product("fc", normal((self.num_classes, num_features(self)), 0.01), to_classes)._replace(operations=(mean, to_classes))
         logits = sizes.statistic * self.num_classes
         return [*parts, Part("fc", (dense,), None, factor * num_features(self) + logits, 2 * logits)]
 
@@ -67,7 +79,7 @@ class ResNet50(NamedTuple):
 class Convolution(NamedTuple):
     """A convolution without bias, padded by half its size, and the batch norm after it.
 
-    `name` and `norm` are torchvision's names. `size` is the height and width of the window, `output_size` that of the output.
+    `name` and `norm` are torchvision's names. `size` is the height and width of the window, `input_size` that of the input.
     """
 
     name: str
@@ -76,14 +88,22 @@ class Convolution(NamedTuple):
     num_outputs: int
     size: int
     stride: int
-    output_size: int
+    input_size: int
+
+    @property
+    def output_size(self) -> int:
+        return halved(self.input_size) if self.stride == 2 else self.input_size
+
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        return self.output_size, self.output_size, self.num_outputs
 
     @property
     def num_results(self) -> int:
         """The number of elements of the output for one image."""
-        return self.output_size**2 * self.num_outputs
+        return math.prod(self.output_shape)
 
-    def layers(self) -> tuple[Layer, Layer]:
+    def layers(self, epsilon: float, takes_batch: bool = False) -> tuple[Layer, Layer]:
         """Returns the convolution and its batch norm.
 
         The weights of convolutions are normal with variance 2 / fan-out (He et al. 2015, arXiv:1502.01852, section 2.2). A block's last
@@ -91,7 +111,12 @@ class Convolution(NamedTuple):
         """
         weight = normal((self.num_outputs, self.num_inputs, self.size, self.size), math.sqrt(2 / (self.num_outputs * self.size**2)))
         scale = 0.0 if self.norm.endswith("bn3") else 1.0
-        return product(self.name, weight, self.output_size**2), norm(self.norm, self.num_outputs, bias=True, scale=scale)
+        convolution = operations.Convolution(
+            input_shape=(self.input_size, self.input_size, self.num_inputs), num_outputs=self.num_outputs, size=self.size,
+            stride=self.stride, padding=self.size // 2, takes_batch=takes_batch,
+        )  # fmt: skip
+        batch_norm = operations.Norm(name="batch", input_shape=self.output_shape, epsilon=epsilon)
+        return product(self.name, weight, convolution), norm(self.norm, batch_norm, scale)
 
 
 class Bottleneck(NamedTuple):
@@ -109,6 +134,18 @@ class Bottleneck(NamedTuple):
         """The three or four convolutions of the block."""
         return (*self.convolutions, self.shortcut) if self.shortcut else self.convolutions
 
+    def layers(self, epsilon: float) -> tuple[Layer, ...]:
+        """Returns the layers of these. A ReLU follows each but the shortcut, and the last one the sum with the shortcut."""
+        layers: list[Layer] = []
+        for convolution in self.computed:
+            product_layer, batch_norm = convolution.layers(epsilon)
+            if convolution is self.convolutions[-1]:
+                batch_norm = batch_norm.followed_by(Residual(input_shape=convolution.output_shape, low=True))
+            if convolution is not self.shortcut:
+                batch_norm = batch_norm.followed_by(Activation(name="relu", input_shape=convolution.output_shape))
+            layers += [product_layer, batch_norm]
+        return tuple(layers)
+
 
 def halved(size: int) -> int:
     """Returns the height and width of the output of a convolution or pooling with stride 2, padded by half its odd size."""
@@ -116,7 +153,7 @@ def halved(size: int) -> int:
 
 
 def first_convolution(model: ResNet50) -> Convolution:
-    return Convolution("conv1", "bn1", 3, model.width, 7, 2, halved(model.image_size))
+    return Convolution("conv1", "bn1", 3, model.width, 7, 2, model.image_size)
 
 
 def stages(model: ResNet50) -> list[list[Bottleneck]]:
@@ -138,10 +175,10 @@ def bottleneck(name: str, num_inputs: int, width: int, stride: int, size: int) -
     output_size, num_outputs = halved(size) if stride == 2 else size, EXPANSION * width
     convolutions = (
         Convolution(f"{name}.conv1", f"{name}.bn1", num_inputs, width, 1, 1, size),
-        Convolution(f"{name}.conv2", f"{name}.bn2", width, width, 3, stride, output_size),
+        Convolution(f"{name}.conv2", f"{name}.bn2", width, width, 3, stride, size),
         Convolution(f"{name}.conv3", f"{name}.bn3", width, num_outputs, 1, 1, output_size),
     )
-    shortcut = Convolution(f"{name}.downsample.0", f"{name}.downsample.1", num_inputs, num_outputs, 1, stride, output_size)
+    shortcut = Convolution(f"{name}.downsample.0", f"{name}.downsample.1", num_inputs, num_outputs, 1, stride, size)
     return Bottleneck(name, convolutions, shortcut if stride == 2 or num_inputs != num_outputs else None)
 
 

@@ -63,6 +63,16 @@ class Library(TypedDict, total=False):
 Library.__pydantic_config__ = Closed.__pydantic_config__ | {"extra": "allow"}  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@dataclass
+class LayerSeconds(Closed):
+    """Seconds of a step in all operations of a kind, each of which was computed alone."""
+
+    forward_seconds: Seconds
+    """Seconds of the forward pass, or of the optimizer."""
+    backward_seconds: Seconds
+    """Seconds of the backward pass; 0 of the optimizer."""
+
+
 @dataclass(kw_only=True)
 class StepBreakdown(Closed):
     num_steps: FromOne
@@ -94,6 +104,9 @@ class StepBreakdown(Closed):
     exchange_start_seconds: dict[str, list[Seconds]] | None = None
     """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the profiled steps, which are
     slower."""
+    layers: dict[str, LayerSeconds] | None = None
+    """Seconds of a step by kind of operation, such as `convolution`, with `loss` and `optimizer`, each computed alone, after the other
+    measurements. `null` without `--layers`."""
     library: Library
     """DDP's logging data, DeepSpeed's calls by message size, or the bubble of a pipeline, which is the part of its steps in which its ranks
     wait, measured and in theory. Empty for other backends."""

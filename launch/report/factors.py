@@ -4,14 +4,12 @@ import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from common.backends import declaration_of, declared, file_of
+from common.backends import ALONE, declaration_of, declared, file_of
 from launch.report import entries, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import interval, level, listed, runs_against
 
-# The library of a backend that needs none. Any other entry without a transport has records from before it was recorded.
-ALONE = "none"
 PREPOSITIONS = {"framework": "in", "library": "with", "transport": "over"}
 FACTORS = tuple(PREPOSITIONS)
 # The framework, library and transport of an entry.
@@ -113,7 +111,7 @@ def parts(candidates: Sequence[Entry]) -> list[Part]:
 
 
 def entries_by_cell(candidates: Sequence[Entry]) -> dict[Cell, Entry]:
-    """Returns the entries whose factors are known."""
+    """Returns the entries whose factors are known. One with a library and no transport has records from before it was recorded."""
     return {factors_of(entry): entry for entry in candidates if entry.transport or declaration_of(entry.backend).library == ALONE}
 
 

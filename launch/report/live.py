@@ -8,16 +8,18 @@ from pathlib import Path
 from common.errors import UserError, printable
 from common.record.definition import Record
 from launch.report import summary
-from launch.report.export import files, screen
+from launch.report.export import files, screen, terminal
 from launch.report.glance import answer as glance
 
 RELOAD_SECONDS = 5
 
 
 def show(records: Sequence[Record], links: Sequence[str] = ()) -> None:
-    """Prints the answer of a matrix at a glance, and where the rest is."""
+    """Prints the layers of a step, if they were measured, the answer of a matrix at a glance, and where the rest is."""
     try:
-        screen.show(glance.answer(summary.answer(records)), links)
+        answer = summary.answer(records)
+        terminal.show(answer._replace(sections=[section for section in answer.sections if section.key == "layers"], notes=[], headline=[]))
+        screen.show(glance.answer(answer), links)
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 

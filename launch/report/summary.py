@@ -7,7 +7,21 @@ from common.record.definition import Record
 from common.record.reading import Damaged
 from launch.report import comparable, entries, environments, limits, processors, statistics, widths
 from launch.report.entries import Comparison
-from launch.report.questions import approximate, checkpointing, cost, difference, failed, first, quiet, reading, same, scaling, step, where
+from launch.report.questions import (
+    approximate,
+    checkpointing,
+    cost,
+    difference,
+    failed,
+    first,
+    layers,
+    quiet,
+    reading,
+    same,
+    scaling,
+    step,
+    where,
+)
 from launch.report.tables import Findings, Section
 from launch.report.words import listed, ranks_of, runs_against
 
@@ -54,6 +68,7 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
     every_section = [
         Section("first", first.QUESTION, *each(first.answer)),
         Section("difference", difference.QUESTION, *each(difference.answer)),
+        Section("layers", layers.QUESTION, *each(layers.answer)),
         Section("scaling", scaling.QUESTION, *each(scaling.answer)),
         Section("cost", cost.QUESTION, *cost.answer(comparisons)),
         Section("step", step.QUESTION, *each(step.answer)),

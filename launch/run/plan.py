@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from common.backends import has_one_rank, settings_of
+from common.backends import ALONE, declaration_of, has_one_rank, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism
 from common.errors import UserError
@@ -46,6 +46,7 @@ def plan(
     check(backends, workloads, sizes)
     # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
     in_one_process = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
+    with_layers = measuring_layers(backends) if settings.layers else ()
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
@@ -58,9 +59,16 @@ def plan(
                 rotated.rotate(-repeat)
                 for suffix, kind_settings in kinds:
                     for backend in rotated:
-                        named = dataclasses.replace(kind_settings, run_id=f"{workload}-{backend}-n{num_ranks}-r{repeat}{suffix}")
+                        run_id = f"{workload}-{backend}-n{num_ranks}-r{repeat}{suffix}"
+                        named = dataclasses.replace(kind_settings, run_id=run_id, layers=backend in with_layers)
                         jobs.append(Job(backend, num_ranks, min(num_ranks, ranks_per_node or num_ranks), settings_of(backend, named)))
     return jobs
+
+
+def measuring_layers(backends: Sequence[str]) -> list[str]:
+    """Returns the backends without a library, whose layers are compared; none if they have one framework."""
+    plain = [backend for backend in backends if declaration_of(backend).library == ALONE]
+    return plain if len({declaration_of(backend).framework for backend in plain}) > 1 else []
 
 
 def stamped(jobs: Iterable[Job], stamp: str) -> list[Job]:

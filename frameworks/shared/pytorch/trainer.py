@@ -1,7 +1,7 @@
 """What no library changes in a backend on PyTorch: its device, its process group, and what is done with a module and an optimizer."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, final
 
@@ -10,9 +10,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from common.config import Settings
+from common.model.operations import Operation
 from common.process.ranks import from_environment
-from common.trainer import Batches, Device, Held, Totals, Trainer
-from frameworks.shared.pytorch import devices, memory, process_group, states, steps
+from common.trainer import Batches, Device, Held, Passes, Totals, Trainer
+from frameworks.shared.pytorch import devices, memory, operations, process_group, states, steps
 
 
 class PyTorchTrainer(Trainer):
@@ -45,6 +46,14 @@ class PyTorchTrainer(Trainer):
     def loss(self, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """Returns the weighted loss of a micro-batch, with which every backend begins its backward pass."""
         return steps.weighted_loss(self.model(inputs), targets, weights)
+
+    @final
+    def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:
+        return operations.passes(operation, copies, self.device, precision)
+
+    @final
+    def update(self) -> Callable[[], object]:
+        return operations.update(self.optimizer, self.device)
 
 
 class OneProcessTrainer(PyTorchTrainer):

@@ -1,16 +1,17 @@
 """What no library changes in a backend on TensorFlow: its device, and what is done with a model and its optimizer."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import final
 
 import numpy as np
 
 from common.config import Settings
+from common.model.operations import Operation
 from common.process.ranks import from_environment
-from common.trainer import Batches, Device, Held, Totals, Trainer
-from frameworks.shared.tensorflow import devices, memory, states, steps
+from common.trainer import Batches, Device, Held, Passes, Totals, Trainer
+from frameworks.shared.tensorflow import devices, memory, operations, states, steps
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer
 
@@ -32,6 +33,14 @@ class TensorFlowTrainer(Trainer):
     @final
     def describe_device(self) -> Device:
         return devices.describe_device(self.gpu, self.nccl)
+
+    @final
+    def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:
+        return operations.passes(operation, copies, precision)
+
+    @final
+    def update(self) -> Callable[[], object]:
+        return operations.update(self.optimizer, self.module.parameters)
 
     @final
     def evaluate(self, batches: Batches) -> Totals:

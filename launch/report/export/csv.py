@@ -22,7 +22,7 @@ COLUMNS = (
 # A formula of a spreadsheet begins with one of these.
 FORMULA = ("=", "+", "-", "@", "\t", "\n")
 # Parts of a step breakdown that no cell can hold.
-BY_COLLECTIVE = ("operations", "exchange_start_seconds", "library")
+IN_PARTS = ("operations", "exchange_start_seconds", "layers", "library")
 # Endings of the names of times, speeds and energies.
 OF_SPEED = ("_seconds", "_second", "_second_per_rank", "_joules", "share_of_peak")
 
@@ -42,7 +42,7 @@ def text(answer: Answer) -> str:
 def _values(record: Record) -> dict[str, Any]:
     """Returns the values, by column, of a record and its step breakdown, with what a rank holds and sends in a step."""
     breakdown = vars(record.step_breakdown) if record.step_breakdown else {}
-    step_values = {f"step_breakdown_{key}": value for key, value in breakdown.items() if key not in BY_COLLECTIVE}
+    step_values = {f"step_breakdown_{key}": value for key, value in breakdown.items() if key not in IN_PARTS}
     return {field.name: getattr(record, field.name) for field in fields(record)} | step_values | {
         "run_id": record.settings.run_id,
         "machine": record.settings.machine,

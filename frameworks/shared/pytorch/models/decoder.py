@@ -70,7 +70,7 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList([Block(model) for _ in range(model.num_layers)])
         self.norm = nn.RMSNorm(model.width, eps=conventions.RMS_NORM_EPSILON)
         self.head = None if model.tied else nn.Linear(model.width, model.num_tokens, bias=False)
-        cosine, sine = (torch.from_numpy(table) for table in rotary_tables(model))
+        cosine, sine = (torch.from_numpy(table) for table in rotary_tables(model.context, model.head_width))
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
 

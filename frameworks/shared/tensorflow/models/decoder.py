@@ -16,7 +16,7 @@ def decoder(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: t
         return low(x) @ low(weight)
 
     x = tf.gather(parameters["embedding.weight"], tokens)
-    rotary = [tf.constant(table, x.dtype) for table in rotary_tables(model)]
+    rotary = [tf.constant(table, x.dtype) for table in rotary_tables(model.context, model.head_width)]
 
     def block(layer: Weights, x: tf.Tensor) -> tf.Tensor:
         normed = rms_norm(x, layer["attention_norm.weight"])

@@ -20,9 +20,7 @@ def encoder_decoder(model: EncoderDecoder, wrap: Wrap, low: Low, parameters: Wei
         return tf.nn.dropout(x, conventions.ENCODER_DECODER_DROPOUT) if dropout else x
 
     def norm(parameters: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
-        mean, variance = tf.nn.moments(x, -1, keepdims=True)
-        scale, offset = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
-        return tf.nn.batch_normalization(x, mean, variance, offset, scale, conventions.LAYER_NORM_EPSILON)
+        return layer_norm(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])
 
     def attended(parameters: Weights, name: str, x: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
         weights = tf.split(parameters[f"{name}.in_proj_weight"], 3, axis=1)
@@ -48,3 +46,8 @@ def encoder_decoder(model: EncoderDecoder, wrap: Wrap, low: Low, parameters: Wei
     memory = norm(parameters, "encoder.norm", in_layers("encoder.layers.", encoder_layer, wrap, parameters, memory))
     x = in_layers("decoder.layers.", decoder_layer, wrap, parameters, x, memory)
     return tf.transpose(norm(parameters, "decoder.norm", x), (0, 2, 1))
+
+
+def layer_norm(x: tf.Tensor, scale: tf.Tensor | tf.Variable, offset: tf.Tensor | tf.Variable) -> tf.Tensor:
+    mean, variance = tf.nn.moments(x, -1, keepdims=True)
+    return tf.nn.batch_normalization(x, mean, variance, offset, scale, conventions.LAYER_NORM_EPSILON)
