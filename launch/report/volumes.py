@@ -36,17 +36,17 @@ def sent_bytes(record: Record) -> float | None:
 
 def expected_state_bytes(record: Record) -> float | None:
     """Returns the state_bytes that the theory of the backend's way of sharing expects."""
-    settings = _settings(record)
+    settings = theory_settings(record)
     return settings and sharing.state_bytes(record.backend, record.num_ranks, settings)
 
 
 def expected_sent_bytes(record: Record) -> float | None:
     """Returns the sent_bytes that the formula of the backend's way of sharing expects."""
-    settings = _settings(record)
+    settings = theory_settings(record)
     return settings and sharing.sent_bytes(record.backend, record.num_ranks, settings)
 
 
-def _settings(record: Record) -> Settings | None:
+def theory_settings(record: Record) -> Settings | None:
     """Returns the settings of a run that theory needs; None for a workload that is not known here, or that has the tokens of a file."""
     settings = record.settings
     if record.workload not in WORKLOADS or settings.tokenizer:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.record.definition import Record
-from launch.report import limits, statistics
+from launch.report import limits, roofline, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import choice
 from launch.report.tables import BACKEND, MIB, NOT_MEASURED, RANKS, Cell, Column, Findings, apart, filled, in_unit, milliseconds, through
@@ -85,9 +85,11 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
         for title, chosen in apart(comparison.name, completed):
             tables += filled(title, (*COLUMNS, *measured), [Row(comparison, entry) for entry in chosen])
         if completed:
-            smallest = min(entry.num_ranks for entry in completed)
+            fewest_ranks = min(entry.num_ranks for entry in completed)
+            smallest = [entry for entry in completed if entry.num_ranks == fewest_ranks]
             sentences += choice.faults(comparison, limit_of)
-            sentences.append(_sentence(comparison.name, [entry for entry in completed if entry.num_ranks == smallest]))
+            sentences += roofline.sentences(comparison.name, smallest, limit_of)
+            sentences.append(_sentence(comparison.name, smallest))
     if ENERGY not in measured:
         sentences.append(f"Energy: {NOT_MEASURED}.")
     return Findings(sentences, tables)
