@@ -7,7 +7,7 @@ import pytest
 
 from common.backends import file_of
 from tests.support import small_data
-from tests.support.agreement_runs import FEW_SAMPLES
+from tests.support.agreement_runs import FEW_SAMPLES, MANY_SAMPLES
 from tests.support.backends import started_with
 from tests.support.contract import runs_of
 from tests.support.running import train_in_turn
@@ -29,7 +29,7 @@ def frameworks(request):
 def data(tmp_path_factory):
     """{whether short: {workload: the arguments that read its data}}"""
     folder = tmp_path_factory.mktemp("data")
-    return {False: small_data.write(folder / "long"), True: small_data.write(folder / "short", FEW_SAMPLES)}
+    return {False: small_data.write(folder / "long", MANY_SAMPLES), True: small_data.write(folder / "short", FEW_SAMPLES)}
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ def test_a_run_has_the_losses_of_its_reference(trained, name, comparison):
     assert comparison.above <= disagreement(record, reference, comparison.steps) < comparison.below
     assert (record["backend"], record["num_ranks"], record["in_sync"]) == (name, comparison.ranks, True)
     assert record["exact"] is is_exact(name)
-    assert len(record["losses"]) >= (40 if run.plain.training == SAME_TRAINING and not run.short else 3)
+    assert len(record["losses"]) >= (21 if run.plain.training == SAME_TRAINING and not run.short else 3)
     # Parameters of float64 are given back as such, and mixed precision has them in float32.
     assert {array.dtype.name for array in parameters.values()} == {"float64" if run.precision == "fp64" else "float32"}
     if is_exact(name) and run.training == reference_run.training:
@@ -95,7 +95,7 @@ def test_a_run_has_the_flops_of_its_samples_and_their_share_of_the_peak(trained,
     assert record["share_of_peak"] == pytest.approx(rate / record["peak_flops_per_second"])
 
 
-@pytest.mark.parametrize(("ranks", "run", "counts"), [*((2, run, {"0": 41}) for run in FLOAT64), (3, ONE_STEP, {"0": 1, "1": 1})])
+@pytest.mark.parametrize(("ranks", "run", "counts"), [*((2, run, {"0": 21}) for run in FLOAT64), (3, ONE_STEP, {"0": 1, "1": 1})])
 def test_a_server_counts_the_updates_since_a_worker_fetched_its_parameters(trained, ranks, run, counts):
     record, _ = trained("parameter_server", ranks, run)
     num_epochs = len(record["losses"]) if run == ONE_STEP else 1
@@ -106,7 +106,7 @@ def test_asynchronous_workers_converge_on_stale_parameters(trained):
     record, _ = trained("parameter_server", 3, ASYNCHRONOUS)
     assert (record["status"], record["backend"], record["exact"], record["in_sync"]) == ("ok", "parameter_server", False, True)
     assert np.mean(record["losses"][-20:]) < np.mean(record["losses"][:20]) / 2
-    num_steps = len(record["losses"]) // 3
+    num_steps = len(record["losses"]) // 6
     for counts in record["staleness"]:
         assert sum(counts.values()) == 2 * num_steps
         mean = sum(int(value) * number for value, number in counts.items()) / (2 * num_steps)
@@ -116,11 +116,11 @@ def test_asynchronous_workers_converge_on_stale_parameters(trained):
 
 def test_a_worker_whose_training_fails_is_left_out_and_the_others_go_on(trained):
     record, _ = trained("parameter_server", 3, LEFT_OUT)
-    assert (record["status"], record["in_sync"], len(record["accuracies"])) == ("ok", True, 3), record["error"]
+    assert (record["status"], record["in_sync"], len(record["accuracies"])) == ("ok", True, 6), record["error"]
     assert record["left_out"] == ["rank 0, epoch 1, step 20: ArithmeticError: it does not add up"]
-    num_steps = len(record["losses"]) // 3
-    assert [sum(counts.values()) for counts in record["staleness"]] == [19 + num_steps, num_steps, num_steps]
-    assert record["staleness"][1:] == [{"0": num_steps}] * 2
+    num_steps = len(record["losses"]) // 6
+    assert [sum(counts.values()) for counts in record["staleness"]] == [19 + num_steps, *[num_steps] * 5]
+    assert record["staleness"][1:] == [{"0": num_steps}] * 5
     assert np.isfinite(record["losses"]).all()
     assert np.mean(record["losses"][-20:]) < np.mean(record["losses"][:20])
 
@@ -166,7 +166,7 @@ def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, workload, setting
     runs = [(backend, "none", *arguments), (backend, "compiled_on_the_clock", *arguments, "--compile")]
     (plain, _), (compiled, _) = train_in_turn(2, tmp_path, runs)
     assert disagreement(compiled, plain) < bound
-    assert len(compiled["losses"]) >= 20
+    assert len(compiled["losses"]) == 11
     assert compiled["in_sync"] is True
     assert compiled["workload_digest"] == plain["workload_digest"]
     assert compiled["accuracies"] == plain["accuracies"]

@@ -11,7 +11,7 @@ WORKLOADS = ("cnn", "transformer")
 OPTIMIZERS = ("sgd", "adam")
 # The warm-up evaluates two batches of about this size: with the workload's own it would take longer than three steps.
 EVALUATION = ("--evaluation-batch-size", "16")
-# One epoch of 41 steps, the last of them padded unevenly over the ranks, with warm-up for two thirds of it.
+# One epoch of 21 steps, the last of them padded unevenly over the ranks, with warm-up for two thirds of it.
 SAME_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "1", "--learning-rate-factor", "4", 
     "--warmup-epochs", "0.66", *EVALUATION,
@@ -24,8 +24,8 @@ RESNET_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--epochs", "2", "--learning-rate", "0.01", "--learning-rate-factor", "4",
     "--warmup-epochs", "0.66", *EVALUATION,
 )  # fmt: skip
-# For three steps of 8.
-FEW_SAMPLES = 20
+# For 21 steps of 8, and for three.
+MANY_SAMPLES, FEW_SAMPLES = 163, 20
 # What a run trains instead of the workload's own model, which is no fault of a backend's.
 OTHER_MODELS = ("tied", "frozen_statistics", "small_resnet")
 
@@ -101,7 +101,7 @@ ONE_STEP = Run("cnn", "sgd", short=True, training=(
     "--warmup-epochs", "3.5", *EVALUATION,
 ))  # fmt: skip
 ASYNCHRONOUS = Run("cnn", "sgd", training=(
-    "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "3", "--no-stop-at-target", *EVALUATION,
+    "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "6", "--no-stop-at-target", *EVALUATION,
 ))  # fmt: skip
 LEFT_OUT = ASYNCHRONOUS._replace(fault="worker_fails_in_step_20")
 # Which the optimizer of a backend takes over at its end.
@@ -166,15 +166,15 @@ WEIGHT_AVERAGING = [
     Comparison(ACCUMULATED, "1"),
     Comparison(DECODER, below=0.2, above=1e-3, steps=slice(0, 20)),
 ]
-# Post-local SGD that is local from the first step, after 20 of 41 steps, and never. The average after the first local step is of equal
+# Post-local SGD that is local from the first step, after 10 of 21 steps, and never. The average after the first local step is of equal
 # parameters: the second local step is the first whose loss differs.
-LOCAL, _LATER = ((*SAME_TRAINING, "--local-after", number) for number in ("0", "20"))
+LOCAL, _LATER = ((*SAME_TRAINING, "--local-after", number) for number in ("0", "10"))
 POST_LOCAL_SGD = [
     Comparison(CNN._replace(training=LOCAL), "1"),
     Comparison(CNN_ADAM._replace(training=LOCAL), "1", below=EVER, above=1e-4),
     Comparison(DECODER._replace(training=LOCAL), below=0.2, above=1e-3, steps=slice(0, 20)),
-    Comparison(DECODER._replace(training=_LATER), steps=slice(0, 22)),
-    Comparison(DECODER._replace(training=_LATER), below=0.2, above=1e-4, steps=slice(22, 41)),
+    Comparison(DECODER._replace(training=_LATER), steps=slice(0, 12)),
+    Comparison(DECODER._replace(training=_LATER), below=0.2, above=1e-4, steps=slice(12, 21)),
     Comparison(CNN_ADAM),
 ]
 # Of one worker, and of two.

@@ -294,7 +294,8 @@ def comparisons():
     for backend, row in ROWS.items():
         compared = [*exact(backend), *row.comparisons]
         for variant, (low, high) in row.reduced.items():
-            compared.append(Comparison(DECODER, variant, 4, high, low, slice(0, 20)))
+            # While the learning rate is warmed up.
+            compared.append(Comparison(DECODER, variant, 4, high, low, slice(0, 14)))
         for comparison in compared:
             reference = comparison.reference or (BASELINE, 1, comparison.run.plain)
             yield with_variant(backend, comparison.variant), comparison._replace(reference=reference)
