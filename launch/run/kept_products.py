@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import durable
+from common import cache
 from common.process import environment
 from common.record.definition import Record
 from common.training import throughput
@@ -37,21 +37,20 @@ class Measured(NamedTuple):
 
 def file_for(arguments: Sequence[str], variables: Mapping[str, str]) -> Path | None:
     """Names the file for what this process would measure on its cores with these variables; None where nothing can be kept."""
-    home = os.environ.get("HOME")
-    cache = os.environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
-    if not cache or not BOOT.exists():
+    folder = cache.folder()
+    if not folder or not BOOT.exists():
         return None
     node = vars(environment.describe(of_record=False)) | {"variables": environment.recorded(variables)}
     code = [Path(module.__file__ or "").read_text() for module in (library_products, throughput)]
     parts = (BOOT.read_text(), sorted(os.sched_getaffinity(0)), [*arguments], os.path.realpath(sys.prefix), node, code)
     digest = hashlib.sha256(json.dumps(parts, default=vars, sort_keys=True).encode()).hexdigest()
-    return Path(cache, "tandem", "products", f"{digest[:16]}.json")
+    return folder / "products" / f"{digest[:16]}.json"
 
 
 def read(file: Path | None) -> Products:
     """Reads the products of a file, none where it is missing, unreadable or older than an hour."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        products: Products = json.loads(file.read_text()) if file else {}
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        products: Products = json.loads(cache.read(file) or "{}")
         ages = [datetime.now(UTC) - datetime.fromisoformat(product["measured_at"]) for product in products.values()]
         if all(timedelta() <= age <= MAX_AGE for age in ages):
             return products
@@ -61,9 +60,8 @@ def read(file: Path | None) -> Products:
 def write(file: Path | None, products: Products) -> None:
     """Writes products into a file and removes old ones, where that can be done: whoever cannot keep them measures again."""
     if file and products:
+        cache.write(file, json.dumps(products))
         with contextlib.suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            durable.write_text(file, json.dumps(products))
             for kept in file.parent.glob("*.json"):
                 if time.time() - kept.stat().st_mtime > MAX_AGE.total_seconds():
                     kept.unlink(missing_ok=True)

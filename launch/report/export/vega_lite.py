@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
+from common import cache
 from common.errors import UserError, printable
 
 # A part of a specification in Vega-Lite's JSON.
@@ -108,8 +110,17 @@ def png(spec: Spec) -> bytes:
 
 
 def library() -> str:
-    """Returns Vega, Vega-Lite and Vega-Embed, as bundled with the package: nothing is fetched. Raises NotDrawn where that fails."""
-    return _drawn("javascript_bundle").decode()
+    """Returns Vega, Vega-Lite and Vega-Embed, as bundled with the package: nothing is fetched. Raises NotDrawn where that fails.
+
+    Bundling takes seconds, so the text is kept in the cache.
+    """
+    folder = cache.folder()
+    file = folder and folder / f"vega-lite-{VERSION}-{version('vl-convert-python')}.js"
+    text = cache.read(file)
+    if not text:
+        text = _drawn("javascript_bundle").decode()
+        cache.write(file, text)
+    return text
 
 
 def _whole(spec: Spec) -> Spec:

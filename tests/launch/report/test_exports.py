@@ -213,7 +213,19 @@ def test_a_drawing_that_ends_its_process_is_an_error_of_one_line(monkeypatch):
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="how much memory V8 reserves is known on x86-64 only")
 def test_where_memory_is_short_the_other_exports_are_written_and_the_reason_is_one_line(tmp_path):
     program = f"{BIN / 'python'} -m launch.compare results/reference/approximate --csv {tmp_path}/a.csv --html {tmp_path}/a.html"
-    done = completed("bash", "-c", f"ulimit -v 3000000; exec {program}")
+    # Where the cache has the library of the page, nothing is drawn.
+    done = completed("bash", "-c", f"ulimit -v 3000000; exec {program}", variables={"XDG_CACHE_HOME": "/dev/null"})
     reason = "drawing was ended by SIGTRAP (Fatal process out of memory"
     assert (done.returncode, done.stderr.count("\n"), reason in done.stderr) == (2, 1, True), done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_the_library_of_a_page_is_bundled_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = vega_lite.library()
+    assert "vegaEmbed" in text
+    monkeypatch.setattr(vega_lite, "DRAWING", "1 / 0")
+    assert vega_lite.library() == text
+    monkeypatch.setattr(vega_lite, "VERSION", "6.1")
+    with refused("drawing failed"):
+        vega_lite.library()
