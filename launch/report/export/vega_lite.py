@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from common import cache
+from common.backends import ROOT
 from common.errors import UserError, printable
 
 # A part of a specification in Vega-Lite's JSON.
@@ -23,17 +24,8 @@ DOT = {"filled": True, "opacity": 1}
 # Widest letter of labels in pixels: a viewer's font may be wider than the one that the picture is laid out with.
 WIDEST_LETTER = 6.5
 LONGEST_REASON = 200
-# Reads a call of vl_convert and writes what it returns. A module in the working folder is not imported, and no memory is dumped.
-DRAWING = """
-import sys
-sys.path[:] = filter(None, sys.path)
-import json, resource
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-import vl_convert
-call = json.load(sys.stdin)
-drawn = getattr(vl_convert, call["function"])(**call["arguments"])
-sys.stdout.buffer.write(drawn.encode() if isinstance(drawn, str) else drawn)
-"""
+# The program that draws, which imports no module from the folder of a user.
+DRAWING = (sys.executable, str(ROOT / "launch" / "run_module.py"), "launch.report.export.drawing")
 
 
 class NotDrawn(UserError):
@@ -142,7 +134,7 @@ def _printable(value: Any) -> Any:
 def _drawn(function: str, **arguments: Any) -> bytes:
     """Calls a function of vl_convert in a process of its own: where memory is short, V8 ends the process it is in."""
     question = json.dumps({"function": function, "arguments": arguments | {"vl_version": VERSION}})
-    done = subprocess.run([sys.executable, "-c", DRAWING], input=question.encode(), capture_output=True, check=False)
+    done = subprocess.run(DRAWING, input=question.encode(), capture_output=True, check=False)
     if done.returncode:
         lines = [text for line in done.stderr.decode(errors="replace").splitlines() if (text := line.strip("# "))]
         by_signal = done.returncode < 0

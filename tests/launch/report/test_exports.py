@@ -4,6 +4,7 @@ import csv as csv_reader
 import io
 import platform
 import re
+import sys
 import xml.etree.ElementTree
 
 import pytest
@@ -205,7 +206,7 @@ def test_the_picture_has_a_space_for_what_no_picture_can_hold():
 
 def test_a_drawing_that_ends_its_process_is_an_error_of_one_line(monkeypatch):
     for program, reason in (("import os; os.abort()", "was ended by SIGABRT"), ("1 / 0", "failed (ZeroDivisionError: division by zero)")):
-        monkeypatch.setattr(vega_lite, "DRAWING", program)
+        monkeypatch.setattr(vega_lite, "DRAWING", (sys.executable, "-c", program))
         with refused(f"drawing {reason}"):
             vega_lite.svg({})
 

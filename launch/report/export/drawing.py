@@ -1,0 +1,19 @@
+"""Reads a call of vl_convert from standard input, as JSON, and writes what the function returns, without dumping memory if V8 fails."""
+
+import json
+import resource
+import sys
+
+import vl_convert
+
+
+def main() -> None:
+    """Calls the function."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    call = json.load(sys.stdin)
+    drawn = getattr(vl_convert, call["function"])(**call["arguments"])
+    sys.stdout.buffer.write(drawn.encode() if isinstance(drawn, str) else drawn)
+
+
+if __name__ == "__main__":
+    main()
