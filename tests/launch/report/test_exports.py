@@ -225,7 +225,7 @@ def test_the_library_of_a_page_is_bundled_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     text = vega_lite.library()
     assert "vegaEmbed" in text
-    monkeypatch.setattr(vega_lite, "DRAWING", "1 / 0")
+    monkeypatch.setattr(vega_lite, "DRAWING", (sys.executable, "-c", "1 / 0"))
     assert vega_lite.library() == text
     monkeypatch.setattr(vega_lite, "VERSION", "6.1")
     with refused("drawing failed"):
