@@ -364,6 +364,9 @@ class Environment(Closed):
     """Whether the backend's build of PyTorch or TensorFlow has CUDA."""
     gpu: Gpu | None = None
     """GPU of rank 0 and its software. `null` on a CPU."""
+    nccl_network: str | None = None
+    """Network that NCCL chose between nodes, with its plugin, from the log of rank 0: `Socket` is TCP. `null` on one node, without NCCL,
+    where the variable NCCL_DEBUG is set, and in older records."""
     allocator_keeps: bool
     """Whether the C library keeps the memory of large buffers between steps."""
     memory_bytes: FromZero

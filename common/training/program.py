@@ -22,7 +22,20 @@ from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
-from common.process import agent_errors, arrival, binding, ending, environment, gpus, inherited, node_memory, noise, signals, watchdog
+from common.process import (
+    agent_errors,
+    arrival,
+    binding,
+    ending,
+    environment,
+    gpus,
+    inherited,
+    nccl_log,
+    node_memory,
+    noise,
+    signals,
+    watchdog,
+)
 from common.process.ranks import Ranks, from_environment
 from common.process.watchdog import Hang, Late, Watchdog
 from common.record import records
@@ -106,6 +119,7 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     run_afterwards = afterwards(settings)
     on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
     memory_estimate.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
+    log_of_nccl = nccl_log.begin(ranks) if on_gpu else None
     trainer = reached.trainer = trainer_class(settings)
     dog.heartbeat()
     device = trainer.describe_device()
@@ -116,6 +130,7 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
     record.environment.mpi = environment.mpi_library()
     turns = loop.prepare(trainer, settings, record, dog.heartbeat)
+    record.environment.nccl_network = nccl_log.end(log_of_nccl)
     cores_by_rank, record.oversubscribed = placement.of_ranks(trainer, settings, cores)
     record.environment.cores_by_rank = list(cores_by_rank)
     record.environment.host_by_rank = placement.host_by_rank(trainer, record.environment.host)

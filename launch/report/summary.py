@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.reading import Damaged
-from launch.report import comparable, entries, environments, limits, processors, statistics, widths
+from launch.report import comparable, entries, environments, limits, networks, processors, statistics, widths
 from launch.report.entries import Comparison
 from launch.report.questions import (
     approximate,
@@ -106,6 +106,7 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
             f"{100 * statistics.coverage(fewest):.0f} % of the time; "
             f"use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
+    notes += networks.notes(records)
     if any(entry.oversubscribed for entry in all_entries):
         notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
     return [*notes, *(note for comparison in comparisons for note in widths.notes(comparison))]

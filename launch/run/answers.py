@@ -33,6 +33,8 @@ class Node(TypedDict):
     quota_cores: float | None
     available_bytes: float
     interfaces: list[str]
+    # The names of its devices for remote access to memory.
+    rdma_devices: list[str]
     mpi: Mpi | NoMpi
     # As a Room of common/process/shared_memory.py.
     shared_memory: tuple[int, int] | None

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from common import workloads
@@ -36,6 +36,7 @@ GB, MB = 1e9, 1e6
 RECORD_BYTES, TRACE_BYTES, RECORD_FILES, TRACE_FILES = 1e6, 50e6, 2, 4
 OPEN_MPI = "Open MPI"
 ENVIRONMENT = str(VENV_BIN / "python")
+NCCL_PLUGINS = ("NCCL_NET", "NCCL_NET_PLUGIN")
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
 REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
@@ -125,6 +126,10 @@ def network(seen: Seen) -> Lines:
     if all(job.num_nodes == 1 for job in seen.jobs):
         yield OK, "one node, over the loopback"
         return
+    fabric = fabric_of(interfaces, seen.node["rdma_devices"])
+    if fabric and seen.node["num_gpus"] and not any(map(variables.get, NCCL_PLUGINS)):
+        text = f"NCCL uses TCP over {fabric} unless it finds its plugin for libfabric (aws-ofi-nccl), 2 to 3 times slower"
+        yield NOTE, f"{text}; name that in [variables] of a machine file: NCCL_NET, and LD_LIBRARY_PATH in its prologue"
     hosts, suffix = seen.launcher and seen.launcher.hosts, seen.settings.host_suffix
     first = detect.first_node_of(hosts, suffix)
     if first is None:
@@ -134,6 +139,13 @@ def network(seen: Seen) -> Lines:
         yield OK, f"the first node is {first} ({socket.gethostbyname(first)}){f', with host suffix {suffix}' if suffix else ''}"
     except OSError as problem:
         yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); correct host_suffix in the machine file"
+
+
+def fabric_of(interfaces: Iterable[str], rdma_devices: Iterable[str]) -> str | None:
+    """Returns the network of a node for which NCCL needs a plugin; None where it has none."""
+    if any(name.startswith("hsn") for name in interfaces):
+        return "Slingshot"
+    return "EFA" if any(name.startswith(("efa", "rdmap")) for name in rdma_devices) else None
 
 
 def backends(seen: Seen) -> Lines:

@@ -25,6 +25,7 @@ from launch.run.answers import Mpi, Node, NoMpi
 
 START_MPI = (sys.executable, "-m", "launch.run.start_mpi")
 INIT_SECONDS = 60
+RDMA = Path("/sys/class/infiniband")
 # Variables by which a launcher lets its ranks find each other: MPI is tried alone.
 OF_LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "PALS_", "SLURM_")
 # Some link the library of MPI's C++ bindings too, which is not this one.
@@ -44,6 +45,7 @@ def facts() -> Node:
         "quota_cores": control_groups.quota_cores(),
         "available_bytes": node_memory.available(),
         "interfaces": sorted(psutil.net_if_addrs()),
+        "rdma_devices": rdma_devices(),
         "mpi": of_mpi4py(),
         "shared_memory": shared_memory.room(),
         "horovod": of_horovod(),
@@ -53,6 +55,11 @@ def facts() -> Node:
         "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
         "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
     }
+
+
+def rdma_devices() -> list[str]:
+    """Lists the devices for remote access to memory that Linux shows."""
+    return sorted(path.name for path in RDMA.glob("*"))
 
 
 def of_mpi4py() -> Mpi | NoMpi:

@@ -36,8 +36,7 @@ def shard(module: nn.Module, sharding: str | None, reduction: str | None, ranks:
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if reduction == "bf16" else None)
     sizes = {"replicas": NUM_REPLICAS, "shards": ranks.size // NUM_REPLICAS} if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    layers = module.layers() if hasattr(module, "layers") else ()
-    for part in (*layers, module):
+    for part in (*getattr(module, "layers", tuple)(), module):
         fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
 

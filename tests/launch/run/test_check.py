@@ -25,7 +25,7 @@ NODE = {
     "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8,
     "quota_cores": None, "ignored_variables": {}, "available_bytes": 64e9, "shared_memory": (10**9, 10**9),
     "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
-    "unused_gpus": None,
+    "unused_gpus": None, "rdma_devices": [],
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
 TORCHRUN, OF_SITE = LOCAL._replace(name="torchrun"), LOCAL._replace(python=("python3",))
@@ -118,6 +118,22 @@ def test_every_plugin_of_an_interface_that_the_mpi_speaks_is_accepted(mpi, offer
     monkeypatch.setattr(slurm, "mpi_types", lambda: offered)
     (line,) = [line for line in check.screen(seen(tmp_path, launcher=SRUN._replace(mpi=mpi))) if line[1] == "PMI"]
     assert line[0] == level
+
+
+@pytest.mark.parametrize(
+    ("node", "variables", "ranks_per_node", "fabric"),
+    [
+        ({"interfaces": ["hsn0", "lo"]}, {}, 1, "Slingshot"), ({"rdma_devices": ["rdmap113s0"]}, {}, 1, "EFA"),
+        ({"interfaces": ["hsn0", "lo"]}, {"NCCL_NET": "AWS Libfabric"}, 1, None), ({"interfaces": ["hsn0", "lo"]}, {}, 2, None),
+        ({"interfaces": ["ib0"], "rdma_devices": ["mlx5_0"]}, {}, 1, None), ({"interfaces": ["hsn0"], "num_gpus": 0}, {}, 1, None),
+    ],
+)  # fmt: skip
+def test_a_network_for_which_nccl_needs_a_plugin_is_a_note(node, variables, ranks_per_node, fabric, root, tmp_path):
+    of_gpus = {"num_gpus": 4, "gpu": ["A100"]} | node
+    looked = seen(tmp_path, node=of_gpus, launcher=LOCAL._replace(variables=variables))
+    looked = looked._replace(jobs=[job._replace(ranks_per_node=ranks_per_node) for job in looked.jobs])
+    notes = [text for level, subject, text in check.screen(looked) if (level, subject) == ("note", "network") and "NCCL" in text]
+    assert [text.partition(" unless")[0] for text in notes] == ([f"NCCL uses TCP over {fabric}"] if fabric else [])
 
 
 @pytest.mark.parametrize("name", ["srun", "openmpi", "pals"])
