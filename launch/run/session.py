@@ -45,7 +45,11 @@ def run_all(
     groups_run: list[list[NumberedJob]] = []
     try:
         with Display(len(jobs)) as display:
-            for group in needed(matrix, jobs, run_records, display):
+            for lines, group in needed(matrix, jobs, run_records):
+                for line in lines:
+                    display.print_line(line)
+                if not group:
+                    continue
                 if run_records:
                     live.write_page(page, run_records, live.RELOAD_SECONDS)
                 if not remaining.has_time_for(group):
@@ -86,24 +90,25 @@ def failed_at_start(run_records: Iterable[Record]) -> bool:
     return any(record.status == "failed" and record.pids_by_rank is None and record.error != "interrupted" for record in run_records)
 
 
-def needed(matrix: Matrix, jobs: Iterable[Job], run_records: Sequence[Record], display: Display) -> Iterator[list[NumberedJob]]:
-    """Yields the groups to be run; with --until without jobs of a workload and size whose intervals are narrow before their repeat."""
+def needed(matrix: Matrix, jobs: Iterable[Job], run_records: Sequence[Record]) -> Iterator[tuple[Sequence[str], list[NumberedJob]]]:
+    """Yields the groups to be run, with --until without jobs of a workload and size whose intervals are narrow before their repeat.
+
+    A group without any other is empty. With the first group of a repeat come lines about the intervals.
+    """
     measured: dict[tuple[str, int], Width] = {}
     repeat, num_before, until = 0, 0, matrix.run.until
     num_cores = min(binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()), control_groups.quota_cores() or math.inf)
     for group in groups(jobs, matrix.side_by_side, num_cores):
-        first = group[0]
+        first, lines = group[0], []
         if until and first.settings.repeat != repeat:
             repeat, measured = first.settings.repeat, widths.by_size(run_records)
-            for line in widths.describe(measured, until, matrix.repeats):
-                display.print_line(line)
+            lines = widths.describe(measured, until, matrix.repeats)
         wide = [
             (number, job)
             for number, job in enumerate(group, num_before + 1)
             if not until or (width := measured.get((job.settings.workload, job.num_ranks))) is None or width.percent > until
         ]
-        if wide:
-            yield wide
+        yield lines, wide
         num_before += len(group)
 
 
