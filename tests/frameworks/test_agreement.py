@@ -147,6 +147,12 @@ def test_data_parallel_on_several_gpus_has_the_losses_of_the_plain_run(data, tmp
     assert disagreement(record, reference) < 1e-10
 
 
+@pytest.fixture(scope="module")
+def compiled_before(tmp_path_factory):
+    """The cache of compiled functions, empty at first: the ranks compile the same functions at the same time."""
+    return tmp_path_factory.mktemp("compiled")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "workload", "settings", "bound"),
@@ -157,9 +163,8 @@ def test_data_parallel_on_several_gpus_has_the_losses_of_the_plain_run(data, tmp
         ("deepspeed_zero", "cnn", ("--learning-rate", "1e-5"), 1e-6),
     ],
 )
-def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, workload, settings, bound, data, tmp_path, monkeypatch):
-    # An empty cache: the ranks compile the same functions at the same time.
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+def test_a_compiled_run_has_the_losses_of_a_plain_one(backend, workload, settings, bound, data, compiled_before, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(compiled_before))
     # The warm-up evaluation has the size of a training batch; the real ones have fewer samples.
     sizes = ("--scaling", "strong", "--batch-size", "16", "--evaluation-batch-size", "16", "--last-batch", "pad", "--epochs", "1")
     arguments = (*sizes, *data[False][workload], "--precision", "fp64", *settings)
