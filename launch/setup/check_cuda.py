@@ -20,17 +20,6 @@ NCCL = "libnccl.so.2"
 CUDA_BINDING = re.compile(r"binding file .+/horovod/.+ \[0\] to (.+) \[0\]: normal symbol `(?:__)?cuda")
 # Horovod for TensorFlow has the runtime inside.
 CUDA_RUNTIMES: dict[str, set[str]] = {"PyTorch": {"libcudart.so.13"}, "TensorFlow": set()}
-HOROVOD = """
-import ctypes, json
-import horovod.{0} as hvd
-version = ctypes.c_int()
-if hvd.nccl_built():
-    ctypes.CDLL("{1}").ncclGetVersion(ctypes.byref(version))
-loaded = {{line.split()[-1] for line in open("/proc/self/maps") if "/{1}" in line}}
-print(json.dumps([hvd.cuda_built(), hvd.nccl_built(), version.value, len(loaded)]))
-"""
-NCCL_OF_PYTORCH = "import json, torch; print(json.dumps(torch.cuda.nccl.version()))"
-DLOPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 # The libraries that TensorFlow 2.21 loads for a GPU; without the NVIDIA driver it does not try.
 OF_TENSORFLOW = (
     *("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11", "libcusparse.so.12"),
@@ -38,9 +27,9 @@ OF_TENSORFLOW = (
 )
 
 
-def ask(program: str, *arguments: str, **variables: str) -> tuple[str, str]:
-    """Returns (output, last line of the error) of a Python program."""
-    command = [sys.executable, "-c", program, *arguments]
+def ask(question: str, *arguments: str, **variables: str) -> tuple[str, str]:
+    """Returns (output, last line of the error) of a question of launch/setup/cuda_questions.py."""
+    command = [sys.executable, "-m", "launch.setup.cuda_questions", question, *arguments]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
     return done.stdout, (done.stderr.strip().splitlines() or ["it ended without a word"])[-1] if done.returncode else ""
 
@@ -48,7 +37,7 @@ def ask(program: str, *arguments: str, **variables: str) -> tuple[str, str]:
 def of_horovod(framework: str, nccl_of_pytorch: int) -> tuple[str, bool]:
     """Returns (line, whether all is well) of the Horovod for a framework."""
     with tempfile.TemporaryDirectory() as folder:
-        printed, error = ask(HOROVOD.format(FRAMEWORKS[framework], NCCL), LD_DEBUG="bindings", LD_DEBUG_OUTPUT=f"{folder}/bindings")
+        printed, error = ask("horovod", FRAMEWORKS[framework], NCCL, LD_DEBUG="bindings", LD_DEBUG_OUTPUT=f"{folder}/bindings")
         libraries = {Path(match[1]).resolve() for path in Path(folder).iterdir() for match in CUDA_BINDING.finditer(path.read_text())}
     # Those of another folder than the environment's are shown by their paths.
     runtimes = {library.name if library.is_relative_to(Path(sys.prefix).resolve()) else str(library) for library in libraries}
@@ -69,7 +58,7 @@ def errors_of_tensorflow() -> dict[str, str]:
     # In NVIDIA's wheels for CUDA 12 each library has a folder; cu13 has all of CUDA 13, some under the same names.
     folders = [str(path) for path in libraries if path.parent.name != "cu13"]
     path = os.pathsep.join([*folders, os.environ.get("LD_LIBRARY_PATH", "")])
-    errors = {name: ask(DLOPEN, name, LD_LIBRARY_PATH=path)[1] for name in OF_TENSORFLOW}
+    errors = {name: ask("load", name, LD_LIBRARY_PATH=path)[1] for name in OF_TENSORFLOW}
     return {name: error.removeprefix("OSError: ") for name, error in errors.items() if error}
 
 
@@ -77,7 +66,7 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"setup:         {text}", flush=True)
 
-    printed, error = ask(NCCL_OF_PYTORCH)
+    printed, error = ask("nccl_of_pytorch")
     major, minor, patch = json.loads(printed) if not error else (0, 0, 0)
     all_well = True
     for framework in FRAMEWORKS:
