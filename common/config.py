@@ -193,7 +193,7 @@ class Settings:
     mkl_kernels: Literal["default", "fast"] = "default"
     """PyTorch backends on CPUs: kernels that Intel's MKL takes for matrix products. default: on a processor that is not Intel's, those
     for AVX2; fast: those for the instruction sets that the processor has. No effect on Intel's processors, GPUs and TensorFlow. Refused
-    where PyTorch has no MKL."""
+    where PyTorch has no MKL. --check and the end of a matrix name it where it makes products at least 5 % faster."""
     gpu_order: Literal["local", "reversed"] = "local"
     """GPU of a rank: local, the GPU numbered by the local rank; reversed, the same counted from the last GPU (Polaris)."""
     share_gpu: Annotated[bool, Role.NOT_COMPARED, NEVER_COMPARED] = False

@@ -115,8 +115,9 @@ class Record(Closed):
     peak_library: str | None = None
     """Name, as in `products`, of what reached `peak_flops_per_second`. `null` in older records, whose peak is of their own framework."""
     products: dict[str, Product] | None = None
-    """Matrix products of the libraries at hand, by name: `PyTorch`, `oneDNN in PyTorch`, `TensorFlow` and `NumPy`. A matrix measures them
-    on a node, one after the other, before its first run, or takes those of the last hour. `null` outside a matrix."""
+    """Matrix products of the libraries at hand, by name: `PyTorch`, `PyTorch with --mkl-kernels fast`, `oneDNN in PyTorch`,
+    `TensorFlow` and `NumPy`. A matrix measures them on a node, one after the other, before its first run, or takes those of the last hour.
+    `null` outside a matrix."""
     framework_product_share: Share | None = None
     """The framework's own product after training over `peak_flops_per_second`."""
     share_of_peak: Positive | None = None

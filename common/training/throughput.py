@@ -20,6 +20,8 @@ LONG_SECONDS = 0.005
 NUM_WARMUPS, SECONDS = 2, 0.05
 # The name of the product of a framework that computes by another one.
 COMPUTES_BY = {"Keras": "TensorFlow"}
+# The name of PyTorch's product with the library of --mkl-kernels fast.
+FAST_MKL = "PyTorch with --mkl-kernels fast"
 
 
 class Peak(NamedTuple):

@@ -1,12 +1,13 @@
 """The limit of a machine, which is the fastest matrix product in its records, and how near to it frameworks and runs come."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from common.backends import declaration_of
 from common.record.definition import Record
-from common.training.throughput import COMPUTES_BY
+from common.training.throughput import COMPUTES_BY, FAST_MKL
 from launch.report import comparable
+from launch.report.statistics import MARGIN
 
 # A framework whose product is below this share of the limit is named.
 LOW_SHARE = 0.8
@@ -26,7 +27,10 @@ class Limit(NamedTuple):
 
 
 class SlowProduct(NamedTuple):
-    """A framework whose product is far below the limit. `place` is what computes it, and `number` the kind of its numbers."""
+    """A framework whose product is far below the limit. `place` is what computes it, and `number` the kind of its numbers.
+
+    `mkl_gain` is that of `mkl_gain` below, and `is_mkl_slow` whether MKL is the cause: as measured, else by the name of the processor.
+    """
 
     framework: str
     flops_per_second: float
@@ -34,6 +38,7 @@ class SlowProduct(NamedTuple):
     place: str
     number: str
     is_mkl_slow: bool
+    mkl_gain: float | None
 
     @property
     def percent(self) -> float:
@@ -79,7 +84,7 @@ def low_shares(records: Sequence[Record]) -> list[str]:
 
 
 def slow_products(records: Sequence[Record]) -> list[SlowProduct]:
-    """Returns each framework of the records whose product is below LOW_SHARE of the limit."""
+    """Returns each framework of the records whose product is below LOW_SHARE of the limit, or that --mkl-kernels fast makes faster."""
     first_of: dict[Hashable, Record] = {}
     frameworks: dict[Hashable, set[str]] = {}
     for record in records:
@@ -89,8 +94,19 @@ def slow_products(records: Sequence[Record]) -> list[SlowProduct]:
         _slow_product(framework, limit, first_of[key])
         for key, limit in limits(records).items()
         for framework in sorted(frameworks[key] & limit.products.keys())
-        if limit.products[framework] < LOW_SHARE * limit.flops_per_second
+        if limit.products[framework] < LOW_SHARE * limit.flops_per_second or (framework == "PyTorch" and mkl_pays(limit.products))
     ]
+
+
+def mkl_gain(products: Mapping[str, float]) -> float | None:
+    """Returns how many times as fast PyTorch's product is with --mkl-kernels fast, from products by name; None where it is not measured."""
+    return products[FAST_MKL] / products["PyTorch"] if {FAST_MKL, "PyTorch"} <= products.keys() else None
+
+
+def mkl_pays(products: Mapping[str, float]) -> bool:
+    """Tells whether PyTorch's product is measured to be faster with --mkl-kernels fast by more than MARGIN."""
+    gain = mkl_gain(products)
+    return gain is not None and gain > 1 + MARGIN
 
 
 def describe(records: Iterable[Record]) -> list[str]:
@@ -142,13 +158,18 @@ def _slow_product(framework: str, limit: Limit, record: Record) -> SlowProduct:
     settings = record.settings
     place = "this GPU" if record.environment.gpu else "this core" if settings.threads == 1 else f"{settings.threads} cores"
     number = NUMBERS.get(settings.precision, settings.precision)
-    return SlowProduct(framework, limit.products[framework], limit, place, number, _is_mkl_slow(framework, record))
+    gain = mkl_gain(limit.products) if framework == "PyTorch" else None
+    is_mkl_slow = _is_mkl_slow(framework, record) if gain is None else mkl_pays(limit.products)
+    return SlowProduct(framework, limit.products[framework], limit, place, number, is_mkl_slow, gain)
 
 
 def _sentence(slow: SlowProduct) -> str:
     numbers = f"{slow.flops_per_second / GIGA:.0f} of {slow.limit.flops_per_second / GIGA:.0f} GFLOP/s, {slow.limit.library}"
     reached = f"{slow.framework}'s {slow.number} products reach {slow.percent:.0f} % of {slow.place} ({numbers})"
-    return f"{reached}: {MKL_IS_SLOW}." if slow.is_mkl_slow else f"{reached}."
+    if not slow.is_mkl_slow:
+        return f"{reached}."
+    measured = f", which makes products {slow.mkl_gain:.2f} times as fast, as measured here" if slow.mkl_gain else ""
+    return f"{reached}: {MKL_IS_SLOW}{measured}."
 
 
 def _is_mkl_slow(framework: str, record: Record) -> bool:

@@ -1,17 +1,22 @@
-"""launch/matrix.sh --check: what a matrix would use, and what would go wrong, one line each. Runs nothing and leaves no file."""
+"""launch/matrix.sh --check: what a matrix would use, and what would go wrong, one line each.
+
+It runs nothing and leaves no file but the speed of products, which launch/run/kept_products.py keeps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from common.backends import declaration_of
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher
 from launch.launchers.machine_files import Machine
-from launch.run import available, node
+from launch.run import available, node, products
 from launch.run.check_lines import LINES, PROBLEM
+from launch.run.kept_products import Products
 from launch.run.plan import Job
 from launch.run.seen import Level, Seen
 
@@ -65,20 +70,28 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
     except UserError as problem:
         stops.append(str(problem))
     asked_node = next((answer["node"] for answer in answers.by_backend.values() if "node" in answer), None)
+    is_of_ranks = asked_node is not None and answers.of_ranks
     gpu_problems = dict.fromkeys(answer.get("cuda") for answer in answers.by_backend.values())
     return Seen(
         settings,
         jobs,
         asked_node or node.facts(),
-        of_ranks=asked_node is not None and answers.of_ranks,
+        of_ranks=is_of_ranks,
         choice=describe_choice(matrix.launcher, matrix.machine_file if machine.launcher else None, launcher),
         launcher=launcher,
         runnable=tuple(runnable),
         reasons=reasons,
         stops=tuple(stops),
+        products=products_of(runnable, launcher) if is_of_ranks else {},
         blind=tuple(problem for problem in gpu_problems if problem and problem.endswith(FINDS_NONE)),
         **of_options,
     )
+
+
+def products_of(runnable: Sequence[Job], launcher: Launcher) -> Products:
+    """Measures the matrix products where the jobs run on cores, of which PyTorch may use slower ones than it could."""
+    of_pytorch = [job for job in runnable if declaration_of(job.backend).framework == "PyTorch" and job.settings.device == "cpu"]
+    return products.measure(of_pytorch, launcher).products
 
 
 def describe_choice(option: str | None, machine_file: str | None, launcher: Launcher) -> str:

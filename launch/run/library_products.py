@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.config import Settings
+from common.process import mkl_kernels, processor
 from common.process.ranks import Ranks
 from common.training import throughput
 
@@ -25,6 +26,7 @@ MARKER = "tandem-products: "
 IN_FLOAT32 = ("fp32", "tf32")
 # The fastest counts: other processes make a product slower, nothing makes it faster.
 NUM_REPEATS = 3
+INTEL = "GenuineIntel"
 CORE_NAME = ("scipy_openblas_get_corename64_", "openblas_get_corename64_", "openblas_get_corename")
 
 
@@ -51,6 +53,16 @@ def pytorch(settings: Settings) -> Iterator[Product]:
     yield Product("PyTorch", partial(devices.product, device, settings.precision), blas_of(torch.__config__.show()) if uses_blas else None)
     if device.type == "cpu" and settings.precision in IN_FLOAT32 and torch.backends.mkldnn.is_available():
         yield Product("oneDNN in PyTorch", onednn_product)
+
+
+def pytorch_with_fast_mkl(settings: Settings) -> Iterator[Product]:
+    """Yields PyTorch's product on cores with the library of --mkl-kernels fast, which does nothing on a processor of Intel."""
+    if settings.device == "cuda" or settings.precision == "bf16" or processor.cpuinfo("vendor_id") == INTEL or mkl_kernels.problem():
+        return
+    mkl_kernels.load(["--mkl-kernels", "fast"])
+    for product in pytorch(settings):
+        if product.name == "PyTorch" and product.library and product.library.startswith("MKL"):
+            yield product._replace(name=throughput.FAST_MKL)
 
 
 def blas_of(built_with: str) -> str | None:
@@ -102,7 +114,7 @@ def openblas_kernels() -> str | None:
     return None
 
 
-LIBRARIES = {"pytorch": pytorch, "tensorflow": tensorflow, "numpy": numpy}
+LIBRARIES = {"pytorch": pytorch, "pytorch_with_fast_mkl": pytorch_with_fast_mkl, "tensorflow": tensorflow, "numpy": numpy}
 
 
 def main(library: str, precision: str, device: str, threads: str) -> None:

@@ -12,10 +12,12 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from common.process import slurm
+from common.training.throughput import FAST_MKL
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.launchers.machine_files import Machine
 from launch.run import available, check, check_lines, lock, node, session
+from launch.run.kept_products import Measured
 from launch.run.plan import Job
 from tests.support.running import BIN, ROOT, completed
 
@@ -248,6 +250,7 @@ def look(launcher, tmp_path, answer, monkeypatch):
     monkeypatch.setattr(available, "answers_of", answers_of)
     monkeypatch.setattr(node, "facts", lambda: NODE | {"host": "login"})
     planned = seen(tmp_path)
+    monkeypatch.setattr(check.products, "measure", lambda jobs, launcher: Measured({"of": [job.backend for job in jobs]}, None))
     choose = launcher if callable(launcher) else lambda: launcher
     return check.look(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), questions
 
@@ -265,6 +268,36 @@ def test_the_backends_are_asked_once_as_a_dry_run_asks_them(launcher, variables,
     looked, questions = look(launcher, tmp_path, ANSWER, monkeypatch)
     assert questions == [(through_launcher, "launch.run.node")]
     assert (looked.of_ranks, looked.node["host"], looked.blind) == (of_ranks, "n1", ("PyTorch finds no GPU",))
+    assert looked.products == ({"of": ["ddp"]} if of_ranks else {})
+
+
+def test_products_are_measured_of_pytorch_on_cores_alone(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(check.products, "measure", lambda jobs, launcher: Measured({"of": [job.backend for job in jobs]}, None))
+    on_cores, on_gpus = ([Job(name, 2, 2, Settings(device=device)) for name in ("horovod_tf", "ddp")] for device in ("cpu", "cuda"))
+    assert (check.products_of(on_cores, LOCAL), check.products_of(on_gpus, LOCAL)) == ({"of": ["ddp"]}, {"of": []})
+
+
+@pytest.mark.parametrize(
+    ("fast_flops_per_second", "mkl_kernels", "notes"),
+    [
+        (
+            20e10,
+            "default",
+            ["PyTorch's are 2.00 times as fast with --mkl-kernels fast, measured by such products alone: a training gains less"],
+        ),
+        (20e10, "fast", []),
+        (10.4e10, "default", []),
+        (None, "default", []),
+    ],
+)
+def test_fast_kernels_are_named_where_they_make_products_faster(fast_flops_per_second, mkl_kernels, notes, root, tmp_path):
+    speeds = {"PyTorch": 10e10, "TensorFlow": 21e10, FAST_MKL: fast_flops_per_second}
+    products = {name: {"flops_per_second": speed} for name, speed in speeds.items() if speed}
+    lines = [
+        line for line in check.screen(seen(tmp_path, settings={"mkl_kernels": mkl_kernels}, products=products)) if line[1] == "products"
+    ]
+    assert lines[0] == ("ok", "products", "the fastest product of matrices on a rank's cores reaches 210 GFLOP/s (TensorFlow)")
+    assert [(level, text) for level, _, text in lines[1:]] == [("note", text) for text in notes]
 
 
 def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp_path, monkeypatch):

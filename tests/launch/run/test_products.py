@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.config import Settings
+from common.training import throughput
 from launch.launchers.commands import Launcher
 from launch.run import available, library_products, products
 from launch.run.plan import Job
@@ -89,6 +90,38 @@ def test_pytorch_multiplies_by_its_own_library_and_in_float32_by_onednn():
         assert [product.name for product in by_pytorch] == names
         for product in by_pytorch:
             product.of_size(8)()
+
+
+@pytest.mark.parametrize(
+    ("settings", "vendor", "problem"),
+    [
+        (Settings(device="cpu"), "GenuineIntel", None),
+        (Settings(device="cpu"), "AuthenticAMD", "the library is not built"),
+        (Settings(device="cpu", precision="bf16"), "AuthenticAMD", None),
+        (Settings(device="cuda"), "AuthenticAMD", None),
+    ],
+)
+def test_without_an_effect_of_the_fast_kernels_their_product_is_not_measured(settings, vendor, problem, monkeypatch):
+    monkeypatch.setattr(library_products.processor, "cpuinfo", lambda _key: vendor)
+    monkeypatch.setattr(library_products.mkl_kernels, "problem", lambda: problem)
+    monkeypatch.setattr(library_products.mkl_kernels, "load", None)
+    assert list(library_products.pytorch_with_fast_mkl(settings)) == []
+
+
+@pytest.mark.parametrize(("library", "names"), [("MKL 2024.2", [throughput.FAST_MKL]), ("open", []), (None, [])])
+def test_the_fast_kernels_are_loaded_before_pytorch_and_have_the_product_of_mkl(library, names, monkeypatch):
+    loaded = []
+
+    def pytorch(_settings):
+        assert loaded == [["--mkl-kernels", "fast"]]
+        yield library_products.Product("PyTorch", None, library)
+        yield library_products.Product("oneDNN in PyTorch", None)
+
+    monkeypatch.setattr(library_products.processor, "cpuinfo", lambda _key: "AuthenticAMD")
+    monkeypatch.setattr(library_products.mkl_kernels, "problem", lambda: None)
+    monkeypatch.setattr(library_products.mkl_kernels, "load", loaded.append)
+    monkeypatch.setattr(library_products, "pytorch", pytorch)
+    assert [product.name for product in library_products.pytorch_with_fast_mkl(Settings(device="cpu"))] == names
 
 
 @pytest.mark.parametrize(
