@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def horovod(framework: str, nccl: str) -> tuple[bool, int, int, int]:
-    """Returns whether Horovod for a framework has CUDA, the version of NCCL that it is built with, the loaded one, and its number of copies.
+    """Returns whether Horovod for a framework has CUDA, the NCCL that it is built with, the loaded one, and how many copies are loaded.
 
     `nccl` is the name of NCCL's file.
     """
@@ -20,7 +20,7 @@ def horovod(framework: str, nccl: str) -> tuple[bool, int, int, int]:
     return hvd.cuda_built(), hvd.nccl_built(), version.value, len(loaded)
 
 
-def nccl_of_pytorch() -> tuple[int, int, int]:
+def nccl_of_pytorch() -> tuple[object, ...]:
     """Returns the version of the NCCL that PyTorch loads."""
     from torch.cuda import nccl
 
