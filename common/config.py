@@ -41,6 +41,9 @@ else:
     Precision = Literal[tuple(DTYPES)]
 Optimizer = Literal["sgd", "adam"]
 LastBatch = Literal["drop", "pad"]
+Control = Literal["copy", "delayed"]
+# How much longer a delayed control takes, as a share of its time.
+CONTROL_DELAY = 0.05
 # Each is a module of common/data/formats/.
 FileFormat = Literal["npy", "hdf5", "tfrecord"]
 DataFormat = Literal["memory", FileFormat]
@@ -71,6 +74,7 @@ PRELOADED = Only(MATRIX, "; trace a single run with LD_PRELOAD, see launch/trace
 IN_AXES = Only(SINGLE_RUN, "; here use --workloads and --repeats")
 FROM_EPOCH_1 = Only(SINGLE_RUN, ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1")
 NEVER_COMPARED = Only(SINGLE_RUN, ", python -m frameworks.BACKEND; it is never compared")
+BY_CONTROLS = Only(SINGLE_RUN, "; here use --controls")
 
 
 def of_workload(name: str) -> Any:
@@ -209,6 +213,9 @@ class Settings:
     """Name of the record. Default: time, workload, backend and number of ranks."""
     repeat: Annotated[int, FROM_0, Role.MAY_DIFFER, IN_AXES] = 0
     """Number of the repeat, from 0; recorded only."""
+    control: Annotated[Control | None, Role.MAY_DIFFER, BY_CONTROLS] = None
+    """Control of the verdicts of a matrix, which is compared with the runs of its backend alone. copy: as they are, so that it should be as
+    fast. delayed: with waits that make each epoch, evaluation included, take 5 % longer, so that it should be found slower."""
     step_breakdown: Annotated[bool, Role.MAY_DIFFER] = True
     """Measure the step breakdown after training: a few seconds of additional steps with and without communication, off the clock."""
     layers: Annotated[bool, Role.MAY_DIFFER] = False

@@ -17,6 +17,7 @@ from common.process import inherited
 from common.record import reading, records
 from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
+from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.run import available, check, job_scripts, kept_products, lock, products, reference, resume, room, runner, seeds, until
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
@@ -79,7 +80,8 @@ def prepare(matrix: Matrix) -> Prepared:
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     names, workloads = backends.chosen(matrix.backends), command_line.names_in(matrix.workloads)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
-    jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings)
+    with_controls = matrix.controls and matrix.repeats >= MIN_RUNS_CONFIDENT
+    jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, with_controls)
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
     until.check(settings.until, matrix.repeats)

@@ -29,6 +29,7 @@ from common.trainer import POINTS, Batches, Totals, Trainer, by_rank
 from common.training import batches, checks
 from common.training.batches import SampleBatches
 from common.training.checkpoints import About, Checkpoints
+from common.training.delays import Delay
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
@@ -121,6 +122,7 @@ def train(
     ranks = trainer.ranks
     clock, joules = _start(trainer, record, turns)
     watchdog.heartbeat()
+    delay = Delay(settings, clock, watchdog)
     data = _load(trainer, load, record, clock, watchdog)
     num_samples, global_batch = len(data.train), workloads.batch_plan(settings, record.data_parallel_degree).global_batch
     num_steps = sharding.num_trained_steps(settings, num_samples, global_batch)
@@ -145,12 +147,13 @@ def train(
         )
         use.begin_epoch()
         watchdog.begin(Place(epoch + 1, 1, num_steps))
+        delay.begin()
         begun = clock.now()
         report = _reporter(ranks, settings.epochs, record, epoch, num_steps, clock, watchdog)
-        losses, step_ends, skipped = _train_epoch(trainer, epoch_batches, clock, report, turns)
+        losses, step_ends, skipped = _train_epoch(trainer, epoch_batches, clock, report, turns, delay)
         trained = clock.now()
         if settings.target is not None:
-            _evaluate(trainer, data, settings, record, clock, watchdog)
+            _evaluate(trainer, data, settings, record, clock, watchdog, delay)
         report(num_steps, losses[-1], shows=True)
         record.learning_rates += learning_rates[epoch].tolist()
         _record_times(record, begun, step_ends, trained)
@@ -217,7 +220,7 @@ def _record_use(trainer: Trainer, record: Record, turns: Turns, clock: Meter[flo
     record.gpu_memory_by_rank = gpus.memory_by_rank(trainer)
 
 
-def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], report: Report, turns: Turns) -> TrainedEpoch:
+def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], report: Report, turns: Turns, delay: Delay) -> TrainedEpoch:
     """Trains the steps of an epoch, and ends the turns within it."""
     losses, step_ends, num_skipped = [], [], [trainer.num_skipped_steps()]
 
@@ -229,11 +232,13 @@ def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], 
         if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(epoch_batches):
             # Converting the loss waits for the device, so the work of this turn is done within it.
             float(loss)
+            delay.wait()
             turns.end()
 
     trainer.train_epoch(epoch_batches, observe)
     # As above: the end of the epoch, and of its last step, includes all of its work.
     numbers = np.array([float(loss) for loss in losses])
+    delay.wait()
     step_ends[-1] = clock.now()
     return TrainedEpoch(numbers, step_ends, np.diff(num_skipped) > 0)
 
@@ -247,7 +252,9 @@ def _record_times(record: Record, begun: float, step_ends: list[float], trained:
     record.samples_per_second = num_trained / sum(filter(None, record.train_seconds))
 
 
-def _evaluate(trainer: Trainer, data: Dataset, settings: Settings, record: Record, clock: Meter[float], watchdog: Watchdog) -> None:
+def _evaluate(
+    trainer: Trainer, data: Dataset, settings: Settings, record: Record, clock: Meter[float], watchdog: Watchdog, delay: Delay
+) -> None:
     """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
     assert settings.target, RESOLVED
     assert settings.evaluation_batch_size, RESOLVED
@@ -257,6 +264,7 @@ def _evaluate(trainer: Trainer, data: Dataset, settings: Settings, record: Recor
     evaluation_batches = SampleBatches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
     totals = Totals(*trainer.sum(np.array(trainer.evaluate(evaluation_batches), dtype=np.float64)).tolist())
+    delay.wait()
     evaluated = clock.now()
     accuracy = totals.num_correct / totals.num_losses
     # NaN has predictions too.

@@ -121,20 +121,26 @@ class Comparison(NamedTuple):
 def split_traced(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
     """Divides records into those that may be compared and those of runs slowed down by tracing, a timeline or a shared GPU.
 
-    Raises UserError where all runs were slowed down.
+    Controls are in neither. Raises UserError where no run may be compared.
     """
-    plain: list[Record] = []
-    slowed_down: list[Record] = []
-    for record in records:
-        (slowed_down if is_slowed_down(record) else plain).append(record)
+    records = list(records)
+    plain = [record for record in records if is_compared(record)]
+    slowed_down = [record for record in records if is_slowed_down(record) and not record.settings.control]
     if slowed_down and not plain:
         raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
+    if records and not plain:
+        raise UserError("all of these runs are controls of a matrix (--control); compare them together with its other runs")
     return plain, slowed_down
 
 
 def is_slowed_down(record: Record) -> bool:
     """Tells whether a run was slowed down by tracing, a timeline or a shared GPU."""
     return any(getattr(record.settings, name) for name in NOT_COMPARED)
+
+
+def is_compared(record: Record) -> bool:
+    """Tells whether a run may be compared with those of other backends: it was not slowed down, and it is no control."""
+    return not record.settings.control and not is_slowed_down(record)
 
 
 def comparisons(records: Iterable[Record]) -> list[Comparison]:

@@ -65,7 +65,7 @@ def judged(records: Iterable[Record]) -> Iterator[Repeat]:
 
     The sizes that were side by side are judged together: other work on the machine may slow down only those that take all its cores.
     """
-    for matrix, records_of_matrix in entries.matrices(record for record in records if not entries.is_slowed_down(record)).items():
+    for matrix, records_of_matrix in entries.matrices(record for record in records if entries.is_compared(record)).items():
         for comparison in entries.comparisons(records_of_matrix):
             by_size: dict[int | None, list[Entry]] = {}
             for entry in comparison.entries:

@@ -10,6 +10,7 @@ from launch.report.entries import Comparison
 from launch.report.questions import (
     approximate,
     checkpointing,
+    controls,
     cost,
     difference,
     failed,
@@ -22,6 +23,7 @@ from launch.report.questions import (
     step,
     where,
 )
+from launch.report.questions.controls import Judgement
 from launch.report.tables import Findings, Section
 from launch.report.words import listed, ranks_of, runs_against
 
@@ -31,7 +33,7 @@ ALWAYS = {"first", "scaling", "cost", "same", "quiet", "failed"}
 
 
 class Answer(NamedTuple):
-    """The report's content: its headline has a sentence per comparison on the fastest backend, and its notes are caveats.
+    """The report's content. Its headline has the fastest backend of each comparison and warnings about verdicts; its notes are caveats.
 
     `warnings` are those of the notes that say why records may not be comparable, and which are left out.
     """
@@ -42,6 +44,7 @@ class Answer(NamedTuple):
     notes: list[str]
     comparisons: list[Comparison]
     warnings: Sequence[str] = ()
+    controls: Sequence[Judgement] = ()
 
     @property
     def runs(self) -> list[Record]:
@@ -59,14 +62,17 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
     plain, traced = entries.split_traced(records)
     comparable.check(plain)
     comparisons = entries.comparisons(plain)
+    not_compared = [record for record in records if not entries.is_compared(record)]
 
     def each(answer_to: Callable[[Comparison], Findings]) -> Findings:
         findings = [answer_to(comparison) for comparison in comparisons]
         sentences = [sentence for finding in findings for sentence in finding.sentences]
         return Findings(sentences, [table for finding in findings for table in finding.tables])
 
+    who_is_first = each(first.answer)
+    judged_controls = [judgement for comparison in comparisons for judgement in controls.judgements(comparison, records)]
     every_section = [
-        Section("first", first.QUESTION, *each(first.answer)),
+        Section("first", first.QUESTION, [*who_is_first.sentences, *controls.sentences(judged_controls)], who_is_first.tables),
         Section("difference", difference.QUESTION, *each(difference.answer)),
         Section("layers", layers.QUESTION, *each(layers.answer)),
         Section("scaling", scaling.QUESTION, *each(scaling.answer)),
@@ -78,12 +84,13 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
         Section("approximate", approximate.QUESTION, *each(approximate.answer)),
         Section("same", same.QUESTION, *each(same.answer)),
         Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
-        Section("failed", failed.QUESTION, *failed.answer([*comparisons, *entries.comparisons(traced)], damaged)),
+        Section("failed", failed.QUESTION, *failed.answer([*comparisons, *entries.comparisons(not_compared)], damaged)),
     ]
     sections = [section for section in every_section if section.key in ALWAYS or section.sentences or section.tables]
-    headline = [first.winner(comparison) for comparison in comparisons]
+    headline = [*map(first.winner, comparisons), *controls.warnings(judged_controls)]
     warnings = [*left_out(traced), *_warnings(comparisons)]
-    return Answer(comparable.machine_of(plain[0]), headline, sections, [*_notes(comparisons), *warnings], comparisons, warnings)
+    notes = [*_notes(comparisons), *warnings]
+    return Answer(comparable.machine_of(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls)
 
 
 def left_out(traced: Sequence[Record]) -> list[str]:

@@ -101,16 +101,18 @@ class Display:
 
 
 def title(job: Job) -> str:
-    """Returns the workload, backend and size of a job."""
-    kind = " traced" if job.settings.timeline or job.settings.trace else ""
-    return f"{job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}{kind}"
+    """Returns the workload, backend and size of a job, and whether it is a control or traced."""
+    kind = "traced" if job.settings.timeline or job.settings.trace else job.settings.control
+    run = f"{job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}"
+    return f"{run} {kind}" if kind else run
 
 
 def summary(records: Sequence[Record], seconds: float) -> str:
     """Returns the line of runs of one workload and repeat that took turns: the first at each size, and how many missed the target."""
     name = f"{records[0].workload}, repeat {records[0].repeat + 1}: " if records else ""
     parts = [f"{name}{len(records)} runs in {pace.describe(seconds)}"]
-    reached = [(time, record) for record in records if record.status == "ok" and (time := record.time_to_solution_seconds) is not None]
+    candidates = [record for record in records if record.status == "ok" and not record.settings.control]
+    reached = [(time, record) for record in candidates if (time := record.time_to_solution_seconds) is not None]
     for size in sorted({record.num_ranks for _, record in reached}):
         time_of_first, first = min((pair for pair in reached if pair[1].num_ranks == size), key=lambda pair: pair[0])
         parts.append(f"{first.backend} first at {ranks_of(size)}, {time_of_first:.2f} s")

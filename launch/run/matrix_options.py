@@ -48,8 +48,9 @@ class MatrixOptions:
     repeats: Annotated[int, REPEATS] = 1
     """Runs of each combination; repeat r has seed + r."""
     reference: bool = False
-    """Run the matrix that made the committed records (results/reference): two sizes, ten backends and variants, six repeats, on CPU cores.
-    At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and settings are refused."""
+    """Run the matrix that made the committed records (results/reference): two sizes, ten backends and variants, six repeats, on CPU cores;
+    also controls, which those lack. At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and
+    settings are refused."""
     check: bool = False
     """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
     Inside an allocation it asks one of its nodes."""
@@ -74,6 +75,9 @@ class MatrixOptions:
     repeat_disturbed: bool = True
     """Run a repeat once more, at the end, whose epochs stand out by more than 5 % from those of the other repeats, of all backends or of
     some. Its first records are kept as RUN.json.disturbed-N, and do not count."""
+    controls: bool = True
+    """With 6 repeats or more, run the first distributed backend twice more at each size of several ranks: as a copy, and delayed by 5 %.
+    The report says how its verdicts judge them, and warns where the copy seems different or the delayed one does not seem slower."""
     run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
 
 

@@ -4,10 +4,10 @@ import dataclasses
 import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from common.backends import ALONE, declaration_of, has_one_rank, settings_of
-from common.config import Settings, cores_per_rank
+from common.config import Control, Settings, cores_per_rank
 from common.cost import parallelism
 from common.errors import UserError
 
@@ -35,13 +35,20 @@ NumberedJob = tuple[int, Job]
 
 
 def plan(
-    backends: Sequence[str], workloads: Sequence[str], sizes: Sequence[int], repeats: int, ranks_per_node: int | None, settings: Settings
+    backends: Sequence[str],
+    workloads: Sequence[str],
+    sizes: Sequence[int],
+    repeats: int,
+    ranks_per_node: int | None,
+    settings: Settings,
+    with_controls: bool = False,
 ) -> list[Job]:
     """Returns the jobs of a matrix in the order in which they run. Repeats are the outermost loop, so that drift affects all jobs equally.
 
     Repeat r has seed + r, and begins with another backend, every second one with the largest size: of three copies of one backend that took
     turns, the one that was always started first needed 2 % more time. `ranks_per_node` None: all ranks on one node. With --timeline or
-    --trace the jobs of a group run first without it, to be measured, then with it. Raises UserError for invalid or empty axes.
+    --trace the jobs of a group run first without it, to be measured, then with it. `with_controls`: at each size of several ranks, the
+    first of the backends that train on them runs as each Control too. Raises UserError for invalid or empty axes.
     """
     check(backends, workloads, sizes)
     # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
@@ -55,12 +62,15 @@ def plan(
                 kinds = [("", dataclasses.replace(repeated, timeline=False, trace=None))]
                 if settings.timeline or settings.trace:
                     kinds.append(("-traced", repeated))
-                rotated = deque(backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes))
-                rotated.rotate(-repeat)
+                of_size = [backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes)]
                 for suffix, kind_settings in kinds:
-                    for backend in rotated:
-                        run_id = f"{workload}-{backend}-n{num_ranks}-r{repeat}{suffix}"
-                        named = dataclasses.replace(kind_settings, run_id=run_id, layers=backend in with_layers)
+                    rotated = deque((backend, kind_settings, suffix) for backend in of_size)
+                    if with_controls and num_ranks > 1 and not suffix:
+                        rotated += [(backend, *control) for backend in of_size[:1] for control in controls_of(kind_settings)]
+                    rotated.rotate(-repeat)
+                    for backend, run_settings, ending in rotated:
+                        run_id = f"{workload}-{backend}-n{num_ranks}-r{repeat}{ending}"
+                        named = dataclasses.replace(run_settings, run_id=run_id, layers=backend in with_layers)
                         jobs.append(Job(backend, num_ranks, min(num_ranks, ranks_per_node or num_ranks), settings_of(backend, named)))
     return jobs
 
@@ -69,6 +79,11 @@ def measuring_layers(backends: Sequence[str]) -> list[str]:
     """Returns the backends without a library, whose layers are compared; none if they have one framework."""
     plain = [backend for backend in backends if declaration_of(backend).library == ALONE]
     return plain if len({declaration_of(backend).framework for backend in plain}) > 1 else []
+
+
+def controls_of(settings: Settings) -> list[tuple[Settings, str]]:
+    """Returns, for each Control of a run, its settings and the ending of its name. A control has no step breakdown, which nobody reads."""
+    return [(dataclasses.replace(settings, control=control, step_breakdown=False), f"-{control}") for control in get_args(Control)]
 
 
 def stamped(jobs: Iterable[Job], stamp: str) -> list[Job]:

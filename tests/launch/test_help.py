@@ -50,7 +50,8 @@ def test_each_option_is_in_the_help_of_those_programs_that_take_it():
     assert sorted(of_run) == sorted(["-h", *(flag(name) for name in FIELDS if name not in ("until", "trace"))])
     assert len(set(of_matrix)) == len(of_matrix)
     of_variants = backends.variant_settings()
-    absent = {"workload", "run_id", "repeat", "share_gpu", "checkpoint_dir", "checkpoint_every", "checkpoint_async"} | of_variants
+    absent = {"workload", "run_id", "repeat", "control", "share_gpu"} | of_variants
+    absent |= {"checkpoint_dir", "checkpoint_every", "checkpoint_async"}
     assert {flag(name) for name in FIELDS} - set(of_matrix) == {flag(name) for name in absent}
     assert {"--until", "--trace", "--quiet-limit", "--launcher", "--print-jobs"} < set(of_matrix)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from common.record.definition import Record
 from launch.report import noise, repeats
 from launch.report.noise import QUIET_PERCENT
-from launch.report.questions import cost, failed
+from launch.report.questions import controls, cost, failed
 from launch.report.summary import Answer
 from launch.report.words import listed
 
@@ -14,11 +14,13 @@ LONGEST_REASON = 70
 
 
 def sentences(report: Answer) -> list[str]:
-    """Returns the sentences on the runs of a report, and the warnings about them."""
+    """Returns the sentences on the runs of a report and on its controls, and the warnings about them."""
     return [
+        *controls.warnings(report.controls),
         " ".join([_outcome(report.runs), *_startup(report), *_quiet(report.runs)]),
         *_failures(report),
         *_oversubscribed(report),
+        *controls.sentences(report.controls),
         *report.warnings,
     ]
 

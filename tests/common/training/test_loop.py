@@ -338,6 +338,34 @@ def test_the_turns_of_other_runs_do_not_count(trained, request):
     assert (alone.num_turns, alone.steps_per_turn, alone.turns_of_others_seconds) == (0, 0, 0.0)
 
 
+@pytest.mark.usefixtures("side_by_side")
+def test_each_epoch_of_a_delayed_run_takes_5_percent_longer_with_its_evaluation_and_without_the_turns_of_others(trained, monkeypatch):
+    stopped_at = []
+
+    class Sleeping(Stopped):
+        def sleep(self, seconds):
+            self.now += seconds
+
+        def stop(self):
+            stopped_at.append(self.now)
+            super().stop()
+
+        def load(self, on_progress):
+            monkeypatch.setattr(loop.time, "sleep", self.sleep)
+            return super().load(on_progress)
+
+    plain = trained(0.2, 0.7, trainer_class=Sleeping)
+    stopped_at.clear()
+    delayed = trained(0.2, 0.7, trainer_class=Sleeping, control="delayed")
+    # The first turn, of two steps, already has its wait.
+    assert stopped_at[0] == LOAD_SECONDS + 2 * 1.05 * STEP_SECONDS
+    for name in ("train_seconds", "eval_seconds"):
+        assert getattr(delayed, name) == pytest.approx([1.05 * seconds for seconds in getattr(plain, name)])
+    assert sum(delayed.step_seconds) == pytest.approx(sum(delayed.train_seconds))
+    assert delayed.turns_of_others_seconds == plain.turns_of_others_seconds > 0
+    assert delayed.load_seconds == plain.load_seconds
+
+
 @pytest.mark.parametrize(
     ("step_seconds", "num_steps", "expected"), [(0.1, 100, 20), (4.0, 100, 1), (0.1, 10, 10)], ids=["part", "one step", "whole epoch"]
 )

@@ -8,7 +8,7 @@ from rich.console import Console
 from common.config import Settings
 from common.progress import Progress
 from launch.run import display, pace
-from launch.run.display import Display, describe, outcome
+from launch.run.display import Display, describe, outcome, summary, title
 from launch.run.plan import Job
 from tests.support.made_records import ended, made, typed
 
@@ -102,6 +102,18 @@ def test_a_run_that_failed_has_a_line_of_its_own_beside_that_of_its_group():
 @pytest.mark.parametrize(("seconds", "text"), [(40.4, "40 s"), (185.0, "3 min 5 s"), (7800.0, "2 h 10 min")])
 def test_times_in_words(seconds, text):
     assert pace.describe(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"), [({}, ""), ({"control": "copy"}, " copy"), ({"control": "delayed"}, " delayed"), ({"timeline": True}, " traced")]
+)
+def test_a_title_names_a_run_that_is_a_control_or_traced(settings, kind):
+    assert title(JOB._replace(settings=Settings(**settings))) == f"cnn ddp 2 ranks{kind}"
+
+
+def test_a_control_is_not_first():
+    ddp, copy = typed([made(num_ranks=2, seconds=3.0), made(num_ranks=2, seconds=2.0, settings={"control": "copy"})])
+    assert summary([copy, ddp], 20.0) == "cnn, repeat 1: 2 runs in 20 s; ddp first at 2 ranks, 3.00 s"
 
 
 @pytest.mark.parametrize(

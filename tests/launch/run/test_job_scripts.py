@@ -19,11 +19,13 @@ PLAIN = Machine()
 FOLDER = "/it's here"
 
 
-def printed(tmp_path, system, sizes=(1, 2, 8), machine=PLAIN, earlier=(), device="auto", cores_per_rank=None, **options):
+def printed(
+    tmp_path, system, sizes=(1, 2, 8), machine=PLAIN, earlier=(), device="auto", cores_per_rank=None, with_controls=False, **options
+):
     """The texts of the jobs of a matrix, after shellcheck has read each of them and the script around them."""
     matrix = Matrix(sizes=sizes, backends=",".join(NAMES), run=RunSettings(device=device, cores_per_rank=cores_per_rank), **options)
     settings = Settings(device=device, cores_per_rank=cores_per_rank)
-    jobs = plan(NAMES, ["cnn"], sizes, matrix.repeats, matrix.ranks_per_node, settings)
+    jobs = plan(NAMES, ["cnn"], sizes, matrix.repeats, matrix.ranks_per_node, settings, with_controls=with_controls)
     text = job_scripts.text(system, matrix, jobs, machine, earlier, FOLDER)
     scripts = [script for _, script in re.findall(r"<<'(\w+)'\n(.*?)\n\1\n", text, re.DOTALL)]
     for number, script in enumerate([text, *scripts]):
@@ -221,3 +223,8 @@ def test_one_job_runs_all_sizes_on_the_nodes_of_the_largest(system, nodes, tmp_p
 def test_the_name_of_a_queue_is_one_word(tmp_path):
     with refused("--queue is 'a b'"):
         printed(tmp_path, "slurm", queue="a b")
+
+
+def test_the_time_limit_includes_the_controls_which_take_as_long_as_their_backend(tmp_path):
+    _, scripts = printed(tmp_path, "slurm", sizes=(2,), earlier=made_records.typed([SAME]), repeats=2, with_controls=True)
+    assert "1.3 times the 3016 s" in scripts[-1]

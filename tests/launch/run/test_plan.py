@@ -3,6 +3,8 @@
 import pytest
 
 from common.config import Settings
+from launch import matrix
+from launch.run.matrix_options import Matrix
 from launch.run.plan import groups, plan
 from tests.support.mistakes import refused
 
@@ -40,6 +42,44 @@ def test_every_repeat_begins_with_another_backend_and_every_second_with_the_larg
         "horovod_tf@2 ddp@2 ddp@1 horovod_tf@1 single@1",
         "horovod_tf@1 single@1 ddp@1 ddp@2 horovod_tf@2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("backends", "sizes", "changes", "expected"),
+    [
+        (["single", "horovod_tf", "ddp"], (1, 2), {}, ["horovod_tf@2 copy", "horovod_tf@2 delayed"]),
+        (["ddp@mpi", "ddp"], (2, 4), {}, ["ddp@mpi@2 copy", "ddp@mpi@2 delayed", "ddp@mpi@4 copy", "ddp@mpi@4 delayed"]),
+        # A traced run is no control.
+        (["ddp"], (2,), {"trace": "mpi"}, ["ddp@2 copy", "ddp@2 delayed"]),
+        (["ddp"], (1,), {}, []),
+        (["single", "single_tf"], (1, 2), {}, []),
+    ],
+)
+def test_the_first_distributed_backend_has_controls_at_each_size_of_several_ranks(backends, sizes, changes, expected):
+    def of_one_repeat(with_controls):
+        return plan(backends, ["cnn"], sizes, 1, None, Settings(machine="here", **changes), with_controls)
+
+    jobs = of_one_repeat(True)
+    assert [f"{names([job])} {job.settings.control}" for job in jobs if job.settings.control] == expected
+    assert [job for job in jobs if not job.settings.control] == of_one_repeat(False)
+    assert len({job.settings.run_id for job in jobs}) == len(jobs)
+    assert not any(job.settings.step_breakdown or job.settings.trace for job in jobs if job.settings.control)
+
+
+def test_controls_take_turns_with_the_others_and_every_repeat_begins_with_another_run():
+    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (1, 2), 3, None, Settings(), with_controls=True)
+    of_size_2 = [[f"{job.backend} {job.settings.control}" for job in group if job.num_ranks == 2] for group in groups(jobs, True, 2)]
+    assert of_size_2 == [
+        ["ddp None", "horovod_tf None", "ddp copy", "ddp delayed"],
+        ["horovod_tf None", "ddp copy", "ddp delayed", "ddp None"],
+        ["ddp copy", "ddp delayed", "ddp None", "horovod_tf None"],
+    ]
+
+
+@pytest.mark.parametrize(("options", "num_controls"), [({"repeats": 6}, 12), ({"repeats": 5}, 0), ({"repeats": 6, "controls": False}, 0)])
+def test_a_matrix_has_controls_where_it_gives_verdicts(options, num_controls):
+    prepared = matrix.prepare(Matrix(sizes=(2,), backends="ddp,horovod_tf", workloads="cnn", **options))
+    assert sum(bool(job.settings.control) for job in prepared.jobs) == num_controls
 
 
 ALONE = ["single@1", "ddp@1", "horovod_torch@1", "ddp@2", "horovod_torch@2", "ddp@4", "horovod_torch@4"]

@@ -12,6 +12,7 @@ from launch import matrix
 from launch.report import collect
 from launch.report.questions import reference as committed_sets
 from launch.run import reference
+from launch.run.kept_products import Measured
 from launch.run.matrix_options import Matrix, RunSettings
 from launch.run.plan import plan
 
@@ -27,6 +28,12 @@ def cells(pattern):
 @pytest.mark.parametrize("begun", ["20261125-172137", "20261125-175814"])
 def test_it_has_the_runs_of_the_committed_matrices(begun):
     assert cells(f"{begun}-*") == CELLS
+
+
+def test_its_verdicts_have_controls_at_two_ranks():
+    controls = [job for job in matrix.prepare(Matrix(reference=True)).jobs if job.settings.control]
+    assert {(job.backend, job.num_ranks) for job in controls} == {("ddp", 2)}
+    assert len(controls) == 2 * reference.AXES["repeats"] * len(names_in(reference.AXES["workloads"]))
 
 
 def test_the_second_machine_ran_a_part_of_it():
@@ -65,7 +72,7 @@ def test_its_ratios_are_judged_at_the_end(monkeypatch, tmp_path):
     judged = []
     monkeypatch.setattr(matrix, "run_all", lambda *_: 0)
     monkeypatch.setattr(matrix, "runnable", lambda prepared, _: (prepared.jobs, {}))
-    monkeypatch.setattr(matrix.products, "measure", lambda *_: None)
+    monkeypatch.setattr(matrix.products, "measure", lambda *_: Measured({}, None))
     monkeypatch.setattr(matrix.reference, "show_judgement", judged.append)
     monkeypatch.chdir(tmp_path)
     assert matrix.run(Matrix(reference=True, run=RunSettings(results=tmp_path))) == 0

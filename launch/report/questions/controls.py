@@ -1,0 +1,105 @@
+"""Whether the verdicts of a matrix can be relied on: how they judge a copy of a backend, and one that was delayed."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from common.config import CONTROL_DELAY, Control
+from common.record.definition import Record
+from launch.report import entries
+from launch.report.entries import Comparison, Entry
+from launch.report.questions import first
+from launch.report.statistics import Ratio
+from launch.report.words import interval, ranks_of, uncertainty
+
+DELAY = f"{100 * CONTROL_DELAY:g} %"
+
+
+class Judgement(NamedTuple):
+    """How the controls of a backend at a size were judged: by the ratios of their seconds per epoch to its own; None: there is none.
+
+    `at` names the comparison and the size.
+    """
+
+    at: str
+    backend: str
+    copy: Ratio | None
+    delayed: Ratio | None
+
+    @property
+    def copy_differs(self) -> bool:
+        """Whether the verdict on the copy is that it differs."""
+        return bool(self.copy and self.copy.verdict)
+
+    @property
+    def delay_shows(self) -> bool | None:
+        """Whether the verdict on the delayed one is that it is slower; None where there is no verdict."""
+        if self.delayed is None or self.delayed.verdict is None:
+            return None
+        return self.delayed.verdict and self.delayed.value > 1
+
+
+def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgement]:
+    """Judges the controls of the entries of a comparison, which are among the records."""
+    controls = [record for record in records if record.settings.control and entries.group_of(record) == comparison[:3]]
+    cells = sorted({(record.num_ranks, record.backend) for record in controls})
+    return [
+        Judgement(
+            f"{comparison.name}, {ranks_of(num_ranks)}",
+            backend,
+            _ratio("copy", controls, entry, comparison),
+            _ratio("delayed", controls, entry, comparison),
+        )
+        for num_ranks, backend in cells
+        if (entry := comparison.entry(backend, num_ranks))
+    ]
+
+
+def _ratio(control: Control, controls: Iterable[Record], entry: Entry, comparison: Comparison) -> Ratio | None:
+    """Returns the ratio of the seconds per epoch of a control to those of its entry; None where either has none.
+
+    It is judged as the entries of this size are: its interval is one of as many, and matrices differ in it as they do in theirs.
+    """
+    of_control = entry._replace(
+        records=tuple(record for record in controls if (record.backend, record.num_ranks, record.settings.control) == (*entry[:2], control))
+    )
+    compared = [place.entry for place in first.places(comparison.of_size(entry.num_ranks))]
+    if len(compared) < 2 or entry not in compared:
+        compared = [entry, of_control]
+    return entries.epoch_ratio(of_control, entry, compared)
+
+
+def sentences(judged: Iterable[Judgement]) -> list[str]:
+    """Returns a sentence for each judgement."""
+    return [
+        f"Controls of {controls.at}, {controls.backend}: copy: {_value(controls.copy)}; "
+        f"{DELAY} slower: {'found' if controls.delay_shows else _not_found(controls)}."
+        for controls in judged
+    ]
+
+
+def warnings(judged: Sequence[Judgement]) -> list[str]:
+    """Returns a sentence for each control that was not judged as what it is."""
+    differing = [
+        f"{controls.at}: do not rely on these verdicts: "
+        f"a copy of {controls.backend} took {_value(controls.copy)} times its seconds per epoch."
+        for controls in judged
+        if controls.copy_differs
+    ]
+    return differing + [
+        f"{controls.at}: these verdicts may miss differences of {DELAY}: {controls.backend} delayed by {DELAY} took "
+        f"{_value(controls.delayed)} times its seconds per epoch."
+        for controls in judged
+        if controls.delay_shows is False
+    ]
+
+
+def _not_found(controls: Judgement) -> str:
+    """Describes what there is instead of a verdict that the delayed one is slower."""
+    return f"not found, {_value(controls.delayed)}" if controls.delay_shows is False else _value(controls.delayed)
+
+
+def _value(ratio: Ratio | None) -> str:
+    """Returns a ratio with its interval, or why it gives no verdict."""
+    if ratio is None:
+        return "not measured"
+    return f"{ratio.value:.2f} ({interval(ratio) if ratio.verdict is not None else f'no verdict, {uncertainty(ratio)}'})"

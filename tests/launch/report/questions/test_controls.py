@@ -1,0 +1,149 @@
+"""How a report judges the controls of its matrix, and that they count nowhere else."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from launch.report import entries
+from launch.report.glance import state
+from launch.report.questions import controls
+from tests.support.answers import answered, section
+from tests.support.made_records import ended, made, typed
+
+SECONDS = [10.0, 10.1, 9.9, 10.2, 10.0, 9.8]
+# A copy, and one that takes 5 % longer, with noise of their own.
+COPY = [10.02, 10.07, 9.93, 10.19, 9.97, 9.83]
+DELAYED = [10.5, 10.65, 10.4, 10.75, 10.45, 10.3]
+# 4 % slower, with more noise than that.
+NOISY = [9.0, 12.0, 10.0, 11.5, 9.5, 10.9]
+AT = "cnn, weak scaling, 2 ranks"
+NUM_SIMULATED = 1000
+
+
+def runs(seconds, backend="ddp", control=None, **changes):
+    """The records of repeats whose epochs took so many seconds, evaluation included."""
+    records = [
+        made(
+            backend, 2, repeat, settings={"control": control}, train_seconds=[0.8 * time] * 2, eval_seconds=[0.2 * time] * 2,
+            **changes,
+        )
+        for repeat, time in enumerate(seconds)
+    ]  # fmt: skip
+    for record in records:
+        record["settings"]["run_id"] += f"-{control}" if control else ""
+    return records
+
+
+def with_controls(copy=COPY, delayed=DELAYED):
+    return [*BACKENDS, *runs(copy, control="copy"), *runs(delayed, control="delayed")]
+
+
+BACKENDS = [*runs(SECONDS), *runs([11.0, 11.2, 11.1, 10.9, 11.3, 11.1], "horovod_tf")]
+SLOWER = [1.03 * seconds for seconds in COPY]
+
+
+def control_lines(records):
+    return [line for line in section(records, "first").sentences if line.startswith("Controls")]
+
+
+@pytest.mark.parametrize(
+    ("copy", "delayed", "line"),
+    [
+        (COPY, DELAYED, "copy: 1.00 (0.997 to 1.003); 5 % slower: found."),
+        (COPY, NOISY, "copy: 1.00 (0.997 to 1.003); 5 % slower: not found, 1.04 (0.93 to 1.17)."),
+        (SLOWER, DELAYED, "copy: 1.03 (1.03 to 1.03); 5 % slower: found."),
+        (COPY, [], "copy: 1.00 (0.997 to 1.003); 5 % slower: not measured."),
+        (COPY[:3], DELAYED, "copy: 1.00 (no verdict, 95 % interval 0.99 to 1.01, 3 pairs); 5 % slower: found."),
+        # A delayed one that seems faster is not found.
+        (COPY, [0.95 * seconds for seconds in COPY], "copy: 1.00 (0.997 to 1.003); 5 % slower: not found, 0.95 (0.95 to 0.95)."),
+    ],
+)
+def test_the_controls_have_a_line(copy, delayed, line):
+    assert control_lines(with_controls(copy, delayed)) == [f"Controls of {AT}, ddp: {line}"]
+
+
+@pytest.mark.parametrize(
+    ("copy", "delayed", "warnings"),
+    [
+        (COPY, DELAYED, []),
+        (COPY, DELAYED[:3], []),
+        (SLOWER, DELAYED, ["do not rely on these verdicts: a copy of ddp took 1.03 (1.03 to 1.03) times its seconds per epoch."]),
+        (
+            COPY,
+            NOISY,
+            ["these verdicts may miss differences of 5 %: ddp delayed by 5 % took 1.04 (0.93 to 1.17) times its seconds per epoch."],
+        ),
+    ],
+)
+def test_the_headline_and_the_screen_warn_of_verdicts_whose_controls_fail(copy, delayed, warnings):
+    answer = answered(with_controls(copy, delayed))
+    lines = [f"{AT}: {warning}" for warning in warnings]
+    assert answer.headline[1:] == lines
+    assert state.sentences(answer)[: len(lines)] == lines
+    assert state.sentences(answer)[-1] == control_lines(with_controls(copy, delayed))[0]
+
+
+def test_controls_are_nowhere_else_and_change_no_number():
+    controlled, plain = answered(with_controls()), answered(BACKENDS)
+    assert controlled.comparisons == plain.comparisons
+    assert (controlled.notes, controlled.headline) == (plain.notes, plain.headline)
+    for section_controlled, section_plain in zip(controlled.sections, plain.sections, strict=True):
+        assert [table.texts for table in section_controlled.tables] == [table.texts for table in section_plain.tables]
+    assert control_lines(BACKENDS) == []
+
+
+def test_a_control_that_failed_is_named_and_its_backend_may_have_missed_the_target():
+    failed = ended("failed", backend="ddp", num_ranks=2, settings={"control": "copy"})
+    assert section([*BACKENDS, failed], "failed").sentences == ["Of 13 files: 1 failed."]
+    assert control_lines([*BACKENDS, failed]) == [f"Controls of {AT}, ddp: copy: not measured; 5 % slower: not measured."]
+
+
+def test_controls_of_several_matrices_are_judged_together_also_of_a_backend_that_missed_the_target():
+    def of_matrix(stamp, missed):
+        changes = {"reached": False, "time_to_solution_seconds": None, "accuracy": 0.9} if missed else {}
+        return [
+            *runs(SECONDS, stamp=stamp, **changes), *runs(COPY, control="copy", stamp=stamp),
+            *runs(DELAYED, control="delayed", stamp=stamp),
+            *runs(DELAYED, "horovod_tf", stamp=stamp), *runs(NOISY, "horovod_torch", stamp=stamp),
+        ]  # fmt: skip
+
+    for missed in (False, True):
+        records = typed([record for stamp in ("20260101-000000", "20260102-000000") for record in of_matrix(stamp, missed)])
+        (comparison,) = entries.comparisons(entries.split_traced(records)[0])
+        (judgement,) = controls.judgements(comparison, records)
+        assert judgement.copy.num_above == 12
+        assert not judgement.copy_differs
+        assert judgement.delay_shows
+
+
+def test_controls_alone_are_refused():
+    with pytest.raises(UserError, match="all of these runs are controls"):
+        answered(runs(COPY, control="copy"))
+
+
+@pytest.mark.parametrize(("num_backends", "rate"), [(1, 0.05), (3, 0.05 / 3)])
+def test_copies_seem_different_as_rarely_as_the_verdicts_allow_and_a_delay_beyond_the_noise_shows(num_backends, rate):
+    # Repeats have noise in common, and each run has 1 % of its own.
+    rng = np.random.default_rng(1)
+    plain = typed([record for name in ("ddp", "horovod_tf", "horovod_torch")[:num_backends] for record in runs(SECONDS, name)])
+    of_controls = typed([*runs(SECONDS, control="copy"), *runs(SECONDS, control="delayed")])
+
+    def timed(records, noise_in_common):
+        seconds = np.exp(np.tile(noise_in_common, len(records) // 6) + rng.normal(0, 0.01, len(records)))
+        return [
+            dataclasses.replace(record, train_seconds=[0.0, 2 * value * (1.05 if record.settings.control == "delayed" else 1)])
+            for record, value in zip(records, seconds, strict=True)
+        ]
+
+    num_different = num_found = 0
+    for _ in range(NUM_SIMULATED):
+        noise_in_common = rng.normal(0, 0.05, 6)
+        (comparison,) = entries.comparisons(timed(plain, noise_in_common))
+        (judgement,) = controls.judgements(comparison, timed(of_controls, noise_in_common))
+        num_different += judgement.copy_differs
+        num_found += judgement.delay_shows
+    # Within three standard errors.
+    assert abs(num_different - rate * NUM_SIMULATED) < 3 * (rate * (1 - rate) * NUM_SIMULATED) ** 0.5
+    assert num_found > 0.95 * NUM_SIMULATED
