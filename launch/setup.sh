@@ -17,10 +17,11 @@ restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem
 
 Environment variables, stored for the next set-up of this checkout (NAME= resets):
   TANDEM_PYTHON   the Python 3.11 to use      (default: the active conda environment's, python3.11, python3)
-  TANDEM_MPICC    mpicc of a site's MPI       (default: the active conda environment's, else mpich of environment.yml)
+  TANDEM_MPICC    mpicc of a site's MPI, or HPE's cc (default: the active conda environment's, else mpich of environment.yml)
   TANDEM_DEVICE   cpu or cuda                 (default: cuda if nvidia-smi finds a GPU)
   HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…: passed to Horovod's build
 With TANDEM_DEVICE=cuda, CUDA_HOME names the CUDA toolkit that Horovod is built with (default: that of nvcc). No GPU is needed.
+TANDEM_BUILD_JOBS bounds the compilers that run at once (default: at most 8).
 A conda environment is used if it is active and named tandem.
 TXT
 }
@@ -28,6 +29,14 @@ TXT
 die() {
   echo "setup: $*" >&2
   exit 2
+}
+
+# What a job has to load again, as launch/run/setup_modules.py reads it.
+note_modules() {
+  local name
+  for name in LOADEDMODULES CONDA_PREFIX VIRTUAL_ENV; do
+    [ -z "${!name-}" ] || echo "$name=${!name}"
+  done >"$1"
 }
 
 say() { printf 'setup: [%4ds] %s\n' "$SECONDS" "$*"; }
@@ -45,7 +54,7 @@ case "${1-}" in --download) num_arguments=$(($# - 1)) ;; esac
 case "${1-}" in
   "") ;;
   --check) only_check=yes ;;
-  --light) "$root/launch/setup/light.sh"; echo "${TANDEM_PYTHON:-python3}" >"$root/.light/python"; exit ;;
+  --light) "$root/launch/setup/light.sh"; echo "${TANDEM_PYTHON:-python3}" >"$root/.light/python"; note_modules "$root/.light/modules"; exit ;;
   --download)
     folder=${2-}
     mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || die "cannot write to the folder '$folder'; give a writable one: launch/setup.sh --download FOLDER"
@@ -114,10 +123,16 @@ for candidate in "${conda:+$conda/bin/python}" python3.11 python3; do
   [ -n "$python" ] && break
   [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && python=$candidate
 done
-[ -n "$python" ] || die "no Python 3.11 found; install it or set TANDEM_PYTHON"
+ways="uv python install 3.11, micromamba create -n py311 python=3.11, or conda env create -f environment.yml"
+[ -n "$python" ] || die "no Python 3.11 found; install it ($ways), or set TANDEM_PYTHON"
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
   die "TANDEM_PYTHON is '$python', which is not Python 3.11; set it to a Python 3.11"
 "$python" -P -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
+mpi_folder=""
+if [ -z "$folder" ]; then
+  built_with=$("$python" "$root/launch/setup/compilers.py" ${mpicc:+--mpicc "$mpicc"}) || exit 2
+  { read -r mpicc && read -r mpi_folder; } <<<"$built_with" || true
+fi
 pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 cuda_home="" needed_gib=6 needed_files=75000
 if [ "$device" = cuda ] && [ -z "$folder" ]; then
@@ -144,6 +159,7 @@ unset PYTHONPATH PYTHONHOME
 
 [ -z "$cuda_home" ] ||
   say "for GPUs, with CUDA from $cuda_home: 6 GB are downloaded, .venv has 10 GB, the cache up to 6 GB; 15 to 30 minutes (TANDEM_DEVICE=cpu: 2.5 GB)"
+say "up to $needed_files files and $needed_gib GiB go to $root, and packages to $cache (XDG_CACHE_HOME moves that); quotas are not known here"
 rm -f "$stamp"
 if ! "$venv/bin/python" -P -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
   say "creating ${folder:+for a while }${venv##*/} with $("$python" --version) ($python)"
@@ -192,6 +208,14 @@ leave_out="leave its CPU wheels out ('pip config list': find-links, extra-index-
 say "$verb TensorFlow, MPI and the rest (2 to 5 minutes)"
 install -r "$pins"
 install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)" "tokenizers==$(pinned TANDEM_TOKENIZERS_VERSION)"
+if [ -n "$folder" ]; then
+  # For an mpi4py that is built with a site's MPI.
+  install cython
+elif [ -n "${TANDEM_MPICC:-}" ]; then
+  say "building mpi4py with $mpicc (1 to 3 minutes)"
+  MPICC=$mpicc LDFLAGS="${LDFLAGS-}${mpi_folder:+ -Wl,-rpath,$mpi_folder}" \
+    install --no-deps --force-reinstall --no-cache-dir --no-binary mpi4py "$(grep '^mpi4py==' "$pins")"
+fi
 if [ "$device" = cuda ]; then
   say "$verb the CUDA libraries of TensorFlow (1 to 5 minutes)"
   read -ra libraries <<<"$(pinned TANDEM_TENSORFLOW_CUDA)"
@@ -202,6 +226,7 @@ if [ -n "$folder" ]; then
   say "downloading the source of Horovod"
   pip=(download --no-deps --dest "$folder")
   install --no-binary horovod "horovod==$(pinned TANDEM_HOROVOD_VERSION)"
+  install --no-binary mpi4py "$(grep '^mpi4py==' "$pins")"
   say "done; on the machine without internet: TANDEM_DEVICE=$device PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER launch/setup.sh"
   exit
 fi
@@ -220,6 +245,7 @@ if [ "$device" = cuda ]; then
   (cd "$root" && "$venv/bin/python" -m launch.setup.check_cuda) || say "not all of this will train on GPUs; the lines above say what"
 fi
 
+note_modules "$venv/tandem-modules"
 echo "$chosen" >"$choices"
 echo "$fingerprint" >"$stamp.new" && mv "$stamp.new" "$stamp"
 say "done"

@@ -17,6 +17,7 @@ from common.record.definition import Record
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
 from launch.report import comparable
 from launch.report.words import ranks_of
+from launch.run import setup_modules
 from launch.run.plan import Job
 from launch.run.remaining import MARGIN
 
@@ -147,7 +148,8 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, ear
     kind = BATCH_SYSTEMS[system]
     if matrix.queue is not None and len(matrix.queue.split()) != 1:
         raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
-    modules, place = machine.prologue.strip() or "# module load …", shlex.quote(str(folder))
+    lines = (setup_modules.prologue(setup_modules.noted(setup_modules.FILES)), machine.prologue.strip())
+    modules, place = "\n".join(filter(None, lines)) or "# module load …", shlex.quote(str(folder))
     parts = [HEAD.format(**kind._asdict(), program=kind.submit.split()[0])]
     for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
         limit = within_queue(time_limit(jobs_of_script, earlier, matrix.time_limit), matrix.queue, machine)

@@ -18,6 +18,8 @@ tag=$("$python" -c 'import sys; assert sys.version_info >= (3, 10); print(sys.im
 pip --version >/dev/null 2>&1 || die "$python has no pip; set TANDEM_PYTHON to a Python that has it"
 
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
+# NVIDIA's containers pin their own packages by it, and nothing of theirs is replaced here.
+unset PIP_CONSTRAINT PIP_BUILD_CONSTRAINT
 install() {
   pip install --quiet --upgrade --only-binary=:all: --target "$@" || die "pip could not install: ${*:2}; see its messages above"
 }

@@ -7,7 +7,7 @@ import pytest
 
 from common.config import Settings
 from launch.launchers.machine_files import Machine
-from launch.run import job_scripts
+from launch.run import job_scripts, setup_modules
 from launch.run.matrix_options import Matrix, RunSettings
 from launch.run.plan import plan
 from tests.support import made_records
@@ -17,6 +17,12 @@ from tests.support.running import BIN, ROOT, completed
 NAMES = ["single", "ddp"]
 PLAIN = Machine()
 FOLDER = "/it's here"
+
+
+@pytest.fixture(autouse=True)
+def _without_modules(monkeypatch):
+    """A set-up that noted nothing."""
+    monkeypatch.setattr(setup_modules, "FILES", ())
 
 
 def printed(
@@ -85,6 +91,35 @@ def test_the_prologue_of_the_machine_stands_in_each_job_else_a_line_to_fill_in(t
         for script in printed(tmp_path, "slurm", machine=Machine(prologue="module load torch\n"))[1]
     )
     assert all("\n# module load …\nset -euo" in script for script in printed(tmp_path, "slurm")[1])
+
+
+LOADED = {"LOADEDMODULES": "craype/2.7:gcc-native/13.2", "CONDA_PREFIX": "/opt/my conda", "VIRTUAL_ENV": "/home/me/venv"}
+
+
+def test_a_job_loads_what_was_loaded_when_the_environment_was_set_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(setup_modules, "noted", lambda _: LOADED)
+    expected = (
+        "\n# Loaded when launch/setup.sh ran:\nmodule load craype/2.7 gcc-native/13.2\n"
+        "export CONDA_PREFIX='/opt/my conda' PATH='/opt/my conda/bin':$PATH\n"
+        "export VIRTUAL_ENV=/home/me/venv PATH=/home/me/venv/bin:$PATH\nset -euo"
+    )
+    assert all(expected in script for script in printed(tmp_path, "slurm")[1])
+    of_machine = printed(tmp_path, "slurm", machine=Machine(prologue="module load torch"))[1]
+    assert all(f"{expected.removesuffix('set -euo')}module load torch\nset -euo" in script for script in of_machine)
+
+
+@pytest.mark.parametrize(("variables", "lines"), [({}, ""), ({"LOADEDMODULES": ""}, ""), ({"LOADEDMODULES": "a"}, "module load a")])
+def test_nothing_is_loaded_where_nothing_was(variables, lines):
+    assert setup_modules.prologue(variables).partition("\n")[2] == lines
+
+
+def test_what_the_set_up_noted_is_that_of_the_environment_before_that_of_a_sites_python(tmp_path):
+    files = (tmp_path / "venv", tmp_path / "light")
+    assert setup_modules.noted(files) == {}
+    files[1].write_text("VIRTUAL_ENV=/x=y\n")
+    assert setup_modules.noted(files) == {"VIRTUAL_ENV": "/x=y"}
+    files[0].write_text("LOADEDMODULES=a:b\n")
+    assert setup_modules.noted(files) == {"LOADEDMODULES": "a:b"}
 
 
 def test_what_ends_a_job_script_is_no_line_of_it(tmp_path):

@@ -130,3 +130,14 @@ def test_the_name_changes_with_the_platform_and_the_substitutions(module, name, 
     before = fingerprint(**PLAIN)
     monkeypatch.setattr(module, name, value)
     assert fingerprint(**PLAIN) != before
+
+
+@pytest.mark.parametrize(("environ", "num_cores", "expected"), [({}, 2, 2), ({}, 128, 8), ({"TANDEM_BUILD_JOBS": "32"}, 128, 32)])
+def test_the_compilers_that_run_at_once_are_bounded(environ, num_cores, expected):
+    assert build_horovod.num_jobs(environ, num_cores) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "4 8"])
+def test_a_wrong_number_of_compilers_is_named(text):
+    with pytest.raises(build_horovod.BuildError, match="TANDEM_BUILD_JOBS is"):
+        build_horovod.num_jobs({"TANDEM_BUILD_JOBS": text}, 4)

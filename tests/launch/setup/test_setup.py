@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.launchers.commands import ALLOCATIONS
-from launch.setup import cuda_toolkit
+from launch.setup import compilers, cuda_toolkit
 from tests.support.running import ROOT, completed, copied
 
 TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "grep", "make", "mkdir", "sed", "sha256sum", "sort", "uname")
@@ -253,3 +253,85 @@ def test_check_knows_what_this_environment_was_built_with(variables, status):
     done = subprocess.run([ROOT / "launch/setup.sh", "--check"], capture_output=True, text=True, env=os.environ | variables, check=False)
     assert done.returncode == status
     assert status or done.stdout == "setup: .venv is up to date\n"
+
+
+def make_script(path, text):
+    """An executable shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+
+
+# What wrappers of MPI print to the options that they know.
+MPICH_SHOW = '[ "$1" = -show ] && echo "gcc -I/mpich/include -L/mpich/lib -lmpi"'
+CRAY = '[ "$1" = --cray-print-opts=libs ] && echo "-L/opt/cray/lib -lmpi_gnu"'
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "of_folder", "variables", "expected"),
+    [
+        (MPICH_SHOW, None, {}, "cc"),
+        (CRAY, MPICH_SHOW, {"CRAY_MPICH_DIR": "mpich"}, "mpich/bin/mpicc"),
+        (CRAY, MPICH_SHOW, {"MPICH_DIR": "mpich"}, "mpich/bin/mpicc"),
+        (CRAY, None, {}, "cc is HPE's wrapper, and there is no mpicc in CRAY_MPICH_DIR or MPICH_DIR; run: module load cray-mpich"),
+        (CRAY, CRAY, {"MPICH_DIR": "mpich"}, "cc is HPE's wrapper, and there is no mpicc in"),
+        ("exit 1", None, {}, "cc -show failed; TANDEM_MPICC must be the mpicc of MPICH"),
+    ],
+)
+def test_the_wrapper_of_a_sites_mpi_is_one_that_shows_how_it_links(wrapper, of_folder, variables, expected, tmp_path):
+    make_script(tmp_path / "cc", wrapper)
+    if of_folder:
+        make_script(tmp_path / "mpich/bin/mpicc", of_folder)
+    environ = {name: str(tmp_path / folder) for name, folder in variables.items()}
+    if " " in expected:
+        with pytest.raises(compilers.CompilerError, match=re.escape(expected)):
+            compilers.site_mpicc(str(tmp_path / "cc"), environ)
+    else:
+        assert compilers.site_mpicc(str(tmp_path / "cc"), environ) == str(tmp_path / expected)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("8.5.0", True), ("7.5.0", True), ("9.4.0", False), ("13.2.1", False), ("", False)])
+def test_a_compiler_without_the_whole_of_cxx17_is_refused(version, refused):
+    if refused:
+        with pytest.raises(compilers.CompilerError, match=f"g\\+\\+ is of GCC {version}, .* load a newer compiler's module"):
+            compilers.expect_compiler(version)
+    else:
+        compilers.expect_compiler(version)
+
+
+@pytest.mark.parametrize(("shown", "folder"), [("gcc -L/a -L /b/lib -lmpi", "/b/lib"), ("gcc -lmpi", "")])
+def test_the_folder_of_the_library_is_the_last_that_is_shown(shown, folder):
+    assert compilers.library_folder(shown) == folder
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("g++", "echo 8.5.0", "setup: g++ is of GCC 8.5.0, and PyTorch's headers need GCC 9"),
+        ("cc", "exit 1", "cc -show failed; TANDEM_MPICC must be the mpicc of MPICH"),
+    ],
+)
+def test_compilers_are_checked_before_anything_is_downloaded(name, text, message, fresh):
+    make_script(fresh / "bin" / name, text)
+    assert message in refusal(fresh, **({"TANDEM_MPICC": "cc"} if name == "cc" else {}))
+
+
+# It has the packages, and writes down by which constraints pip would choose them.
+FAKE_PYTHON = """[ "$1" = -c ] && echo cpython-311 && exit
+mkdir -p "{light}"
+echo "${{PIP_CONSTRAINT-none}}" >>{log}"""
+
+
+def test_the_constraints_of_a_container_do_not_bind_the_folder_beside_its_python(fresh):
+    shutil.copy2(ROOT / "launch/setup/light.sh", fresh / "tandem/launch/setup")
+    for tool in ("mkdir", "python3.11"):
+        (fresh / "bin" / tool).unlink()
+    (fresh / "bin/mkdir").symlink_to(shutil.which("mkdir"))
+    make_script(fresh / "bin/python3", FAKE_PYTHON.format(light=fresh / "tandem/.light", log=fresh / "log"))
+    environ = environ_of_setup(fresh) | {"PIP_CONSTRAINT": "/etc/pip/constraint.txt", "LOADEDMODULES": "gcc/13:openmpi/5"}
+    command = [fresh / "tandem/launch/setup.sh", "--light"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set((fresh / "log").read_text().splitlines()[1:]) == {"none"}
+    assert (fresh / "tandem/.light/modules").read_text() == "LOADEDMODULES=gcc/13:openmpi/5\n"
