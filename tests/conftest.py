@@ -12,10 +12,12 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 hypothesis.settings.load_profile("busy")
 # Fixtures that are made once: runs of backends, and the import of both frameworks.
 SHARED = ("trained", "frameworks")
-# Groups of tests that take minutes, the longest first.
+# Groups of tests that take more than a minute, the longest first.
 LONGEST = (
-    "trained", "launchers", "tests/launch/test_matrix.py", "tests/frameworks/test_step_breakdown.py",
-    "tests/common/training/test_checkpoints.py", "tests/sites/test_reframe.py",
+    "trained", "launchers", "tests/launch/test_matrix.py", "tests/frameworks/test_step_breakdown.py", "tests/sites/test_reframe.py",
+    "tests/launch/run/test_rank_faults.py", "tests/launch/trace/test_timeline.py", "tests/common/training/test_checkpoints.py",
+    "tests/frameworks/test_agreement.py", "tests/test_readme.py", "tests/frameworks/test_transport.py", "tests/launch/run/test_resume.py",
+    "tests/launch/lesson/test_lessons.py", "tests/test_planted.py", "tests/launch/run/test_user_without_a_name.py",
 )  # fmt: skip
 
 
