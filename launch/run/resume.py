@@ -109,7 +109,10 @@ def differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list
 
 
 def divided(jobs: Iterable[Job]) -> Divided:
-    """Divides jobs into those that have a result and those that have none. A run that diverged has one: it would diverge again."""
+    """Divides jobs into those that have a result and those that have none. A run that diverged has one: it would diverge again.
+
+    A control is not missing where the run that it is compared with has a result: they are to run side by side.
+    """
     parts = Divided([], [])
     for job in jobs:
         path = runner.record_path(job)
@@ -118,7 +121,13 @@ def divided(jobs: Iterable[Job]) -> Divided:
             parts.records.append(record)
         else:
             parts.missing.append(job)
-    return parts
+    measured_now = {_cell_of(job) for job in parts.missing if not (job.settings.control or job.settings.timeline or job.settings.trace)}
+    return parts._replace(missing=[job for job in parts.missing if not job.settings.control or _cell_of(job) in measured_now])
+
+
+def _cell_of(job: Job) -> tuple[str, str, int, int]:
+    """Returns what a run and its controls have in common: workload, backend, number of ranks and repeat."""
+    return job.settings.workload, job.backend, job.num_ranks, job.settings.repeat
 
 
 def wait_until_ended(jobs: Iterable[Job], limit_seconds: float = LIMIT_SECONDS) -> None:

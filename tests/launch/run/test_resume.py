@@ -38,6 +38,14 @@ def test_only_runs_with_a_result_are_skipped(result, tmp_path):
     assert missing == jobs[1:]
 
 
+@pytest.mark.parametrize(("has_result", "num_missing"), [(True, 0), (False, 3)])
+def test_controls_run_beside_their_backend_or_not_at_all(has_result, num_missing, tmp_path):
+    jobs = plan(["ddp"], ["cnn"], (2,), 1, None, Settings(results=tmp_path, machine="here"), with_controls=True)
+    leave(jobs[0], "ok" if has_result else "failed")
+    assert [job.settings.control for job in jobs] == [None, "copy", "delayed"]
+    assert len(resume.divided(jobs).missing) == num_missing
+
+
 def identity_in(folder, sizes=(1, 2), ranks_per_node=None, **changes):
     backends = ["horovod_torch", "ddp"]
     return resume.identity(backends, ["cnn"], sizes, ranks_per_node, Settings(results=folder, machine="here", **changes))
