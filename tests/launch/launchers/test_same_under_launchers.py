@@ -24,3 +24,10 @@ def test_under_torchrun_a_backend_trains_the_same_or_is_skipped(checkout, short_
         valid(record)
         assert backend not in without_mpi or record["losses"] == on_one_node[backend]["losses"]
     assert record_of_backend["deepspeed_zero@3"]["settings"]["zero_stage"] == 3
+
+
+def test_the_fast_kernels_of_mkl_reach_the_ranks_of_torchrun(trained_with_fast_mkl, with_fast_mkl):
+    """A rank without their library is refused."""
+    record = trained_with_fast_mkl("--launcher", "torchrun")
+    assert (record["launcher"], record["status"], record["settings"]["mkl_kernels"]) == ("torchrun", "ok", "fast")
+    assert record["losses"] == with_fast_mkl["losses"]

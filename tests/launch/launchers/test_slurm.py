@@ -35,6 +35,13 @@ def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, c
         assert record["losses"] == on_one_node[backend]["losses"], backend
 
 
+def test_the_fast_kernels_of_mkl_reach_the_ranks_of_two_nodes(slurm, trained_with_fast_mkl, with_fast_mkl):
+    """A rank without their library is refused."""
+    record = trained_with_fast_mkl("--ranks-per-node", "1", around=("salloc", "-N2", "-n2"), variables=slurm)
+    assert (record["launcher"], record["num_nodes"], record["status"], record["settings"]["mkl_kernels"]) == ("srun", 2, "ok", "fast")
+    assert record["losses"] == with_fast_mkl["losses"]
+
+
 @pytest.mark.parametrize(("arguments", "status"), [((), "ok"), (("--launcher-args=--export=NONE",), "failed")])
 def test_variables_reach_the_ranks_of_a_job_that_was_submitted_without_its_own(arguments, status, slurm, checkout, short_run, tmp_path):
     (tmp_path / "site.toml").write_text('[variables]\nHOROVOD_CYCLE_TIME = "7"\n')
