@@ -25,7 +25,7 @@ from tests.bench import shared
 from tests.support.running import copied
 
 BACKENDS = ("ddp", "horovod_torch")
-SETTINGS = ("--workloads", "cnn", "--backends", ",".join(BACKENDS))
+SETTINGS = (shared.NUM_RANKS, "--no-step-breakdown", "--workloads", "cnn", "--backends", ",".join(BACKENDS))
 ONE_AFTER_THE_OTHER = ("--no-side-by-side",)
 QUIET, ON_AND_OFF, SECOND_HALF = "quiet", "neighbour", "neighbour for half of the matrix"
 # Neighbour, and settings of the matrix.

@@ -18,10 +18,13 @@ def main(run, arguments, file, doc):
     command_line.main(run, arguments, f"python -m tests.bench.{Path(file).stem}", doc.splitlines()[0])
 
 
-def matrix(checkout, folder, *arguments):
-    """The records of a folder after a matrix in a copied checkout, which prints to standard error; a failed run leaves the others."""
-    program = [BIN / "python", "-m", "launch.matrix", NUM_RANKS, "--no-step-breakdown", "--machine", "here", "--results", folder]
-    subprocess.run(list(map(str, [*program, *arguments])), cwd=checkout, env=environ(), stdout=subprocess.DEVNULL, check=False)
+def matrix(checkout, folder, *arguments, variables=None):
+    """The records of a folder after a matrix in a copied checkout with these variables; a failed run leaves the others.
+
+    The matrix prints to standard error.
+    """
+    program = [BIN / "python", "-m", "launch.matrix", *arguments, "--machine", "here", "--results", folder]
+    subprocess.run(list(map(str, program)), cwd=checkout, env=environ() | (variables or {}), stdout=subprocess.DEVNULL, check=False)
     return reading.collect([folder])[0]
 
 
