@@ -46,6 +46,13 @@ def find(monkeypatch):
     return present
 
 
+def test_the_pytorch_of_amd_gpus_is_not_taken_for_one_of_cuda(find, monkeypatch):
+    find(8)
+    monkeypatch.setattr(torch.version, "hip", "6.2.4")
+    assert devices.device_problem("cuda") == "this PyTorch is for AMD GPUs, which Tandem does not use"
+    assert devices.device_problem("cpu") is None
+
+
 @pytest.mark.parametrize(
     ("num_gpus", "of_pytorch", "of_tensorflow"),
     [
