@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.help_sections import Section
 from common.model import pipelining, schedules
 from common.model.weights import DTYPES
-from common.model.workload_table import BY_DEFAULT, WORKLOADS
+from common.model.workload_table import BY_DEFAULT, OF_FILE, WORKLOADS
 
 # The frameworks' seeds have 64 bits; theirs is seed * 100,003 + rank.
 MAX_SEED = 2**32 - 1
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     PipelineSchedule = str
     Precision = str
 else:
-    Dataset = Literal[tuple(dict.fromkeys(dataset for workload in WORKLOADS.values() for dataset in workload.datasets))]
+    Dataset = Literal[tuple(dict.fromkeys([*(dataset for workload in WORKLOADS.values() for dataset in workload.datasets), OF_FILE]))]
     Schedule = Literal[tuple(schedules.SCHEDULES)]
     PipelineSchedule = Literal[tuple(pipelining.SCHEDULES)]
     Precision = Literal[tuple(DTYPES)]
@@ -108,6 +108,11 @@ class Settings:
     the folder that launch.convert_data wrote."""
     tokenizer: Annotated[Path | None, Role.MAY_DIFFER] = None
     """Transformers on text: a local tokenizer.json, as the library tokenizers writes it, whose tokens the model has. Default: bytes."""
+    model: Annotated[str | None, Role.MAY_DIFFER] = None
+    """A model of your own in plain PyTorch, in place of a workload: a Python file, or package.module, with model(), data() and
+    loss(outputs, targets) (frameworks/own_model/README.md)."""
+    model_args: Annotated[str | None, Role.MAY_DIFFER] = None
+    """Arguments of its model() as a JSON object, such as '{"width": 512}'."""
     epochs: Annotated[int | None, Section("duration"), FROM_1, of_workload("epochs")] = None
     """Maximum number of epochs."""
     target: Annotated[float | None, Bounds(above=0, at_most=1, hint=", such as 0.97"), Role.TRAINS, of_workload("target")] = None

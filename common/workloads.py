@@ -9,27 +9,52 @@ import numpy as np
 
 from common import tokens
 from common.batch_plan import BatchPlan, plan_batch
+from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Settings, as_json, check
 from common.errors import UserError
+from common.model import own_file
 from common.model.conventions import CONVENTIONS
+from common.model.families import Decoder
+from common.model.own_model import OwnModel
 from common.model.schedules import CONSTANT
 from common.model.weights import DTYPES
-from common.model.workload_table import WORKLOADS, Workload
+from common.model.workload_table import OF_FILE, WORKLOADS, Workload
 
 
 def workload_of(settings: Settings) -> Workload:
-    """Returns the workload of the settings. With --tokenizer its model has the vocabulary of that file.
+    """Returns the workload of the settings, with --model that of a file. With --tokenizer its model has the vocabulary of that file.
 
-    Raises UserError for an unknown workload, and for --tokenizer with one that has no tokens.
+    Raises UserError for an unknown workload, a mistake in a file, and for --tokenizer with a model that has no tokens.
     """
+    if settings.model is not None:
+        return _own_workload(settings)
+    if settings.model_args is not None:
+        raise UserError("--model-args is for --model; leave it out")
     if settings.workload not in WORKLOADS:
         raise UserError(f"there is no workload {settings.workload!r}; choose from: {', '.join(WORKLOADS)}")
     workload = WORKLOADS[settings.workload]
     if settings.tokenizer is None:
         return workload
-    if not hasattr(workload.model, "num_tokens"):
+    if not isinstance(workload.model, Decoder):
         raise UserError(f"--tokenizer is not for {settings.workload}, which has no tokens; leave it out")
     return workload._replace(model=workload.model._replace(num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens))
+
+
+def _own_workload(settings: Settings) -> Workload:
+    """Returns the workload of a user's file."""
+    for name in ("tokenizer", "dataset", "data_dir"):
+        if getattr(settings, name) not in (None, OF_FILE):
+            raise UserError(f"{flag(name)} is not for --model, whose data() reads its data itself; leave it out")
+    if settings.layers:
+        raise UserError("--layers is not for --model, of whose layers nothing is described; leave it out")
+    if settings.last_batch == "pad":
+        raise UserError("--last-batch pad is not for --model, whose loss is a mean over all samples of a batch; leave it out")
+    model = OwnModel(str(settings.model), settings.model_args)
+    file = model.file
+    learning_rate = file.constant("LEARNING_RATE")
+    rates = {"sgd": learning_rate or 0.01, "adam": learning_rate or 0.001}
+    batch_size, epochs, target = (file.constant(name) for name in ("BATCH_SIZE", "EPOCHS", "TARGET"))
+    return Workload(model, (OF_FILE,), batch_size, batch_size, epochs, target, "sgd", rates)
 
 
 def gradient_bytes(settings: Settings) -> int:
@@ -49,6 +74,10 @@ def resolve(settings: Settings, degree: int) -> Settings:
         raise UserError(f"--dataset {settings.dataset} is not for {settings.workload}; choose from: {', '.join(workload.datasets)}")
     if settings.target is not None and workload.target is None:
         raise UserError(f"--target is not for {settings.workload}, which is for throughput only")
+    if settings.model is not None:
+        if settings.optimizer is not None and own_file.read(settings.model, settings.model_args).has("optimizer"):
+            raise UserError(f"--optimizer is not for {settings.model}, which has an optimizer(); leave it out")
+        settings = dataclasses.replace(settings, workload=own_file.name_of(settings.model))
     defaults = workload.defaults(settings.optimizer) | {"learning_rate_factor": float(degree) if settings.scaling == "weak" else 1.0}
     resolved = dataclasses.replace(settings, **{name: value for name, value in defaults.items() if getattr(settings, name) is None})
     batch_plan(resolved, degree)

@@ -51,7 +51,7 @@ class Trainer(DistributedTrainer):
             observe(sum(losses))
 
     def evaluate(self, batches: Batches) -> Totals:
-        return steps.evaluate(self.model, batches, self.device)
+        return steps.evaluate(self.model, batches, self.device, self.criterion)
 
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
         return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)

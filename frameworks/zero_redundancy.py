@@ -22,7 +22,8 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.module = self.model = models.build(settings, self.device, self.ranks)
         plain = steps.optimizer_for(settings, self.module)
         # As a view of one buffer, the part of a rank is broadcast at once.
-        self.optimizer = ZeroRedundancyOptimizer(self.module.parameters(), type(plain), parameters_as_bucket_view=True, **plain.defaults)
+        options = steps.options_of(plain)
+        self.optimizer = ZeroRedundancyOptimizer(self.module.parameters(), type(plain), parameters_as_bucket_view=True, **options)
         # DDP would broadcast constant tables too, at every step.
         self.configuration = {"forward_sync_buffers": bool(states.buffers_of(self.module))}
         self.model = DistributedDataParallel(self.module, **self.configuration)

@@ -13,6 +13,7 @@ from common import backends, command_line, config
 from common.backends import ROOT
 from common.config import Settings
 from common.errors import UserError
+from common.model import own_file
 from common.process import inherited
 from common.record import reading, records
 from common.record.definition import Record
@@ -78,16 +79,25 @@ def prepare(matrix: Matrix) -> Prepared:
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
-    names, workloads = backends.chosen(matrix.backends), command_line.names_in(matrix.workloads)
+    names, workloads = backends.chosen(matrix.backends), workloads_of(matrix)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     with_controls = matrix.controls and matrix.repeats >= MIN_RUNS_CONFIDENT
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, with_controls)
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
-    jobs = available.trainable(jobs) if matrix.backends == backends.ALL else jobs
+    jobs = available.trainable(jobs) if matrix.backends == backends.ALL or settings.model else jobs
     until.check(settings.until, matrix.repeats)
     identity = functools.partial(resume.identity, names, workloads, matrix.sizes, ranks_per_node)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix)
     return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, records.folder(settings))
+
+
+def workloads_of(matrix: Matrix) -> list[str]:
+    """Returns the names of the workloads of a matrix: that of its --model, or its --workloads. Raises UserError for both."""
+    if matrix.run.model is None:
+        return command_line.names_in(matrix.workloads)
+    if matrix.workloads != Matrix.workloads:
+        raise UserError("--workloads and --model each say what is trained; give one of them")
+    return [own_file.name_of(matrix.run.model)]
 
 
 def print_jobs(prepared: Prepared, system: str, folder: Path) -> int:
@@ -202,6 +212,8 @@ def settings_of(matrix: Matrix) -> Settings:
     paths: dict[str, Path | str] = {name: seen_from_root(path) for name in PATHS if (path := getattr(settings, name))}
     if settings.trace and settings.trace not in config.TRACES:
         paths["trace"] = str(Path(settings.trace).absolute())
+    if settings.model is not None:
+        paths["model"] = str(own_file.located(settings.model))
     # Compute nodes of one machine all have other host names, its file has one.
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
     machine = Path(matrix.machine_file).stem if has_file else records.machine_name(matrix.run.machine)

@@ -16,9 +16,10 @@ def flops_per_byte(settings: Settings, samples_per_step: int) -> float | None:
     model = workloads.workload_of(settings).model
     parts = parts_of(model, activations.sizes_of(settings.precision, "cpu"))
     kept = [part.kept for part in parts]
-    if None in kept:
+    num_flops = training_flops(model)
+    if None in kept or num_flops is None:
         return None
     state = sharing.whole_bytes(BASELINE, sum(part.num_parameters for part in parts), settings)
     num_bytes = 2 * samples_per_step * sum(filter(None, kept))
     num_bytes += 4 * state["parameters"] + 2 * state["gradients"] + 2 * state["optimizer_state"]
-    return samples_per_step * training_flops(model) / num_bytes
+    return samples_per_step * num_flops / num_bytes

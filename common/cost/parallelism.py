@@ -7,6 +7,7 @@ from common.data.sharding import DataParallel
 from common.errors import UserError
 from common.model import families, pipelining
 from common.model.families import Model
+from common.model.own_model import OwnModel
 from common.workloads import WORKLOADS, batch_plan, workload_of
 
 
@@ -34,6 +35,8 @@ def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
     """
     check(settings)
     backend, workload = declaration_of(name), workload_of(settings)
+    if isinstance(workload.model, OwnModel) and backend.framework != "PyTorch":
+        return f"{name} does not train {workload.model.file.name}: the model is PyTorch's"
     if not trains(name, workload.model):
         able = [workload_name for workload_name in WORKLOADS if trains(name, WORKLOADS[workload_name].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"

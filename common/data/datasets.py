@@ -9,9 +9,11 @@ import numpy as np
 from common import tokens
 from common.batch_plan import BatchPlan
 from common.config import Settings
-from common.data import image_folders, images, stored, texts
+from common.data import image_folders, images, own_data, stored, texts
 from common.data.samples import Dataset, InMemory
+from common.errors import UserError
 from common.model.families import Cnn, EncoderDecoder, ResNet50
+from common.model.own_model import OwnModel
 from common.model.weights import DTYPES
 from common.progress import OnProgress, no_progress
 from common.workloads import workload_of
@@ -26,10 +28,14 @@ def loader(settings: Settings, plan: BatchPlan | None = None) -> Callable[..., D
     workload = workload_of(settings)
     model = workload.model
     name = settings.dataset or workload.datasets[0]
+    if settings.data_format != "memory" and isinstance(model, OwnModel):
+        raise UserError(f"--data-format {settings.data_format} is for Tandem's own workloads; data() of --model reads its data itself")
     if settings.data_format != "memory":
         dataset = stored.find(settings, name, plan)
         return lambda _=None: dataset
-    if isinstance(model, Cnn):
+    if isinstance(model, OwnModel):
+        read = own_data.reader(model)
+    elif isinstance(model, Cnn):
         read = images.reader(name, settings.data_dir, settings.precision)
     elif isinstance(model, ResNet50):
         read = image_folders.reader(settings.data_dir, model) if name == "imagefolder" else partial(_random_images, model)

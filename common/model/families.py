@@ -7,15 +7,18 @@ from typing import TypeVar
 import numpy as np
 
 from common.errors import UserError
+from common.model import own_model, weights
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
 from common.model.operations import Loss, Operation
+from common.model.own_model import OwnModel
 from common.model.parts import FLOAT32, Layer, Part, Sizes
 from common.model.resnet import ResNet50
 from common.model.weights import DTYPES, Initial
 
-Model = Cnn | Decoder | EncoderDecoder | ResNet50
+Described = Cnn | Decoder | EncoderDecoder | ResNet50
+Model = Described | OwnModel
 Implementation = TypeVar("Implementation")
 
 
@@ -31,7 +34,7 @@ def layers_of(model: Model) -> list[Layer]:
     return [layer for part in parts_of(model) for layer in part.layers]
 
 
-def operations_of(model: Model) -> list[Operation]:
+def operations_of(model: Described) -> list[Operation]:
     """Returns the operations of all layers of a model in the order of the forward pass, and the loss."""
     loss = Loss(logits_shape=model.logits_shape, whole_targets=model.whole_targets)
     return [*(operation for layer in layers_of(model) for operation in layer.operations), loss]
@@ -39,15 +42,26 @@ def operations_of(model: Model) -> list[Operation]:
 
 def parameters_of(model: Model) -> dict[str, Initial]:
     """Returns all parameters of a model by name."""
-    return {f"{layer.name}.{name}": initial for layer in layers_of(model) for name, initial in layer.parameters.items()}
+    return {f"{layer.name}.{name}".removeprefix("."): initial for layer in layers_of(model) for name, initial in layer.parameters.items()}
 
 
-def training_flops(model: Model) -> int:
+def initial_values(model: Model, seed: int, precision: str) -> dict[str, np.ndarray]:
+    """Draws the initial values of the parameters of a model by name, or builds them as a user's file does."""
+    if isinstance(model, OwnModel):
+        return own_model.initial_values(model, seed, precision)
+    return weights.draw(parameters_of(model), seed, precision)
+
+
+def training_flops(model: Model) -> int | None:
     """Returns the operations of matrix products and convolutions to train on one sample: three times those of the forward pass.
+
+    Those of a model of the user's own are counted, and None where they are not known.
 
     The backward pass has two products for each of the forward pass (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). Activations that
     are computed again (--recompute) do not count.
     """
+    if isinstance(model, OwnModel):
+        return own_model.training_flops(model)
     return 3 * sum(part.flops for part in parts_of(model))
 
 
@@ -73,7 +87,7 @@ def can_recompute(model: Model) -> bool:
     return any(part.inputs is not None for part in parts_of(model))
 
 
-def input_type(model: Model, precision: str) -> type[np.number]:
+def input_type(model: Described, precision: str) -> type[np.number]:
     """Returns NumPy's type of the inputs in a batch.
 
     Integers are int64, which all frameworks accept, but pixels are bytes: the model scales them on its device, and less is moved there.

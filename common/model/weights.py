@@ -11,6 +11,8 @@ import numpy as np
 # The types of parameters, data and losses (common/model/conventions.py).
 DTYPES: dict[str, type[np.floating]] = {"fp32": np.float32, "fp64": np.float64, "bf16": np.float32, "tf32": np.float32}
 
+# The distribution of a parameter whose initial value is that of the module as it was built.
+BUILT = "as built"
 # Before the names of a model's buffers in a state: what a model has beside its parameters, such as running statistics.
 BUFFER = "buffer/"
 

@@ -48,6 +48,8 @@ class Workload(NamedTuple):
         return str(self.defaults()[name])
 
 
+# The data set of a user's file.
+OF_FILE = "file"
 TEXTS = ("pydoc", "tinystories", "xsum")
 
 WORKLOADS = {

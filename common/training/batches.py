@@ -1,15 +1,17 @@
-"""The batches of a training, made from samples on demand, and the batches of zeros of its warm-up."""
+"""The batches of a training, made from samples on demand, and those of its warm-up."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from common import workloads
 from common.config import Settings
 from common.data.samples import Samples, counted
-from common.model import families, weights
-from common.model.families import Model
+from common.model import families, own_file, own_model, weights
+from common.model.families import Described, Model
+from common.model.own_model import OwnModel
 from common.process.watchdog import Watchdog
 from common.trainer import Batch
 
@@ -29,8 +31,12 @@ class SampleBatches:
         return len(self.indices)
 
     def __iter__(self) -> Iterator[Batch]:
+        model = workloads.workload_of(self.settings).model
+        yield from self._of_own_data() if isinstance(model, OwnModel) else self._of_arrays(model)
+
+    def _of_arrays(self, model: Described) -> Iterator[Batch]:
         precision = self.settings.precision
-        input_type = families.input_type(workloads.workload_of(self.settings).model, precision)
+        input_type = families.input_type(model, precision)
         of_steps = zip(self.samples.batches(self.indices), self.sample_weights, self.learning_rates, strict=True)
         for (inputs, picked), weight, learning_rate in of_steps:
             self.watchdog.heartbeat()
@@ -40,8 +46,31 @@ class SampleBatches:
             targets = picked.astype(np.int64) if np.issubdtype(picked.dtype, np.integer) else picked
             yield Batch(inputs.astype(input_type, copy=False), np.maximum(targets, 0), loss_weights, float(learning_rate))
 
+    def _of_own_data(self) -> Iterator[Batch]:
+        """Yields batches without padding, which has weight 0: a loss is a mean over all samples of a batch."""
+        is_kept = self.sample_weights > 0
+        # Each rank computes as many batches, also where it has no sample of one.
+        is_kept[:, 0] |= ~is_kept.any(axis=1)
+        rows = [row[kept] for row, kept in zip(self.indices, is_kept, strict=True)]
+        of_steps = zip(self.samples.batches(cast("Any", rows)), self.sample_weights, is_kept, self.learning_rates, strict=True)
+        for batch, weight, kept, learning_rate in of_steps:
+            self.watchdog.heartbeat()
+            yield _own_batch(batch, weight[kept], self.settings.precision, float(learning_rate))
 
-def of_zeros(model: Model, batch_size: int, precision: str) -> Batch:
+
+def _own_batch(batch: tuple[Any, Any], weights_of_samples: np.ndarray, precision: str, learning_rate: float = 0.0) -> Batch:
+    inputs, targets = own_file.in_precision(batch, precision)
+    return Batch(inputs, targets, weights_of_samples.astype(weights.DTYPES[precision]), learning_rate)
+
+
+def of_warm_up(model: Model, batch_size: int, precision: str) -> Batch:
+    """Makes a batch with the shapes and types of real ones: of zeros, or, for a model of the user's own, of its first samples."""
+    if isinstance(model, OwnModel):
+        return _own_batch(own_model.first_batch(model, batch_size), np.full(batch_size, 1 / batch_size), precision)
+    return of_zeros(model, batch_size, precision)
+
+
+def of_zeros(model: Described, batch_size: int, precision: str) -> Batch:
     """Makes a batch of zeros with the shapes and types of real batches."""
     inputs = np.zeros((batch_size, *model.input_shape), families.input_type(model, precision))
     targets = np.zeros((batch_size, *model.target_shape), np.int64 if model.whole_targets else weights.DTYPES[precision])

@@ -13,6 +13,7 @@ from common import workloads
 from common.config import Settings
 from common.model.families import operations_of
 from common.model.operations import OPTIMIZER, Operation
+from common.model.own_model import OwnModel
 from common.model.weights import DTYPES
 from common.record.parts import LayerSeconds
 from common.trainer import Trainer
@@ -31,7 +32,9 @@ def measure(trainer: Trainer, settings: Settings, end_turn: Function) -> dict[st
     operands in a nearer cache.
     """
     micro_batch = workloads.batch_plan(settings, 1).micro_batch
-    num_by_operation = Counter(operations_of(workloads.workload_of(settings).model))
+    model = workloads.workload_of(settings).model
+    assert not isinstance(model, OwnModel), "--layers is refused with --model"
+    num_by_operation = Counter(operations_of(model))
     copies = [drawn_copies(operation, micro_batch, settings) for operation in num_by_operation]
     passes = [trainer.passes(*of_operation, settings.precision) for of_operation in zip(num_by_operation, copies, strict=True)]
     calls = trainer.passes(next(iter(num_by_operation)), [], settings.precision)

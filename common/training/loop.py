@@ -16,7 +16,7 @@ from common.cost import parallelism
 from common.data import sharding, storage_use
 from common.data.samples import Dataset
 from common.meter import Meter
-from common.model import schedules, weights
+from common.model import families, schedules, weights
 from common.process import energy, gpus, messages
 from common.process.messages import Place
 from common.process.ranks import Ranks
@@ -65,8 +65,8 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     gpus.expect_precision(settings.precision, trainer.describe_device())
     workload = workloads.workload_of(settings)
     plan = workloads.batch_plan(settings, record.data_parallel_degree)
-    # Steps and evaluation on zeros: compilation, first allocations and buckets belong to initialization, not to training.
-    zeros = batches.of_zeros(workload.model, plan.local_batch, settings.precision)
+    # Compilation, first allocations and buckets belong to initialization, not to training.
+    batch = batches.of_warm_up(workload.model, plan.local_batch, settings.precision)
     step_ends = []
 
     def observe(loss: Any) -> None:
@@ -77,9 +77,9 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
 
     # The warm-up changes running statistics.
     buffers = weights.buffers_of(trainer.state(with_optimizer_state=False))
-    trainer.train_epoch([zeros] * (NUM_WARMUP_STEPS - 1), observe)
+    trainer.train_epoch([batch] * (NUM_WARMUP_STEPS - 1), observe)
     with trainer.memory() as held:
-        trainer.train_epoch([zeros], observe)
+        trainer.train_epoch([batch], observe)
     bytes_by_rank = {
         point: HeldByRank(**{name: by_rank(trainer, size).astype(int).tolist() for name, size in held[point]._asdict().items()})
         for point in POINTS
@@ -89,8 +89,8 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
         assert settings.evaluation_batch_size, RESOLVED
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
-        trainer.evaluate([batches.of_zeros(workload.model, size, settings.precision) for size in sizes])
-    trainer.restore(weights.draw(workload.parameters, settings.seed, settings.precision) | buffers)
+        trainer.evaluate([batches.of_warm_up(workload.model, size, settings.precision) for size in sizes])
+    trainer.restore(families.initial_values(workload.model, settings.seed, settings.precision) | buffers)
     heartbeat()
     checks.compare_replicas(trainer, record, "before training")
     record.num_nodes = int(by_rank(trainer, trainer.ranks.local_rank == 0).sum())

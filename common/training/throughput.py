@@ -44,8 +44,8 @@ def add_to_record(trainer: Trainer, settings: Settings, record: Record) -> None:
     if samples_per_second := record.samples_per_second:
         # A server computes on no samples.
         num_computing = trainer.ranks.size - declaration.num_servers
-        record.flops_per_second_per_rank = num_flops * samples_per_second / num_computing
-        record.share_of_peak = peak and record.flops_per_second_per_rank / peak.flops_per_second
+        record.flops_per_second_per_rank = num_flops and num_flops * samples_per_second / num_computing
+        record.share_of_peak = peak and record.flops_per_second_per_rank and record.flops_per_second_per_rank / peak.flops_per_second
         record.tokens_per_second = model.tokens_per_sample and model.tokens_per_sample * samples_per_second
 
 

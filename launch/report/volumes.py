@@ -49,6 +49,6 @@ def expected_sent_bytes(record: Record) -> float | None:
 def theory_settings(record: Record) -> Settings | None:
     """Returns the settings of a run that theory needs; None for a workload that is not known here, or that has the tokens of a file."""
     settings = record.settings
-    if record.workload not in WORKLOADS or settings.tokenizer:
+    if record.workload not in WORKLOADS or settings.tokenizer or settings.model:
         return None
     return Settings(record.workload, precision=settings.precision, optimizer=settings.optimizer, momentum=settings.momentum)

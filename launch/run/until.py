@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from common.errors import UserError
-from common.model.workload_table import WORKLOADS
 from common.record.definition import Record
+from common.workloads import workload_of
 from launch.report import entries, widths
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.report.words import listed, ranks_of
@@ -24,12 +24,14 @@ def hindrances(jobs: Iterable[Job], percent: float | None, num_repeats: int, ear
     if num_repeats == MIN_RUNS_CONFIDENT:
         return [f"--until {percent:g} has no effect: a verdict takes {MIN_RUNS_CONFIDENT} repeats, and --repeats is {num_repeats}"]
     backends_by_size: dict[tuple[str, int], set[str]] = {}
+    targets: dict[str, float | None] = {}
     for job in jobs:
         backends_by_size.setdefault((job.settings.workload, job.num_ranks), set()).add(job.backend)
+        targets[job.settings.workload] = workload_of(job.settings).target
     without_ratio = [
         f"{workload} at {ranks_of(size)}"
         for (workload, size), backends in backends_by_size.items()
-        if len(backends) == 1 or WORKLOADS[workload].target is None
+        if len(backends) == 1 or targets[workload] is None
     ]
     lines = [f"--until {percent:g} has no effect on {listed(without_ratio)}: no ratio of two backends"] if without_ratio else []
     last_matrix = max((entries.key_of(record).matrix for record in earlier_records), default=None)

@@ -8,7 +8,7 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
-from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50, can_recompute, parameters_of
+from common.model.families import Cnn, Decoder, Described, EncoderDecoder, ResNet50, can_recompute, parameters_of
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
@@ -179,6 +179,6 @@ def test_keras_is_keras_2_or_refused_where_tensorflow_was_imported_before(before
 
 
 def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_the_tests():
-    families = set(get_args(Model))
+    families = set(get_args(Described))
     assert {type(model) for model in MODELS} == {type(model) for model in small_models.MODELS.values()} == families
     assert set(models.MODELS) == set(tensorflow.models.MODELS) == families

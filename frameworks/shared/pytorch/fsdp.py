@@ -1,8 +1,9 @@
 """PyTorch's FSDP2: how a model is sharded, its whole parameters and optimizer state, and its communication."""
 
 import contextlib
+import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -36,9 +37,18 @@ def shard(module: nn.Module, sharding: str | None, reduction: str | None, ranks:
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if reduction == "bf16" else None)
     sizes = {"replicas": NUM_REPLICAS, "shards": ranks.size // NUM_REPLICAS} if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    for part in (*getattr(module, "layers", tuple)(), module):
+    for part in (*blocks_of(module), module):
         fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
+
+
+def blocks_of(module: nn.Module) -> list[nn.Module]:
+    """Returns the blocks of a module that are sharded by themselves: its layers(), or a list of modules by the name of layers or blocks."""
+    layers: Any = getattr(module, "layers", None)
+    if inspect.ismethod(layers):
+        return list(layers())
+    lists = (getattr(module, name, None) for name in ("layers", "blocks"))
+    return next((list(blocks) for blocks in lists if isinstance(blocks, nn.ModuleList | nn.Sequential)), [])
 
 
 def parts(module: nn.Module) -> list[FSDPModule]:

@@ -195,7 +195,7 @@ class ServerTrainer(PyTorchTrainer):
     @final
     def evaluate(self, batches: Batches) -> Totals:
         # The server has no shard.
-        return Totals(0.0, 0.0, 0.0) if self.serves else steps.evaluate(self.model, batches, self.device)
+        return Totals(0.0, 0.0, 0.0) if self.serves else steps.evaluate(self.model, batches, self.device, self.criterion)
 
     @final
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:

@@ -1,6 +1,8 @@
 """What the steps of every PyTorch backend are made of: batches on the device, the loss, the optimizer and the evaluation."""
 
+import inspect
 from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,8 @@ from torch.optim import Optimizer
 from common.config import Settings
 from common.model import conventions
 from common.trainer import Batch, Totals
+from frameworks.shared.pytorch import trees
+from frameworks.shared.pytorch.models import own
 
 # Inputs, targets, weights, and whether it is the last of its step.
 MicroBatch = tuple[Tensor, Tensor, Tensor, bool]
@@ -24,8 +28,38 @@ def weighted_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     return (losses * weights.flatten()).sum()
 
 
+class Criterion(Protocol):
+    """The loss of a model and what its evaluation counts, from its outputs."""
+
+    def loss(self, outputs: Any, targets: Any, weights: Tensor, /) -> Tensor:
+        """Returns the weighted sum of the losses of a batch."""
+        ...
+
+    def totals(self, outputs: Any, targets: Any, weights: Tensor, /) -> Tensor:
+        """Returns the Totals of a batch as a tensor."""
+        ...
+
+
+class CrossEntropy:
+    """The criterion of all of Tandem's own models."""
+
+    def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        return weighted_loss(outputs, targets, weights)
+
+    def totals(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        return totals_of(outputs, targets, weights)
+
+
+CROSS_ENTROPY = CrossEntropy()
+
+
 def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
-    """Returns the optimizer of the settings, with all relevant defaults explicit; fused, as TensorFlow's update operations are."""
+    """Returns the optimizer of the settings, with all relevant defaults explicit; fused, as TensorFlow's update operations are.
+
+    A file's own optimizer is as the file has it.
+    """
+    if (optimizer := own.optimizer_of(settings, model)) is not None:
+        return optimizer
     learning_rate = settings.learning_rate or 0.0
     if settings.optimizer == "adam":
         return torch.optim.Adam(
@@ -34,6 +68,12 @@ def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
     return torch.optim.SGD(
         model.parameters(), lr=learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0, fused=True
     )
+
+
+def options_of(optimizer: Optimizer) -> dict[str, Any]:
+    """Returns the options with which another optimizer of the class is made. AdamW's defaults have one of its base class too."""
+    names = inspect.signature(type(optimizer)).parameters
+    return {name: value for name, value in optimizer.defaults.items() if name in names}
 
 
 def unfused(optimizer: Optimizer) -> Optimizer:
@@ -51,7 +91,7 @@ def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
 def tensors(batches: Iterable[Batch], device: torch.device | str) -> Iterator[tuple[Tensor, Tensor, Tensor, float]]:
     """Yields the inputs, targets, weights and learning rate of each batch, with tensors on the device."""
     for batch in batches:
-        inputs, targets, weights = (on_device(torch.from_numpy(array), device) for array in batch[:3])
+        inputs, targets, weights = (trees.mapped(lambda tensor: on_device(tensor, device), part) for part in batch[:3])
         yield inputs, targets, weights, batch.learning_rate
 
 
@@ -63,17 +103,17 @@ def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 def in_micro_batches(batches: Iterable[Batch], accumulate: int, device: torch.device) -> Iterator[tuple[list[MicroBatch], float]]:
     """Yields the `accumulate` micro-batches of each step and its learning rate."""
     for *samples, learning_rate in tensors(batches, device):
-        parts = zip(*(tensor.chunk(accumulate) for tensor in samples), strict=True)
+        parts = zip(*(trees.chunks(part, accumulate) for part in samples), strict=True)
         yield [(*part, number == accumulate) for number, part in enumerate(parts, 1)], learning_rate
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device) -> Totals:
+def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device, criterion: Criterion = CROSS_ENTROPY) -> Totals:
     """Returns the Totals of the batches, for every PyTorch backend."""
     model.eval()
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     for inputs, targets, weights, _ in tensors(batches, device):
-        totals += totals_of(model(inputs), targets, weights)
+        totals += criterion.totals(model(inputs), targets, weights)
     return Totals(*totals.tolist())
 
 

@@ -13,7 +13,7 @@ from common.config import Settings
 from common.model.operations import Operation
 from common.process.ranks import from_environment
 from common.trainer import Batches, Device, Held, Passes, Totals, Trainer
-from frameworks.shared.pytorch import devices, memory, operations, process_group, states, steps
+from frameworks.shared.pytorch import criteria, devices, memory, operations, process_group, states, steps
 
 
 class PyTorchTrainer(Trainer):
@@ -35,6 +35,7 @@ class PyTorchTrainer(Trainer):
         self.ranks = from_environment()
         self.device = devices.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
+        self.criterion = criteria.criterion_of(settings)
         # The fields of the Device that the library changes.
         self.device_fields: dict[str, Any] = {}
 
@@ -43,9 +44,9 @@ class PyTorchTrainer(Trainer):
         return devices.describe_device(self.device)._replace(**self.device_fields)
 
     @final
-    def loss(self, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def loss(self, inputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the weighted loss of a micro-batch, with which every backend begins its backward pass."""
-        return steps.weighted_loss(self.model(inputs), targets, weights)
+        return self.criterion.loss(self.model(inputs), targets, weights)
 
     @final
     def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:
@@ -102,7 +103,7 @@ class ModuleTrainer(PyTorchTrainer):
 
     @final
     def evaluate(self, batches: Batches) -> Totals:
-        return steps.evaluate(self.model, batches, self.device)
+        return steps.evaluate(self.model, batches, self.device, self.criterion)
 
     @final
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:

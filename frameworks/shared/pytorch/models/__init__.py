@@ -13,8 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from common.config import Settings
 from common.errors import UserError
 from common.model import families
+from common.model.own_model import OwnModel
 from common.process.ranks import Ranks
 from common.workloads import workload_of
+from frameworks.shared.pytorch.models import own
 from frameworks.shared.pytorch.models.cnn import Cnn
 from frameworks.shared.pytorch.models.decoder import Decoder
 from frameworks.shared.pytorch.models.encoder_decoder import EncoderDecoder
@@ -27,16 +29,22 @@ DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "
 
 def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Module:
     """Builds the model on its device. Parameters are set before training; the random seed is for dropout."""
-    torch.manual_seed(settings.seed * 100_003 + ranks.rank)
+    seed_of_dropout = settings.seed * 100_003 + ranks.rank
+    torch.manual_seed(seed_of_dropout)
     model = workload_of(settings).model
-    module = families.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)
-    module = module.to(device=device, dtype=DTYPES[settings.precision])
-    for parameter in module.parameters():
-        # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
-        nn.init.zeros_(parameter)
-    module.mixed = settings.precision == "bf16"
+    if isinstance(model, OwnModel):
+        module = own.build(model, settings).to(device=device, dtype=DTYPES[settings.precision])
+        torch.manual_seed(seed_of_dropout)
+    else:
+        module = families.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)
+        module = module.to(device=device, dtype=DTYPES[settings.precision])
+        for parameter in module.parameters():
+            # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
+            nn.init.zeros_(parameter)
+        module.mixed = settings.precision == "bf16"
     if settings.recompute:
-        for layer in module.layers():
+        layers: Any = module.layers
+        for layer in layers():
             # Its class, since copies of a module, such as DataParallel's, keep it and their own parameters.
             layer.__class__ = recomputed(type(layer))
     if settings.compile:

@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 
 
-def autocast(forward: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+def autocast(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Makes the matrix products, convolutions and attention of a module's forward bfloat16 where the module's `mixed` is true.
 
     Autocast begins inside of the module: DataParallel's threads and DeepSpeed's engine do not take it over from outside.
     """
 
     @functools.wraps(forward)
-    def computed(module: Any, x: Tensor) -> Tensor:
+    def computed(module: Any, *arguments: Any, **named: Any) -> Any:
         if not module.mixed:
-            return forward(module, x)
-        with torch.autocast(x.device.type, torch.bfloat16):
-            return forward(module, x)
+            return forward(module, *arguments, **named)
+        with torch.autocast(next(module.parameters()).device.type, torch.bfloat16):
+            return forward(module, *arguments, **named)
 
     return computed
 

@@ -1,0 +1,268 @@
+"""A user's file with a model of its own in plain PyTorch: how it is read, called and checked.
+
+A mistake in it is a UserError, one line with the place in the file. PyTorch is the file's import: nothing here loads it.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import json
+import random
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from common.command_line import shortened
+from common.errors import UserError
+
+REQUIRED = {
+    "model": "def model(): returns an nn.Module",
+    "data": "def data(): returns a training and a held-out data set",
+    "loss": "def loss(outputs, targets): returns the mean over the samples of a batch",
+}
+OPTIONAL = ("optimizer", "metric", "collate", "layers")
+# The constants of a file: the type of each, its default, and the values that it takes in words.
+CONSTANTS: dict[str, tuple[type, Any, str, Callable[[Any], bool]]] = {
+    "TARGET": (float, None, "a share above 0, at most 1", lambda value: 0 < value <= 1),
+    "BATCH_SIZE": (int, 32, "a whole number from 1 on", lambda value: value >= 1),
+    "EPOCHS": (int, 10, "a whole number from 1 on", lambda value: value >= 1),
+    "LEARNING_RATE": (float, None, "a number above 0", lambda value: value > 0),
+}
+
+
+class OwnFile(NamedTuple):
+    """A file that has been imported.
+
+    `arguments` are those of model(). The digest is of the source of the file, and of the modules in its folder that it imports.
+    """
+
+    path: Path
+    content: ModuleType
+    arguments: dict[str, Any]
+    digest: str
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    def has(self, name: str) -> bool:
+        return hasattr(self.content, name)
+
+    def constant(self, name: str) -> Any:
+        return getattr(self.content, name, CONSTANTS[name][1])
+
+
+def refuse(file: OwnFile, line: int | None, message: str) -> NoReturn:
+    raise UserError(f"{file.path.name}, line {line}: {message}" if line else f"{file.path.name}: {message}")
+
+
+def line_of(file: OwnFile, name: str) -> int | None:
+    """Returns the line of a function's definition, or of a constant."""
+    if code := getattr(getattr(file.content, name, None), "__code__", None):
+        return code.co_firstlineno
+    for node in ast.parse(file.path.read_text()).body:
+        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+            return node.lineno
+    return None
+
+
+def call(file: OwnFile, name: str, *arguments: Any, **named: Any) -> Any:
+    """Calls a function of the file. Raises UserError for its exception."""
+    return attempt(file, line_of(file, name), getattr(file.content, name), *arguments, **named)
+
+
+def attempt(file: OwnFile, line: int | None, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Calls a function that runs code of the file.
+
+    Raises UserError for its exception, with the innermost line of the file in its traceback, or else `line`.
+    """
+    try:
+        return function(*arguments, **named)
+    except UserError:
+        raise
+    except Exception as problem:
+        refuse(file, _innermost_line(file.path, problem) or line, _describe(problem))
+
+
+def _innermost_line(path: Path, problem: BaseException) -> int | None:
+    line, trace = None, problem.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _describe(problem: BaseException) -> str:
+    text = " ".join(str(problem).split())
+    return f"{type(problem).__name__}: {shortened(text, 200)}" if text else type(problem).__name__
+
+
+def located(source: str) -> Path:
+    """Returns the path of FILE or package.module. Raises UserError where there is none."""
+    path = Path(source)
+    if path.suffix != ".py" and "/" not in source:
+        try:
+            spec = importlib.util.find_spec(source)
+        except (ImportError, ValueError):
+            spec = None
+        path = Path(spec.origin) if spec and spec.origin else path
+    if not path.is_file():
+        raise UserError(f"--model {source} is neither a file nor a module; give the path of a Python file, or package.module")
+    return path.resolve()
+
+
+def name_of(source: str) -> str:
+    """Returns the name of the workload of a file."""
+    return located(source).stem
+
+
+def read(source: str, arguments: str | None) -> OwnFile:
+    """Imports a file and checks what it defines. Raises UserError for a mistake in it."""
+    return _read(located(source), arguments)
+
+
+@functools.cache
+def _read(path: Path, arguments: str | None) -> OwnFile:
+    file = OwnFile(path, ModuleType(path.stem), _arguments_of(arguments), "")
+    _import(file)
+    file = file._replace(digest=_digest(file))
+    for name, definition in REQUIRED.items():
+        if not file.has(name):
+            refuse(file, None, f"it has no {name}(); add {definition}")
+    for name in (*REQUIRED, *OPTIONAL):
+        if file.has(name) and not callable(getattr(file.content, name)):
+            refuse(file, line_of(file, name), f"{name} is no function")
+    for name, (kind, _, words, is_allowed) in CONSTANTS.items():
+        value = file.constant(name)
+        is_kind = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+        if value is not None and not (is_kind and is_allowed(value)):
+            refuse(file, line_of(file, name), f"{name} is {shortened(repr(value))}; it must be {words}")
+    if file.constant("TARGET") and not file.has("metric"):
+        refuse(file, line_of(file, "TARGET"), "TARGET needs metric(outputs, targets), which returns the number of right samples")
+    if file.has("optimizer") and not file.constant("LEARNING_RATE"):
+        refuse(
+            file,
+            line_of(file, "optimizer"),
+            "optimizer() needs a constant LEARNING_RATE, from which the schedule sets its rate",
+        )
+    return file
+
+
+def _arguments_of(text: str | None) -> dict[str, Any]:
+    try:
+        arguments = json.loads(text) if text else {}
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise UserError(f"""--model-args is {shortened(text or "")!r}; give a JSON object, such as '{{"width": 512}}'""")
+    return arguments
+
+
+def _import(file: OwnFile) -> None:
+    """Runs the file as a module. Modules beside it can be imported."""
+    sys.path.insert(0, str(file.path.parent))
+    file.content.__file__ = str(file.path)
+    # Where dataclasses and pickle look a class of the file up.
+    sys.modules.setdefault(file.name, file.content)
+    try:
+        exec(compile(file.path.read_bytes(), str(file.path), "exec"), file.content.__dict__)
+    except SyntaxError as problem:
+        where = problem.lineno if problem.filename == str(file.path) else None
+        refuse(file, where, f"SyntaxError: {problem.msg}")
+    except Exception as problem:
+        refuse(file, _innermost_line(file.path, problem), _describe(problem))
+    if "torch" not in sys.modules:
+        refuse(file, None, "it does not import torch; the model is a PyTorch module")
+
+
+def _digest(file: OwnFile) -> str:
+    """Returns the SHA-256 of the file and of the modules in its folder that it has imported, whatever the folder."""
+    folder, sha256 = file.path.parent, hashlib.sha256(file.path.read_bytes())
+    for name, module in sorted(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if path and Path(path) != file.path and Path(path).is_relative_to(folder) and "site-packages" not in path:
+            sha256.update(name.encode() + Path(path).read_bytes())
+    return sha256.hexdigest()
+
+
+def torch() -> Any:
+    """Returns PyTorch, which the file has imported."""
+    return sys.modules["torch"]
+
+
+def seed_generators(seed: int) -> None:
+    """Seeds the random numbers that a file may draw: PyTorch's, NumPy's and Python's."""
+    torch().manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def build(file: OwnFile, seed: int) -> Any:
+    """Calls model(), under the seed. Raises UserError where it returns no nn.Module with parameters of floating-point numbers."""
+    seed_generators(seed)
+    module, line = call(file, "model", **file.arguments), line_of(file, "model")
+    if not isinstance(module, torch().nn.Module):
+        refuse(file, line, f"model() returns {type(module).__name__}; it must return an nn.Module")
+    parameters = dict(module.named_parameters())
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        refuse(file, line, "model() returns a module without parameters to train")
+    for name, parameter in parameters.items():
+        if parameter.device.type != "cpu" or not parameter.is_floating_point():
+            refuse(file, line, f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU")
+    return module
+
+
+def data_of(file: OwnFile) -> tuple[Any, Any]:
+    """Calls data(). Raises UserError where it does not return two map-style data sets."""
+    seed_generators(0)
+    data, line = call(file, "data"), line_of(file, "data")
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        refuse(file, line, "data() must return two data sets, for training and held out: return train, test")
+    for name, dataset in zip(("training", "held-out"), data, strict=True):
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            refuse(file, line, f"the {name} data set of data() is {type(dataset).__name__}; it must have len() and [i]")
+        if not len(dataset):
+            refuse(file, line, f"the {name} data set of data() is empty")
+    return data[0], data[1]
+
+
+def sample(file: OwnFile, dataset: Any, index: int) -> Any:
+    """Returns a sample of a data set. Raises UserError where it is no pair."""
+    line = line_of(file, "data")
+    pair = attempt(file, line, dataset.__getitem__, index)
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        refuse(file, line, f"a data set of data() has {shortened(repr(pair))} at {index}; a sample is a pair (inputs, target)")
+    return pair
+
+
+def batch_of(file: OwnFile, samples: list[Any]) -> tuple[Any, Any]:
+    """Collates samples as PyTorch's DataLoader does, or by collate(), into inputs and targets."""
+    if file.has("collate"):
+        return call(file, "collate", samples)
+    return tuple(attempt(file, line_of(file, "data"), torch().utils.data.default_collate, samples))
+
+
+def mapped(function: Callable[[Any], Any], values: Any) -> Any:
+    """Applies a function to each tensor in nested tuples, lists and dictionaries."""
+    if isinstance(values, Mapping):
+        return {key: mapped(function, value) for key, value in values.items()}
+    if isinstance(values, tuple | list):
+        return type(values)(mapped(function, value) for value in values) if type(values) in (tuple, list) else values
+    return function(values) if hasattr(values, "untyped_storage") else values
+
+
+def in_precision(values: Any, precision: str) -> Any:
+    """Converts the floating-point numbers of a batch to the type of the parameters."""
+
+    def converted(tensor: Any) -> Any:
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor.double() if precision == "fp64" else tensor.float()
+
+    return mapped(converted, values)

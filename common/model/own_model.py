@@ -1,0 +1,86 @@
+"""The family of a model of the user's own: its parameters are those of the module that a file builds, and its FLOPs are counted."""
+
+import functools
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from common.model import own_file
+from common.model.own_file import OwnFile
+from common.model.parts import Layer, Part, Sizes
+from common.model.weights import BUILT, DTYPES, Initial
+
+# Samples from the beginning of the data, of which the batches of the checks and of the warm-up are made.
+NUM_FIRST = 8
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """A model in a file, with the arguments of its function as a JSON object."""
+
+    source: str
+    arguments: str | None
+
+    tokens_per_sample = None
+
+    @property
+    def file(self) -> OwnFile:
+        return own_file.read(self.source, self.arguments)
+
+    def _asdict(self) -> dict[str, Any]:
+        """Returns what identifies the model, wherever its file lies."""
+        return {"source": self.file.digest, "arguments": self.file.arguments}
+
+    def parts(self, sizes: Sizes, num_divisions: int) -> Sequence[Part]:
+        """Returns one part, of which neither stages nor activations are known. Its FLOPs are those of `training_flops`."""
+        layers: dict[str, dict[str, Initial]] = {}
+        for name, shape in _shapes(self.source, self.arguments).items():
+            layer, _, parameter = name.rpartition(".")
+            layers.setdefault(layer, {})[parameter] = Initial(shape, BUILT, 0.0)
+        return [Part("model", tuple(Layer(name, parameters, flops=0) for name, parameters in layers.items()))]
+
+
+@functools.cache
+def _shapes(source: str, arguments: str | None) -> dict[str, tuple[int, ...]]:
+    module = own_file.build(own_file.read(source, arguments), seed=0)
+    return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+
+
+def initial_values(model: OwnModel, seed: int, precision: str) -> dict[str, np.ndarray]:
+    """Returns the values of the parameters with which the module is built.
+
+    They are not those of the trainer's module, on which Horovod takes a step of the optimizer to make its state.
+    """
+    parameters = own_file.build(model.file, seed).named_parameters()
+    return {name: parameter.detach().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
+
+
+@functools.cache
+def first_samples(file_path: str, arguments: str | None) -> list[Any]:
+    """Returns the first samples of the training data."""
+    file = own_file.read(file_path, arguments)
+    train, _ = own_file.data_of(file)
+    return [own_file.sample(file, train, index) for index in range(min(len(train), NUM_FIRST))]
+
+
+def first_batch(model: OwnModel, batch_size: int) -> tuple[Any, Any]:
+    """Returns a batch of the first samples, each as often as it takes."""
+    samples = first_samples(model.source, model.arguments)
+    return own_file.batch_of(model.file, [samples[index % len(samples)] for index in range(batch_size)])
+
+
+def training_flops(model: OwnModel) -> int | None:
+    """Counts the operations of matrix products, convolutions and attention to train on one sample, by PyTorch's counter.
+
+    It is None where the counter finds none.
+    """
+    file, num_samples = model.file, NUM_FIRST
+    module = own_file.build(file, seed=0)
+    inputs, targets = own_file.in_precision(first_batch(model, num_samples), "fp32")
+    counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
+    with counting as counter:
+        own_file.call(file, "loss", module(inputs), targets).mean().backward()
+    return round(counter.get_total_flops() / num_samples) or None

@@ -1,0 +1,58 @@
+"""A model of the user's own in PyTorch: its module, and how its file computes the loss and the metric."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from common.config import Settings
+from common.model import own_file
+from common.model.own_file import OwnFile
+from common.model.own_model import OwnModel
+from common.workloads import workload_of
+from frameworks.shared.pytorch.models.layers import autocast
+
+
+class OwnCriterion:
+    """The loss and the metric of a file."""
+
+    def __init__(self, file: OwnFile) -> None:
+        self.file = file
+
+    def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
+        """Returns the weighted sum of the samples' losses, which have equal weights where the file returns their mean."""
+        losses = own_file.call(self.file, "loss", outputs, targets)
+        return (losses * weights).sum() if losses.dim() else losses.to(weights.dtype) * weights.sum()
+
+    def totals(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
+        """Returns the Totals of one batch as a tensor. A batch that has only padding has weight 0."""
+        right = torch.as_tensor(own_file.call(self.file, "metric", outputs, targets), dtype=weights.dtype, device=weights.device)
+        return torch.stack([self.loss(outputs, targets, weights), right * (weights.sum() > 0), weights.sum()])
+
+
+def optimizer_of(settings: Settings, module: nn.Module) -> Optimizer | None:
+    """Returns the optimizer that the file of the settings makes; None where there is no file, or it makes none."""
+    model = workload_of(settings).model
+    if not (isinstance(model, OwnModel) and model.file.has("optimizer")):
+        return None
+    return own_file.call(model.file, "optimizer", module.parameters())
+
+
+def build(model: OwnModel, settings: Settings) -> nn.Module:
+    """Builds the module of a file: the same on all ranks, under the seed. Without --dropout its dropout is off."""
+    module = own_file.build(model.file, settings.seed)
+    if not settings.dropout:
+        without_dropout(module)
+    if settings.precision == "bf16":
+        module.mixed = True
+        module.forward = autocast(type(module).forward).__get__(module)
+    return module
+
+
+def without_dropout(module: nn.Module) -> None:
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd):
+            layer.p = 0.0
+        elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
+            layer.dropout = 0.0

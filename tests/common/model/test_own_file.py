@@ -1,0 +1,242 @@
+"""A model of the user's own: what its file may have, and the one line about each mistake."""
+
+import re
+
+import numpy as np
+import pytest
+
+from common import workloads
+from common.backends import ROOT
+from common.config import Settings
+from common.cost import parallelism
+from common.data import datasets
+from common.model import families, own_file
+from common.model.own_model import OwnModel
+from tests.support.mistakes import refused
+
+EXAMPLE = ROOT / "frameworks/own_model/rings.py"
+PLAIN = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def model(width=4):
+    return nn.Linear(3, width)
+
+def data():
+    inputs = torch.arange(60.0).reshape(20, 3) / 60
+    targets = torch.arange(20) % 4
+    return TensorDataset(inputs, targets), TensorDataset(inputs, targets)
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets)
+
+def metric(outputs, targets):
+    return (outputs.argmax(1) == targets).sum()
+"""
+
+
+def written(folder, text=PLAIN, name="mine.py"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def settings_of(path, **settings):
+    return Settings(model=str(path), **settings)
+
+
+def line_with(text, part):
+    return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
+
+
+# What is put in the place of what, the line of the mistake by its text, and the message.
+BROKEN = {
+    "syntax": (("def loss(", "def loss[("), "def loss[(", "SyntaxError: "),
+    "import": (("import torch\n", "import torch\nimport there_is_none\n"), "there_is_none", "ModuleNotFoundError: No module named"),
+    "import-fails": (("\ndef model", "\n1 / 0\ndef model"), "1 / 0", "ZeroDivisionError: division by zero"),
+    "no-model": (("def model", "def net"), None, "it has no model(); add def model(): returns an nn.Module"),
+    "no-data": (("def data", "def samples"), None, "it has no data(); add def data()"),
+    "no-loss": (("def loss", "def criterion"), None, "it has no loss(); add def loss(outputs, targets)"),
+    "constant-for-a-function": (
+        ("def loss(outputs, targets)", "loss = 1\ndef criterion(outputs, targets)"),
+        "loss = 1",
+        "loss is no function",
+    ),
+    "model-fails": (("nn.Linear(3, width)", "nn.Linear(3, wide)"), "wide", "NameError: name 'wide' is not defined"),
+    "no-module": (("return nn.Linear(3, width)", "return 5"), "def model", "model() returns int; it must return an nn.Module"),
+    "no-parameters": (("nn.Linear(3, width)", "nn.ReLU()"), "def model", "a module without parameters to train"),
+    "whole-parameters": (
+        (
+            "    return nn.Linear(3, width)",
+            "    net = nn.Linear(3, width)\n    net.step = nn.Parameter(torch.tensor(1), False)\n    return net",
+        ),
+        "def model",
+        "model() returns step of torch.int64 on cpu; it must be floating point, on the CPU",
+    ),
+    "one-data-set": (
+        ("TensorDataset(inputs, targets), TensorDataset(inputs, targets)", "TensorDataset(inputs, targets)"),
+        "def data",
+        "two data",
+    ),
+    "no-len": (("return TensorDataset(inputs, targets),", "return iter(inputs),"), "def data", "must have len() and [i]"),
+    "empty": (
+        ("TensorDataset(inputs, targets), TensorDataset", "[], TensorDataset"),
+        "def data",
+        "the training data set of data() is empty",
+    ),
+    "no-pair": (("return TensorDataset(inputs, targets),", "return inputs,"), "def data", "a sample is a pair (inputs, target)"),
+    "random-samples": (
+        ("TensorDataset(inputs, targets), Ten", "Noisy(), Ten"),
+        "def data",
+        "data()[i] differs from call to call; draw its random numbers from a generator that i seeds",
+    ),
+    "unequal-samples": (
+        ("TensorDataset(inputs, targets), Ten", "[(torch.ones(i), 0) for i in range(9)], Ten"),
+        "def data",
+        "RuntimeError: stack expects each tensor to be equal size",
+    ),
+    "shapes": (("nn.Linear(3, width)", "nn.Linear(5, width)"), "def model", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+    "other-device": (("return nn.functional", "outputs = outputs.to('meta')\n    return nn.functional"), "return nn.functional", "meta"),
+    "loss-of-two-dimensions": (
+        ("return nn.functional.cross_entropy(outputs, targets)", "return outputs"),
+        "def loss",
+        "of shape (8, 4); return",
+    ),
+    "loss-without-gradient": (
+        ("(outputs, targets)\n\ndef metric", "(outputs.detach(), targets)\n\ndef metric"),
+        "def loss",
+        "without a gradient",
+    ),
+    "loss-is-a-number": (
+        ("(outputs, targets)\n\ndef metric", "(outputs, targets).item()\n\ndef metric"),
+        "def loss",
+        "return a tensor with one",
+    ),
+    "sum": (("outputs, targets)\n\ndef m", "outputs, targets, reduction='sum')\n\ndef m"), "def loss", "loss() is a sum over the samples"),
+    "metric-by-sample": ((".sum()", ""), "def metric", "metric() returns tensor("),
+    "target-without-metric": (("def metric", "TARGET = 0.5\n\ndef share"), "TARGET", "TARGET needs metric(outputs, targets)"),
+    "target-too-large": (("def metric", "TARGET = 94\n\ndef metric"), "TARGET", "TARGET is 94; it must be a share above 0, at most 1"),
+    "batch-size": (
+        ("def metric", "BATCH_SIZE = 0.5\n\ndef metric"),
+        "BATCH_SIZE",
+        "BATCH_SIZE is 0.5; it must be a whole number from 1 on",
+    ),
+    "optimizer-without-rate": (
+        ("def metric", "def optimizer(p):\n    return torch.optim.AdamW(p)\n\ndef metric"),
+        "def optimizer",
+        "LEARNING_RATE",
+    ),
+    "no-optimizer": (
+        ("def metric", "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return 5\n\ndef metric"),
+        "def optimizer",
+        "optimizer() returns int; it must return a torch.optim.Optimizer",
+    ),
+}
+NOISY = """
+class Noisy:
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return torch.randn(3), 1
+"""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_mistake_is_one_line_with_its_place(name, tmp_path):
+    (old, new), place, message = BROKEN[name]
+    assert old in PLAIN
+    text = PLAIN.replace(old, new, 1) + NOISY
+    with pytest.raises(own_file.UserError) as refusal:
+        datasets.loader(workloads.resolve(settings_of(written(tmp_path, text)), 1))
+    printed = str(refusal.value)
+    where = "mine.py" if place is None else f"mine.py, line {line_with(text, place)}"
+    assert re.match(rf"{re.escape(where)}: .*{re.escape(message)}", printed), printed
+    assert "\n" not in printed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model_args": "{width: 5}"}, "--model-args is '{width: 5}'; give a JSON object"),
+        ({"model_args": '{"depth": 5}'}, "mine.py, line 6: TypeError: model() got an unexpected keyword argument 'depth'"),
+        ({"last_batch": "pad"}, "--last-batch pad is not for --model"),
+        ({"dataset": "digits"}, "--dataset is not for --model"),
+        ({"target": 0.5}, "--target is not for"),
+    ],
+)
+def test_settings_that_a_file_does_not_take_are_refused(settings, message, tmp_path):
+    with refused(message):
+        datasets.loader(workloads.resolve(settings_of(written(tmp_path), **settings), 1))
+
+
+def test_a_file_that_is_not_there_and_arguments_without_one_are_refused():
+    with refused("--model nowhere.py is neither a file nor a module"):
+        workloads.workload_of(Settings(model="nowhere.py"))
+    with refused("--model-args is for --model"):
+        workloads.workload_of(Settings(model_args="{}"))
+
+
+def test_a_sound_file_is_a_workload_with_its_name_its_parameters_and_its_flops(tmp_path):
+    settings = workloads.resolve(settings_of(written(tmp_path), model_args='{"width": 6}'), 1)
+    assert (settings.workload, settings.batch_size, settings.epochs, settings.target) == ("mine", 32, 10, None)
+    model = workloads.workload_of(settings).model
+    assert {name: initial.shape for name, initial in families.parameters_of(model).items()} == {"weight": (6, 3), "bias": (6,)}
+    # A product in the forward pass and one in the backward pass, since inputs have no gradient.
+    assert families.training_flops(model) == 2 * 2 * 3 * 6
+
+
+def test_flops_that_the_counter_does_not_see_are_not_known(tmp_path):
+    text = PLAIN.replace("return nn.Linear(3, width)", "return Scale()") + (
+        "\nclass Scale(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.by = nn.Parameter(torch.ones(3))\n"
+        "    def forward(self, x):\n        return torch.cat([x * self.by] * 2, 1)\n"
+    )
+    assert families.training_flops(OwnModel(str(written(tmp_path, text)), None)) is None
+
+
+def test_the_digest_is_that_of_the_sources_and_arguments_wherever_they_lie(tmp_path):
+    def digest(folder, text=PLAIN, helper="SIZE = 4\n", **settings):
+        (tmp_path / folder).mkdir()
+        module = f"helper_{folder}"
+        (tmp_path / folder / f"{module}.py").write_text(helper)
+        path = written(tmp_path / folder, text.replace("import torch\n", f"import torch\nimport {module}\n".replace(module, module), 1))
+        model = OwnModel(str(path), settings.get("model_args"))
+        return model._asdict()
+
+    # The name of the module beside the file is part of its source.
+    plain = digest("a")
+    assert plain != digest("b", helper="SIZE = 5\n")
+    assert plain["arguments"] == {}
+    (tmp_path / "c").mkdir()
+    (tmp_path / "d").mkdir()
+    first, moved, changed = (
+        OwnModel(str(written(tmp_path / folder, text)), arguments)._asdict()
+        for folder, text, arguments in (("c", PLAIN, None), ("d", PLAIN, None), ("c", PLAIN, '{"width": 8}'))
+    )
+    assert first == moved != changed
+
+
+def test_batches_of_an_evaluation_have_no_padding_and_a_rank_without_samples_has_one_of_weight_0(tmp_path):
+    from common.process.watchdog import Watchdog
+    from common.training.batches import SampleBatches
+
+    settings = workloads.resolve(settings_of(written(tmp_path)), 1)
+    data = datasets.loader(settings)(None)
+    indices, weights = np.array([[3, 4, 5], [6, 0, 1], [0, 1, 2]]), np.array([[1.0, 1, 1], [1, 0, 0], [0, 0, 0]])
+    batches = list(SampleBatches(data.test, indices, weights, np.zeros(3), settings, Watchdog(0, None)))
+    assert [batch.weights.tolist() for batch in batches] == [[1, 1, 1], [1], [0]]
+    assert [batch.targets.tolist() for batch in batches] == [[3, 0, 1], [2], [0]]
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        ("horovod_tf", "the model is PyTorch's"),
+        ("single_keras", "the model is PyTorch's"),
+        ("pipeline", "has no parts for stages"),
+        ("tensor_parallel", "does not train"),
+    ],
+)
+def test_backends_that_cannot_train_it_say_why(backend, reason, tmp_path):
+    assert reason in parallelism.problem(backend, settings_of(written(tmp_path)), 2)

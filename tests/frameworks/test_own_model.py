@@ -1,0 +1,98 @@
+"""A model of the user's own trains alike with every PyTorch backend."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from common.backends import ROOT
+from common.config import Settings
+from common.process.ranks import Ranks
+from common.workloads import resolve
+from frameworks.shared.pytorch import models, states, steps, trees
+from tests.support.backends import started_with
+from tests.support.running import BIN, completed, train_in_turn
+
+EXAMPLE = ROOT / "frameworks/own_model/rings.py"
+# Without batch norm, whose statistics are those of a rank.
+SOUND = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+LEARNING_RATE, BATCH_SIZE = 0.01, 8
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(2, 2, 2)
+        self.dense1 = nn.Linear(8, 4)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, inputs):
+        x, scale = inputs["image"], inputs["more"][0]
+        return self.dense1(self.dropout(self.convolution(x).relu().flatten(1))) * scale[:, None]
+
+def model():
+    return Net()
+
+def data():
+    numbers = torch.Generator().manual_seed(3)
+    samples = [({"image": torch.randn(2, 3, 3, generator=numbers), "more": (torch.rand(()) + 1,)}, index % 4) for index in range(43)]
+    return samples[:40], samples[40:]
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets)
+
+def optimizer(parameters):
+    return torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.1)
+"""
+FLOAT64 = ("--precision", "fp64", "--scaling", "strong", "--epochs", "2", "--warmup-epochs", "0")
+
+
+def test_the_example_reaches_its_target(tmp_path):
+    command = [BIN / "python", "-m", "frameworks.single", "--model", EXAMPLE, "--results", tmp_path, "--run-id", "r", "--machine", "m"]
+    done = completed(*command, "--no-step-breakdown")
+    record = json.loads((tmp_path / "m/r.json").read_text()) if not done.returncode else done.stderr
+    assert (record["workload"], record["reached"], record["buffers_in_sync"]) == ("rings", True, True)
+    assert record["settings"]["model"] == str(EXAMPLE)
+    assert record["training_flops_per_sample"] > 0
+
+
+def test_the_module_is_the_same_on_all_ranks_and_its_dropout_is_off_unless_asked_for(tmp_path):
+    path = tmp_path / "sound.py"
+    path.write_text(SOUND)
+
+    def built(rank, **settings):
+        return models.build(resolve(Settings(model=str(path), **settings), 1), "cpu", Ranks(rank, 2))
+
+    first, second, of_another_seed = built(0), built(1), built(0, seed=2)
+    assert all(map(torch.equal, first.parameters(), second.parameters()))
+    assert not all(map(torch.equal, first.parameters(), of_another_seed.parameters()))
+    assert (first.dropout.p, built(0, dropout=True).dropout.p) == (0.0, 0.5)
+    optimizer = steps.optimizer_for(resolve(Settings(model=str(path)), 1), first)
+    assert (type(optimizer), optimizer.defaults["weight_decay"]) == (torch.optim.AdamW, 0.1)
+    gathered = states.gather(first, optimizer)
+    np.testing.assert_array_equal(gathered["convolution.weight"], first.convolution.weight.detach().numpy())
+
+
+def test_nested_batches_are_cut_into_micro_batches():
+    first, second = trees.chunks({"a": torch.arange(4), "b": (np.arange(4), ["text"])}, 2)
+    assert (first["a"].tolist(), second["b"][0].tolist(), second["b"][1]) == ([0, 1], [2, 3], ["text"])
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("backend", ["ddp", "horovod_torch", "deepspeed_zero"])
+def test_every_step_has_the_loss_of_one_process(backend, tmp_path):
+    path = tmp_path / "sound.py"
+    path.write_text(SOUND)
+    names = ("ddp", "fsdp", "zero_redundancy", "gradient_averaging") if backend == "ddp" else (backend,)
+    assert set(names) <= set(started_with(backend))
+    arguments = ("--model", path, *FLOAT64)
+    ((plain, _),) = train_in_turn(1, tmp_path / "one", [("single", "none", *arguments)])
+    for record, _ in train_in_turn(2, tmp_path / "two", [(name, "none", *arguments) for name in names]):
+        assert record["status"] == "ok", record["error"]
+        assert record["workload_digest"] == plain["workload_digest"]
+        assert len(record["losses"]) == 10
+        np.testing.assert_allclose(record["losses"], plain["losses"], rtol=1e-6 if backend == "deepspeed_zero" else 1e-10)
