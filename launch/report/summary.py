@@ -131,9 +131,15 @@ def _warnings(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _protocols(records: Iterable[Record]) -> list[str]:
-    """Returns a sentence on each of several matrices: what it ran, and at which commit."""
+    """Returns a sentence on those of several matrices that ran the same: when they began, with which seeds, and what at which commit."""
     matrices = entries.matrices(records).values()
-    return [_protocol(matrix) for matrix in matrices] if len(matrices) > 1 else []
+    if len(matrices) < 2:
+        return []
+    begun_of: dict[str, list[str]] = {}
+    for matrix in matrices:
+        seeds = {record.seed for record in matrix}
+        begun_of.setdefault(_protocol(matrix), []).append(f"{matrix[0].started_at} (seeds {min(seeds)} to {max(seeds)})")
+    return [f"{'Matrix' if len(begun) == 1 else 'Matrices'} begun at {listed(begun)}: {protocol}." for protocol, begun in begun_of.items()]
 
 
 def _machines(records: Iterable[Record]) -> list[str]:
@@ -155,17 +161,18 @@ def _other_machines(records: Iterable[Record]) -> list[str]:
 
 
 def _protocol(records: Sequence[Record]) -> str:
+    """Describes what a matrix ran, and at which commit."""
     values = environments.values_of(records)
-    sizes, seeds = ({getattr(record, name) for record in records} for name in ("num_ranks", "seed"))
+    sizes = {record.num_ranks for record in records}
     num_repeats = max(record.repeat for record in records) + 1
     parts = (
         f"commit {', '.join(values['commit'])}",
         f"{listed([str(size) for size in sorted(sizes)])} {'rank' if sizes == {1} else 'ranks'} of "
         + listed(sorted({record.backend for record in records})),
-        f"{runs_against(num_repeats, num_repeats, paired=False)}, seeds {min(seeds)} to {max(seeds)}",
+        runs_against(num_repeats, num_repeats, paired=False),
         *values["turns"],
     )
-    return f"Matrix begun at {records[0].started_at}: {', '.join(parts)}."
+    return ", ".join(parts)
 
 
 def _have_other_seeds(comparison: Comparison, size: int) -> bool:

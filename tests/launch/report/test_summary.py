@@ -38,10 +38,16 @@ def test_the_notes_give_the_protocol_and_the_commit_of_each_of_several_matrices(
     for record in second:
         record["environment"] = record["environment"] | {"git_commit": "1" * 40}
     assert [note for note in answered([*second, *first]).notes if note.startswith("Matrix")] == [
-        "Matrix begun at 2026-01-01T00:00:00Z: commit 00000000, 1 and 2 ranks of ddp, 6 runs each, seeds 1 to 6.",
-        "Matrix begun at 2026-01-02T00:00:00Z: commit 11111111, 1 rank of ddp and single, 2 runs each, seeds 7 to 8.",
+        "Matrix begun at 2026-01-01T00:00:00Z (seeds 1 to 6): commit 00000000, 1 and 2 ranks of ddp, 6 runs each.",
+        "Matrix begun at 2026-01-02T00:00:00Z (seeds 7 to 8): commit 11111111, 1 rank of ddp and single, 2 runs each.",
     ]
     assert not any(note.startswith("Matrix") for note in answered(first).notes)
+    # Those of other seeds that ran the same have one sentence.
+    third = [run | {"seed": 13 + run["repeat"]} for size in (1, 2) for run in repeats([10.0] * 6, num_ranks=size, stamp="20260103-000000")]
+    assert [note for note in answered([*first, *third]).notes if note.startswith("Matri")] == [
+        "Matrices begun at 2026-01-01T00:00:00Z (seeds 1 to 6) and 2026-01-01T00:00:00Z (seeds 13 to 18): "
+        "commit 00000000, 1 and 2 ranks of ddp, 6 runs each."
+    ]
 
 
 @pytest.mark.parametrize(("seed", "is_noted"), [(6, False), (7, True)])
