@@ -1,5 +1,6 @@
 """What the pages say of committed experiments: no difference only where a whole interval is within the margin."""
 
+import json
 import re
 from collections import Counter
 
@@ -7,7 +8,7 @@ import pytest
 
 from launch.report.questions.first import SLOWER
 from launch.report.statistics import MARGIN, Ratio
-from launch.report.words import EQUAL, NO_DIFFERENCE
+from launch.report.words import EQUAL, NO_DIFFERENCE, listed
 from tests.bench.shared import verdict
 from tests.support.running import ROOT
 
@@ -54,3 +55,22 @@ def test_what_settings_of_libraries_change_is_said_by_their_verdicts():
     assert set(num) == {SLOWER, EQUAL, NO_DIFFERENCE}
     sentence = f"are {SLOWER}, {num[EQUAL]} makes {EQUAL}, and {num[NO_DIFFERENCE]} are open"
     assert re.search(rf"Of {len(rows)} \[.*?\]\(.*?knobs.txt\) of DDP, Horovod and TensorFlow, {num[SLOWER]} {sentence}", text_of(PAGES[3]))
+
+
+def test_the_targets_are_verified_on_seeds_that_no_committed_run_has():
+    options = re.findall(r"--first-seed (\d+) --seeds (\d+)", (EXPERIMENTS / "targets.txt").read_text())
+    verified = {seed for first, num_seeds in options for seed in range(int(first), int(first) + int(num_seeds))}
+    values = [json.loads(path.read_text()) for path in EXPERIMENTS.parent.rglob("*.json")]
+    committed = {value["settings"]["seed"] for value in values if "settings" in value}
+    assert {1, 12, 101} <= committed
+    assert len(options) == 2
+    assert verified.isdisjoint(committed)
+
+
+def test_the_epochs_to_the_targets_are_those_of_the_new_seeds():
+    rows = rows_of("targets.txt")
+    assert [row[2] for row in rows] == 2 * ["1", "2", "4", "8"]
+    of_cnn, of_transformer = (listed([row[3].replace("-", " to ") for row in part]) for part in (rows[:4], rows[4:]))
+    text = text_of(ROOT / "common" / "README.md")
+    assert f"the CNN takes {of_cnn} epochs, and the Transformer" in text
+    assert f"takes {of_transformer}." in text

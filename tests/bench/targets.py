@@ -51,9 +51,11 @@ class Search:
     sizes: Annotated[tuple[int, ...], FROM_1] = (1, 2, 4, 8, 16)
     """Numbers of ranks, under weak scaling."""
     seeds: Annotated[int, FROM_1] = 10
-    """Number of seeds of correct runs, from 1."""
+    """Number of seeds of correct runs."""
     fault_seeds: Annotated[int, FROM_0] = 3
-    """Number of seeds of broken runs, from 1."""
+    """Number of seeds of broken runs."""
+    first_seed: Annotated[int, FROM_0] = 1
+    """The first seed. A target that was chosen on some seeds is verified on others."""
     settings: str = ""
     """Other settings of all runs, in one argument: --settings="--epochs 12 --warmup-epochs 1"."""
 
@@ -106,7 +108,7 @@ def run(search):
     jobs = [
         (fault, size, seed)
         for fault, num_seeds in ((CORRECT, search.seeds), *((fault, search.fault_seeds) for fault in FAULTS))
-        for size, seed in itertools.product(search.sizes, range(1, num_seeds + 1))
+        for size, seed in itertools.product(search.sizes, range(search.first_seed, search.first_seed + num_seeds))
         if fault == CORRECT or size > 1
     ]
     curves, started = [], time.perf_counter()
