@@ -8,6 +8,7 @@ from typing import NamedTuple
 from common.backends import ALONE, declaration_of
 from common.record.definition import Record
 from common.record.parts import LayerSeconds
+from launch.report import statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions.step import compute_seconds
 from launch.report.tables import Column, Findings, filled
@@ -51,7 +52,8 @@ def answer(comparison: Comparison) -> Findings:
 def rows_of(entries: Sequence[Entry]) -> list[Row]:
     """Returns a row for each kind of layer, REMAINING and COMPUTE; nothing where no layers were measured.
 
-    Times of several runs are trimmed means. REMAINING is what the kinds leave of COMPUTE, and is negative where they take longer.
+    Times are means over the runs, as in the step breakdown. REMAINING is what the kinds leave of COMPUTE, and is negative where they take
+    longer.
     """
     measured = [entry for entry in entries if any(map(_layers_of, entry.ok)) and _milliseconds(entry, compute_seconds) > 0]
     kinds = dict.fromkeys(kind for entry in measured for record in entry.ok for kind in _layers_of(record))
@@ -119,7 +121,7 @@ def _seconds(kind: str, part: str, record: Record) -> float | None:
 
 def _milliseconds(entry: Entry, seconds_of: Callable[[Record], float | None]) -> float:
     """Returns the milliseconds of the runs of an entry whose layers were measured; 0 where they have none."""
-    return 1000 * (entry.trimmed_mean(lambda record: seconds_of(record) if _layers_of(record) else None) or 0.0)
+    return 1000 * (statistics.mean(seconds_of(record) for record in entry.ok if _layers_of(record)) or 0.0)
 
 
 def _time(backend: str, part: str, row: Row) -> float | None:

@@ -92,9 +92,19 @@ def report(records):
         scaling_answer.section(*forecasts.of(entries.comparisons(plain), forecasts.Wish((4,))))
 
 
-@pytest.mark.parametrize(
-    "record", [rich(), made(backend="parameter_server", num_ranks=2, exact=False, staleness=[{"0": 3}])], ids=["rich", "asynchronous"]
-)
+def with_layers():
+    layers = {kind: {"forward_seconds": 0.001, "backward_seconds": 0.002} for kind in ("dense", "norm")}
+    return made(backend="single_tf", step_breakdown=step_breakdown(num_ranks=1) | {"layers": layers})
+
+
+RECORDS = {
+    "rich": rich(),
+    "asynchronous": made(backend="parameter_server", num_ranks=2, exact=False, staleness=[{"0": 3}]),
+    "layers": with_layers(),
+}
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_one_other_value_makes_it_no_record_or_one_with_a_report(record):
     choice, others = random.Random(1), typed([made(backend="single"), made(step_breakdown=step_breakdown(num_ranks=1))])
     changes = [(place, value) for place in places(record) for value in VALUES]
