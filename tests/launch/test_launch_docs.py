@@ -19,7 +19,7 @@ SCRIPTS = [ROOT / "launch" / "aprun", ROOT / "launch" / "matrix.sh", ROOT / "lau
 
 def test_every_launcher_is_on_the_page_and_some_with_their_commands():
     assert [name for name in LAUNCHERS if f"\n| {name} |" not in PAGE] == []
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 2
 
 
 @pytest.mark.parametrize(("arguments", "command"), BLOCKS, ids=lambda text: text.split()[1])
