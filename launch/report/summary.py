@@ -28,8 +28,6 @@ from launch.report.tables import Findings, Section
 from launch.report.words import listed, ranks_of, runs_against
 
 OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
-# The sections that every report has; others are left out where they have neither sentences nor tables.
-ALWAYS = {"first", "scaling", "cost", "same", "quiet", "failed"}
 
 
 class Answer(NamedTuple):
@@ -67,7 +65,8 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
     def each(answer_to: Callable[[Comparison], Findings]) -> Findings:
         findings = [answer_to(comparison) for comparison in comparisons]
         sentences = [sentence for finding in findings for sentence in finding.sentences]
-        return Findings(sentences, [table for finding in findings for table in finding.tables])
+        details = [sentence for finding in findings for sentence in finding.details]
+        return Findings(sentences, [table for finding in findings for table in finding.tables], details)
 
     who_is_first = each(first.answer)
     judged_controls = [judgement for comparison in comparisons for judgement in controls.judgements(comparison, records)]
@@ -86,7 +85,7 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
         Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
         Section("failed", failed.QUESTION, *failed.answer([*comparisons, *entries.comparisons(not_compared)], damaged)),
     ]
-    sections = [section for section in every_section if section.key in ALWAYS or section.sentences or section.tables]
+    sections = [section for section in every_section if section.sentences or section.tables]
     headline = [*map(first.winner, comparisons), *controls.warnings(judged_controls)]
     warnings = [*left_out(traced), *_warnings(comparisons)]
     notes = [*_notes(comparisons), *warnings]

@@ -64,10 +64,11 @@ class Table(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What a question finds out: sentences, and tables."""
+    """What a question finds out: sentences, and tables. `details`: sentences on what the tables have too."""
 
     sentences: list[str]
     tables: list[Table]
+    details: Sequence[str] = ()
 
 
 class Section(NamedTuple):
@@ -77,6 +78,7 @@ class Section(NamedTuple):
     question: str
     sentences: list[str]
     tables: list[Table]
+    details: Sequence[str] = ()
 
 
 # Columns of subjects with a number of ranks and a backend, such as entries and records.

@@ -10,24 +10,36 @@ import jinja2
 from markupsafe import Markup
 
 from launch.report import comparable, environments
-from launch.report.export import colours, pictures, vega_lite
+from launch.report.export import colours, glance_charts, pictures, vega_lite
+from launch.report.glance import answer as glance
+from launch.report.glance import sentences
 from launch.report.summary import Answer
 from launch.report.tables import BACKEND, OVERSUBSCRIBED, Column
 
 FOLDER = Path(__file__).parent
 # Longer texts may wrap.
 LONG = 60
+# The sentences of a question that are seen at once.
+NUM_SENTENCES = 3
 
 
 def text(answer: Answer, reload_seconds: int | None = None) -> str:
     """Returns the whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
+    at_a_glance = glance.answer(answer)
     return template.get_template("page.html.jinja").render(
-        answer=answer, charts=pictures.of(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
+        answer=answer, glance=at_a_glance, sentences=list(map(_unbroken, sentences.sentences(at_a_glance))),
+        answer_charts=glance_charts.of(at_a_glance, answer),
+        num_sentences=NUM_SENTENCES, charts=pictures.of(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
         colour=colours.of_backends(answer.backends).get, is_backend=_is_backend, long=LONG,
         style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
+
+
+def _unbroken(sentence: str) -> str:
+    """Returns a sentence in which no line ends between a number and its unit."""
+    return sentence.replace(" %", "\u00a0%").replace(" s.", "\u00a0s.")
 
 
 def _is_backend(column: Column) -> bool:

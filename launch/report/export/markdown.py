@@ -11,7 +11,9 @@ from launch.report.tables import BACKEND, RANKS, Cell, Column, Section, Table
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
 # The sections whose sentences stand here without their tables, which have a row for each run, digest or pair.
-SENTENCES_ONLY = ("difference", "same", "quiet")
+SENTENCES_ONLY = ("same", "quiet")
+# The section of whose tables the first of each comparison stands here: the parts of the differences, with their brief columns.
+PARTS, PARTS_TITLE = "difference", "parts"
 ALL_TABLES = (
     "`python -m launch.compare FOLDER` prints every table and column, `--html FILE` makes a page of them, `--csv FILE` has every run."
 )
@@ -33,6 +35,8 @@ def tables(answer: Answer, section: Section) -> list[Table]:
     """Returns the tables of a section that this document has. Oversubscribed entries have one table, that of MAIN with its own columns."""
     if section.key in SENTENCES_ONLY:
         return []
+    if section.key == PARTS:
+        return [_brief(table) for table in section.tables if table.title.endswith(PARTS_TITLE)]
     if section.key in MERGED:
         main_titles = [table.title for main in answer.sections if main.key == MAIN for table in main.tables]
         further_tables = [table for table in section.tables if table.title not in main_titles and not table.oversubscribed]
@@ -53,6 +57,13 @@ def _merged(table: Table, details: Sequence[Table]) -> Table:
                 columns[column.name] = column
                 cells[column.name] = dict(zip(_keys(detail), values, strict=True))
     return Table(table.title, tuple(columns.values()), [tuple(cells[name].get(key) for name in columns) for key in _keys(table)])
+
+
+def _brief(table: Table) -> Table:
+    """Returns a table with its brief columns."""
+    indices = [index for index, column in enumerate(table.columns) if column.brief]
+    rows = [tuple(row[index] for index in indices) for row in table.rows]
+    return Table(table.title, [table.columns[index] for index in indices], rows)
 
 
 def _brief_names(table: Table) -> set[str]:

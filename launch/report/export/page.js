@@ -19,15 +19,43 @@ function draw(plot) {
 
 // A chart in a closed <details> has no width yet; it is drawn when opened.
 const drawVisible = () => document.querySelectorAll(".plot").forEach((plot) => { if (plot.clientWidth) draw(plot); });
-document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", drawVisible));
-drawVisible();
+const showVisible = () => { drawVisible(); fitVisible(); };
+document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", showVisible));
 
-// Oversubscribed entries are printed too; the tables of single charts are not.
+// Columns that do not fit are left out: from the right, and those that every document has last. A switch shows them.
+function fit(figure) {
+  const frame = figure.querySelector(".scroll");
+  const switchOf = figure.querySelector(".more");
+  if (!frame.clientWidth || figure.dataset.fitted === String(frame.clientWidth)) return;
+  figure.dataset.fitted = String(frame.clientWidth);
+  figure.classList.remove("all");
+  figure.querySelectorAll(".extra").forEach((cell) => cell.classList.remove("extra"));
+  const headings = [...figure.querySelectorAll("th")];
+  const indices = [...headings.keys()].slice(2).reverse();
+  const order = [false, true].flatMap((isBrief) => indices.filter((index) => headings[index].hasAttribute("data-brief") === isBrief));
+  let numHidden = 0;
+  while (frame.scrollWidth > frame.clientWidth && numHidden < order.length) {
+    for (const row of figure.querySelectorAll("tr")) row.cells[order[numHidden]].classList.add("extra");
+    numHidden += 1;
+  }
+  switchOf.hidden = numHidden === 0;
+  switchOf.textContent = `${numHidden} more columns`;
+  switchOf.setAttribute("aria-pressed", "false");
+}
+const fitVisible = () => document.querySelectorAll("figure.table").forEach(fit);
+document.querySelectorAll(".more").forEach((button) => button.addEventListener("click", () => {
+  const showsAll = button.closest("figure").classList.toggle("all");
+  button.setAttribute("aria-pressed", String(showsAll));
+}));
+addEventListener("resize", fitVisible);
+showVisible();
+
+// What is folded is printed too; the tables of single charts are not.
 let opened = [];
 addEventListener("beforeprint", () => {
-  opened = [...document.querySelectorAll("details.oversubscribed:not([open])")];
+  opened = [...document.querySelectorAll("section > details:not([open]), details.facts:not([open]), details.oversubscribed details:not([open])")];
   opened.forEach((details) => { details.open = true; });
-  drawVisible();
+  showVisible();
 });
 addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
 

@@ -32,7 +32,7 @@ def show(answer: Answer, console: Console | None = None, tables: Collection[str]
     console = console or open_console()
     for section in answer.sections:
         _print(console, section.question, style="bold")
-        for sentence in section.sentences:
+        for sentence in (*section.sentences, *section.details):
             _print(console, sentence)
         for table in section.tables if tables is None or section.key in tables else ():
             console.print(_drawn(table, console.width))

@@ -208,5 +208,5 @@ def _certainty(num_runs: Sequence[int]) -> str:
         runs = runs_against(most, most, paired=False) if fewest == most else f"{fewest} to {most} runs each"
         return f"{runs}: the order may change; --repeats {MIN_RUNS_CONFIDENT} gives a verdict"
     if fewest < MIN_RUNS_CONFIDENT:
-        return f"{fewest} to {most} runs each; verdicts, by 95 % intervals, from {MIN_RUNS_CONFIDENT} on"
-    return f"95 % intervals, {fewest if fewest == most else f'{fewest} to {most}'} runs each"
+        return f"{fewest} to {most} runs each; verdicts by 95 % intervals from {MIN_RUNS_CONFIDENT} on"
+    return f"verdicts by 95 % intervals, {fewest if fewest == most else f'{fewest} to {most}'} runs each"

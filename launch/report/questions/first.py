@@ -281,7 +281,7 @@ def by_time(candidates: Iterable[Entry]) -> list[tuple[float, Entry]]:
 
 def answer(comparison: Comparison) -> Findings:
     """Answers for a comparison; oversubscribed entries have their own tables."""
-    sentences, tables = [], []
+    sentences, tables = [winner(comparison)] if comparison.target is None else [], []
     for size in comparison.sizes if comparison.target is not None else ():
         if candidates := comparison.of_size(size, oversubscribed=False):
             sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", places(candidates)))

@@ -187,12 +187,21 @@ def _bubbles(entry: Entry) -> list[Library]:
 
 
 def _sentences(comparison: Comparison, fair: Iterable[Entry]) -> list[str]:
-    """Returns the share of exposed communication at each size from 2 ranks on."""
-    shares_of: dict[int, dict[str, float]] = {}
+    """Returns a sentence on exposed communication at each size from 2 ranks on."""
+    by_size: dict[int, list[Entry]] = {}
     for entry in fair:
-        if (share := exposed_percent(comparison, entry)) is not None:
-            shares_of.setdefault(entry.num_ranks, {})[entry.backend] = share
-    return [
-        f"{comparison.name}, {ranks_of(size)}: {EXPOSED} is {span(shares, '{:.0f} %')} of a step."
-        for size, shares in sorted(shares_of.items())
-    ]
+        if entry.num_ranks > 1:
+            by_size.setdefault(entry.num_ranks, []).append(entry)
+    return [f"{comparison.name}, {ranks_of(size)}: {EXPOSED} {_describe_exposed(comparison, by_size[size])}." for size in sorted(by_size)]
+
+
+def _describe_exposed(comparison: Comparison, of_size: Iterable[Entry]) -> str:
+    """Describes its share of a step, or as measured where there is no interval."""
+    of_size = list(of_size)
+    shares = {entry.backend: share for entry in of_size if (share := exposed_percent(comparison, entry)) is not None}
+    if shares:
+        return f"is {span(shares, '{:.0f} %')} of a step"
+    if any(exposed_interval(comparison, entry) for entry in of_size):
+        return "is not shown"
+    measured = {entry.backend: exposed for entry in of_size if (exposed := parts(comparison, entry).get(EXPOSED)) is not None}
+    return f"is {span(measured, '{:.1f} ms')} of a step as measured, without an interval"

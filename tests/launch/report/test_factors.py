@@ -33,13 +33,13 @@ def parts(cells, **changes):
 
 
 def sentences_of(records):
-    return next((found.sentences for found in answered(records).sections if found.key == "difference"), [])
+    return next((found.details for found in answered(records).sections if found.key == "difference"), [])
 
 
 def test_entries_that_differ_in_one_factor_are_compared_with_the_fastest_of_them():
     rows = [
         (row["differs in"], row["backend"], row["compared with"], f"{row['ratio of seconds per epoch']:.2f}", row["verdict"])
-        for row in lines(records_of(FOUR), "difference")
+        for row in lines(records_of(FOUR), "difference", table=1)
     ]
     assert rows == [
         ("library", "horovod_torch", "ddp@mpi", "1.20", "slower"),

@@ -14,6 +14,7 @@ from launch.report.export import json as as_json
 from launch.report.export import screen
 from launch.report.export.screen import Look
 from launch.report.glance import answer as glance
+from launch.report.glance import sentences
 from tests.support.made_records import ended, made, not_reached, on, repeats, typed
 from tests.support.running import ROOT
 
@@ -32,9 +33,14 @@ COMMITTED = {
 
 
 @cache
-def committed(name):
+def report_on(name):
     paths = [path for pattern in COMMITTED[name] for path in sorted(REFERENCE.glob(pattern))]
-    return glance.answer(answered(*collect.collect(paths)))
+    return answered(*collect.collect(paths))
+
+
+@cache
+def committed(name):
+    return glance.answer(report_on(name))
 
 
 def of(made_records):
@@ -46,6 +52,11 @@ WIDE = Look(100, True)
 
 def shown(answer, look=WIDE):
     return [line.plain for line in screen.lines(answer, LINKS, look)]
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_no_question_is_printed_without_an_answer(name):
+    assert all(section.sentences for section in report_on(name).sections)
 
 
 @pytest.mark.parametrize("name", COMMITTED)
@@ -197,6 +208,20 @@ def test_json_has_the_first_the_ratio_the_interval_the_verdict_and_the_causes():
     assert [backend["backend"] for backend in comparison["backends"]][:2] == ["horovod_tf", "horovod_keras"]
     one_run = json.loads(as_json.text(committed("one run each")))["comparisons"][0]
     assert (one_run["first"], one_run["interval"], one_run["verdict"][:4]) == ("horovod_tf", None, "none")
+
+
+def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
+    lines = sentences.sentences(committed("six repeats"))
+    assert lines[0] == (
+        "cnn, 2 ranks: horovod_tf reached the target first, in 1.12 s. "
+        "horovod_keras's epochs take 8 % longer, horovod_torch's 20 %, deepspeed_zero's 94 %."
+    )
+    assert "No difference is shown from horovod_keras." in lines[1]
+    assert [line.split(":")[0] for line in sentences.sentences(committed("two machines"))[:2]] == [
+        "cnn, two-cores, 2 ranks",
+        "cnn, zen5, 2 ranks",
+    ]
+    assert sentences.sentences(of([not_reached(), ended("failed", backend="single")]))[0] == "cnn, 1 rank: no backend reached the target."
 
 
 def test_outside_a_terminal_there_are_no_colours_and_no_bars():

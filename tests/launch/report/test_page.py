@@ -9,15 +9,18 @@ import pytest
 from common.record import reading
 from launch.forecast.scaling.answer import with_forecasts
 from launch.forecast.scaling.forecasts import Wish
-from launch.report import collect, summary
+from launch.report import collect, several, summary
 from launch.report.export import charts, colours, html
 from launch.report.tables import OVERSUBSCRIBED
 from tests.support import browser
 from tests.support.answers import answered
-from tests.support.made_records import ended, made, noisy, not_reached, repeats, step_breakdown
+from tests.support.made_records import ended, made, noisy, not_reached, on, repeats, step_breakdown, typed
 from tests.support.running import ROOT
 
+LATER = {"started_at": "2026-02-01T00:00:00Z"}
 NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
+
+OPEN_ALL = "document.querySelectorAll('details').forEach((details) => { details.open = true; })"
 
 
 def page_records():
@@ -55,6 +58,14 @@ def reference_page(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def machines_page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("machines") / "report.html"
+    runs = [*repeats([9.0, 9.5, 10.0], backend="single"), *repeats([10.0, 10.4, 9.9])]
+    path.write_text(html.text(several.of_machines(typed([*runs, *on("there", [run | LATER for run in runs])]))))
+    return path
+
+
 def specs(text):
     return [json.loads(spec) for spec in re.findall(r'<script type="application/json">(.*?)</script>', text)]
 
@@ -66,7 +77,7 @@ def headings(text):
 def test_the_page_has_every_kind_of_chart_the_summary_the_notes_and_escaped_text_from_records(page):
     text = page.read_text()
     assert {html_text.unescape(kind) for kind, _ in headings(text)} == {kind for kinds in charts.KINDS.values() for kind in kinds}
-    assert text.index("<h1>") < text.index("the lowest time so far is 5.10 s") < text.index("<h2>")
+    assert text.index("<h1>") < text.index("horovod_tf reached the target first, in 5.10") < text.index("<h2>")
     assert all(note in html_text.unescape(text) for note in answered(page_records()).notes)
     assert "half.json" in text
     assert "<b>it broke</b>" not in text
@@ -156,7 +167,7 @@ def test_a_chart_cannot_end_its_script_element():
 def test_the_page_draws_every_chart_without_messages_or_requests(which, request, tmp_path):
     path = request.getfixturevalue(which)
     with browser.opened(path, tmp_path) as driver:
-        driver.execute_script("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+        driver.execute_script(OPEN_ALL)
         browser.wait_for_charts(driver)
         drawn = driver.execute_script(
             "return [...document.querySelectorAll('.plot')].map((plot) => plot.querySelectorAll('svg path').length)"
@@ -184,6 +195,7 @@ def test_a_table_sorts_both_ways_with_empty_cells_last_and_filters_by_all_words(
         return column(name)
 
     with browser.opened(page, tmp_path) as driver:
+        driver.execute_script(OPEN_ALL)
         figures = driver.find_elements("css selector", "figure.table")
         captions = driver.find_elements("css selector", "figure.table > figcaption")
         figure = figures[[caption.get_attribute("textContent").strip() for caption in captions].index("cnn, weak scaling")]
@@ -221,6 +233,42 @@ def test_the_page_fits_a_phone_and_has_a_dark_mode(page, width, dark, tmp_path):
 
 def _light(colour):
     return sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 128
+
+
+@pytest.mark.matrix
+@NEEDS_BROWSER
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("which", ["page", "reference_page", "machines_page"])
+def test_nothing_scrolls_sideways_also_with_everything_unfolded(which, width, request, tmp_path):
+    with browser.opened(request.getfixturevalue(which), tmp_path, (width, 900)) as driver:
+        widths = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        folded = driver.execute_script(widths)
+        driver.execute_script(OPEN_ALL)
+        browser.wait_for_charts(driver)
+        unfolded = driver.execute_script(widths)
+        frames = "return [...document.querySelectorAll('.scroll')].filter((frame) => frame.scrollWidth > frame.clientWidth).length"
+        scrolling = driver.execute_script(frames)
+    assert folded[0] <= folded[1]
+    assert unfolded[0] <= unfolded[1]
+    assert scrolling == 0
+
+
+@pytest.mark.matrix
+@NEEDS_BROWSER
+def test_columns_that_do_not_fit_are_shown_by_a_switch_and_the_keyboard_unfolds_a_table(reference_page, tmp_path):
+    with browser.opened(reference_page, tmp_path) as driver:
+        summary = driver.find_element("css selector", "#first details.tables > summary")
+        assert not driver.execute_script("return document.querySelector('#first details.tables').open")
+        summary.send_keys(" ")
+        assert driver.execute_script("return document.querySelector('#first details.tables').open")
+        figure = driver.find_element("css selector", "#first details.tables figure.table")
+        switch = figure.find_element("css selector", ".more")
+        seen = "return [...arguments[0].querySelectorAll('th')].filter((cell) => cell.clientWidth).length"
+        before = driver.execute_script(seen, figure)
+        num_more = int(re.match(r"(\d+) more columns", switch.text)[1])
+        switch.send_keys(" ")
+        assert driver.execute_script(seen, figure) == before + num_more
+        assert switch.get_attribute("aria-pressed") == "true"
 
 
 @pytest.mark.matrix

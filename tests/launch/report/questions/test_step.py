@@ -46,7 +46,7 @@ def test_what_a_backend_adds_at_1_rank_is_no_exposed_communication():
         (pytest.approx(2.25), pytest.approx(4.5), "-2.0 to 11.0", "1.6 to 2.9"),
     ]
     # An interval with 0 shows no share.
-    assert section(records, "step").sentences == []
+    assert section(records, "step").sentences == ["cnn, weak scaling, 2 ranks: exposed communication is not shown."]
     assert line(records, "cost", ranks=2)["exposed share of a step (%)"] is None
     records = [*added(2.0, 2.5, 2.2, num_ranks=1), *added(6.0, 6.5, 6.3)]
     assert line(records, "step", ranks=2)[parts[2]] == "3.9 to 4.2"
@@ -71,7 +71,10 @@ def test_exposed_communication_is_given_without_oversubscription():
         {"num_ranks": 8, "oversubscribed": True, "step_breakdown": step_breakdown(exposed=90.0, num_ranks=8)},
     ]
     # Two runs have no interval, which a share needs.
-    assert section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(2)], "step").sentences == []
+    assert section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(2)], "step").sentences == [
+        "cnn, weak scaling, 2 ranks: exposed communication is 1.0 ms (horovod_tf) to 3.0 ms (ddp) of a step as measured, "
+        "without an interval."
+    ]
     answer = section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(3)], "step")
     assert answer.sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 10 % (horovod_tf) to 30 % (ddp) of a step."]
     assert [len(table.rows) for table in answer.tables] == [4, 1]
