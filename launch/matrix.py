@@ -19,7 +19,7 @@ from common.record import reading, records
 from common.record.definition import Record
 from launch.launchers import commands, detect, machine_files
 from launch.report.statistics import MIN_RUNS_CONFIDENT
-from launch.run import available, check, job_scripts, kept_products, lock, products, reference, resume, room, runner, seeds, until
+from launch.run import available, check, job_scripts, kept_products, lock, products, reference, resume, room, runner, seeds, until, verify
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
 from launch.run.plan import Job, plan, stamped
@@ -76,6 +76,7 @@ def prepare(matrix: Matrix) -> Prepared:
     if given := [command_line.flag(name) for name in job_scripts.OF_PRINTING if not matrix.print_jobs and getattr(matrix, name)]:
         raise UserError(f"{given[0]} is for --print-jobs, and a matrix that runs here asks no batch system")
     matrix = reference.applied(matrix) if matrix.reference else matrix
+    matrix = verify.applied(matrix) if matrix.verify else matrix
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
@@ -141,7 +142,7 @@ def start(prepared: Prepared) -> int:
         kept_products.remove_exceeded(measured, run_records)
     if matrix.reference:
         reference.show_judgement(run_records)
-    return status
+    return verify.show(run_records) if matrix.verify else status
 
 
 def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict[str, Any]]:

@@ -51,6 +51,9 @@ class MatrixOptions:
     """Run the matrix that made the committed records (results/reference): two sizes, ten backends and variants, six repeats, on CPU cores;
     also controls, which those lack. At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and
     settings are refused."""
+    verify: bool = False
+    """With --model: train 20 steps in float64 with every backend, and compare each loss with that of one process at the same global batch.
+    Exit status 1 where a backend differs."""
     check: bool = False
     """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
     Inside an allocation it asks one of its nodes."""

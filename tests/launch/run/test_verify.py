@@ -1,0 +1,69 @@
+"""A model of the user's own is verified: each backend against one process."""
+
+import pytest
+
+from launch.run import verify
+from tests.support.made_records import made, typed
+from tests.support.mistakes import refused
+
+LOSSES = [3.0, 2.0, 1.0, 0.5]
+CLOSE, APART = ([loss * (1 + difference) for loss in LOSSES] for difference in (1e-12, 1e-7))
+LATE = [3.0, 2.0, 1.0 + 1e-3, 0.5]
+DIGESTS = ["a" * 64, "b" * 64, "c" * 64]
+
+
+def verified(losses=CLOSE, **changes):
+    fields = {"backend": "ddp", "num_ranks": 2, "parameter_digests": DIGESTS} | changes
+    reference = made(backend="single", losses=LOSSES, parameter_digests=DIGESTS)
+    (run,) = verify.verified(typed([reference, made(losses=losses, **fields)]))
+    return run
+
+
+def test_losses_that_differ_by_rounding_agree_and_float32_masters_have_a_bound_of_their_own():
+    assert (verified().verdict, verified().first_step) == ("agrees", None)
+    assert verified(APART).first_step == 1
+    assert (verified(APART, backend="deepspeed_zero").verdict, verified(APART, backend="deepspeed_zero").bound) == ("agrees", 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, "the loss is no mean over samples, or a layer keeps state"),
+        ({"buffers_in_sync": False}, "the model has buffers: statistics of batch norm are those of a rank's batch"),
+        ({"num_ranks": 1}, "a step depends on more than its batch"),
+        ({"parameter_digests": ["f" * 64, *DIGESTS[1:]]}, "model() draws other parameters in every process"),
+        ({"workload_digest": "9" * 64}, "data() or the parameters' shapes are not the same in every process"),
+    ],
+)
+def test_a_backend_that_differs_is_shown_with_its_first_step_and_a_reason(changes, reason):
+    run = verified(LATE, **changes)
+    assert (run.first_step, run.largest_difference) == (3, pytest.approx(1e-3))
+    assert run.verdict.startswith(f"differs: {reason}")
+
+
+def test_parameters_without_a_gradient_and_other_failures_are_named():
+    error = "RuntimeError: Expected to have finished reduction in the prior iteration (…) by passing find_unused_parameters=True"
+    failed = {"status": "failed", "in_sync": None, "error": error}
+    assert "parameters that had no gradient" in verified(**failed).verdict
+    assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "differs: failed, rank 1 was killed"
+
+
+def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(capsys):
+    reference = made(backend="single", losses=LOSSES, parameter_digests=DIGESTS)
+    for losses, status, answer in ((CLOSE, 0, "All 1 runs agree."), (LATE, 1, "1 of 1 runs differ.")):
+        assert verify.show(typed([reference, made(num_ranks=2, losses=losses, parameter_digests=DIGESTS)])) == status
+        assert answer in capsys.readouterr().out
+    assert verify.show(typed([reference])) == 1
+    assert verify.show(typed([made(num_ranks=2)])) == 1
+
+
+def test_settings_of_its_own_and_a_process_alone_are_added():
+    def matrix(**changes):
+        return verify.Matrix(run=verify.Matrix().run.__class__(model="mine.py"), **changes)
+
+    applied = verify.applied(matrix(sizes=(2,), backends="ddp"))
+    assert (applied.sizes, applied.backends, applied.run.precision, applied.run.scaling) == ((1, 2), "single,ddp", "fp64", "strong")
+    with refused("--verify is for --model"):
+        verify.applied(verify.Matrix())
+    with refused("leave --repeats out"):
+        verify.applied(matrix(repeats=6))
