@@ -12,7 +12,7 @@ MAIN = "first"
 MERGED = ("scaling", "cost", "step")
 # The sections whose sentences stand here without their tables, which have a row for each run, digest or pair.
 SENTENCES_ONLY = ("same", "quiet")
-# The section of whose tables the first of each comparison stands here: the parts of the differences, with their brief columns.
+# The section of whose tables those with this ending stand here: the parts of the differences at the largest size, with their brief columns.
 PARTS, PARTS_TITLE = "difference", "parts"
 ALL_TABLES = (
     "`python -m launch.compare FOLDER` prints every table and column, `--html FILE` makes a page of them, `--csv FILE` has every run."
@@ -36,7 +36,7 @@ def tables(answer: Answer, section: Section) -> list[Table]:
     if section.key in SENTENCES_ONLY:
         return []
     if section.key == PARTS:
-        return [_brief(table) for table in section.tables if table.title.endswith(PARTS_TITLE)]
+        return [_at_largest_size(_brief(table)) for table in section.tables if table.title.endswith(PARTS_TITLE)]
     if section.key in MERGED:
         main_titles = [table.title for main in answer.sections if main.key == MAIN for table in main.tables]
         further_tables = [table for table in section.tables if table.title not in main_titles and not table.oversubscribed]
@@ -64,6 +64,12 @@ def _brief(table: Table) -> Table:
     indices = [index for index, column in enumerate(table.columns) if column.brief]
     rows = [tuple(row[index] for index in indices) for row in table.rows]
     return Table(table.title, [table.columns[index] for index in indices], rows)
+
+
+def _at_largest_size(table: Table) -> Table:
+    """Returns the rows of a table with the most ranks, which its first column has."""
+    largest = max(row[0] for row in table.rows if isinstance(row[0], int))
+    return table._replace(rows=[row for row in table.rows if row[0] == largest])
 
 
 def _brief_names(table: Table) -> set[str]:
