@@ -23,7 +23,9 @@ from tests.support.running import copied, with_backends
 
 BACKEND, COPIES = "ddp", ("ddp_a", "ddp_b", "ddp_c")
 SETTINGS = ("--workloads", "cnn", "--epochs", "4", "--no-stop-at-target", "--backends", ",".join((BACKEND, *COPIES)))
-COLUMNS = ("matrix", "pairs that are alike", "called different", "called different as pairs alone", "delayed called slower")
+COLUMNS = (
+    "matrix", "pairs that are alike", "called different", "as pairs alone", "delayed to alike", "called slower", "as pairs alone",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,19 @@ class Arguments:
 
 
 class Verdicts(NamedTuple):
-    """The ratios of the pairs of a matrix that are alike, each judged as one of all pairs and alone, and those of the delayed one."""
+    """The ratios of the pairs of a matrix that are alike, and those of the delayed one, each judged as one of all pairs and alone."""
 
     alike: list[Ratio]
     alike_alone: list[Ratio]
     delayed: list[Ratio]
+    delayed_alone: list[Ratio]
 
-    def cells(self) -> tuple[int, int, int, str]:
+    def cells(self) -> tuple[int | str, ...]:
         """Counts the verdicts."""
-        num_different, num_different_alone = (sum(bool(ratio.verdict) for ratio in ratios) for ratios in self[:2])
-        num_slower = sum(bool(ratio.verdict and ratio.value > 1) for ratio in self.delayed)
-        return len(self.alike), num_different, num_different_alone, f"{num_slower} of {len(self.delayed)}"
+        num_different = [sum(bool(ratio.verdict) for ratio in ratios) for ratios in (self.alike, self.alike_alone)]
+        num_slower = [sum(bool(ratio.verdict and ratio.value > 1) for ratio in ratios) for ratios in (self.delayed, self.delayed_alone)]
+        delays = [ratio.value for ratio in self.delayed]
+        return len(self.alike), *num_different, f"{min(delays):.3f} to {max(delays):.3f}", *num_slower
 
 
 def run(arguments: Arguments) -> None:
@@ -61,7 +65,7 @@ def run(arguments: Arguments) -> None:
             for _ in range(arguments.num_matrices):
                 records = shared.matrix(checkout, folder / "results", *SETTINGS, "--repeats", arguments.repeats)
     judged = {matrix: verdicts(of_matrix) for matrix, of_matrix in entries.matrices(records).items()}
-    judged["all"] = Verdicts(*([ratio for of_matrix in judged.values() for ratio in of_matrix[part]] for part in range(3)))
+    judged["all"] = Verdicts(*([ratio for of_matrix in judged.values() for ratio in of_matrix[part]] for part in range(4)))
     print(shared.head(COLUMNS))
     for matrix, of_matrix in judged.items():
         print(shared.row((matrix, *of_matrix.cells())))
@@ -79,6 +83,7 @@ def verdicts(records: list[Record]) -> Verdicts:
         present(entries.epoch_ratio(*pair, alike) for pair in pairs),
         present(entries.epoch_ratio(*pair, pair) for pair in pairs),
         present(entries.epoch_ratio(delayed, entry, alike) for entry in alike),
+        present(entries.epoch_ratio(delayed, entry, [delayed, entry]) for entry in alike),
     )
 
 
