@@ -103,5 +103,5 @@ def test_a_site_has_a_rank_for_each_gpu_with_its_share_of_the_cores_and_says_tha
     machine, text = read(name), (machine_files.FOLDER / f"{name}.toml").read_text()
     assert (machine.ranks_per_node, machine.threads) == NODES[name]
     assert "Tandem has never run there." in text
-    assert re.search(r"[Ff]rom (docs|apps)\.[\w./-]+", text)
+    assert re.search(r"(From|checked against) (docs|apps)\.[\w./-]+", text)
     assert machine.device == ("auto" if name in ("aurora", "frontier") else "cuda")
