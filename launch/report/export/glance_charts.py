@@ -12,7 +12,7 @@ from launch.report.summary import Answer
 KIND, FOREST = "Time to solution", "Ratio to fastest"
 ROW_HEIGHT = 21
 # How much wider than its longest bar a picture is, for the labels.
-LABELS = 1.3
+LABELS = 1.6
 # The label of a row stands after the mark; the place before it makes rows of several groups different.
 MARK = "|"
 AXIS = {

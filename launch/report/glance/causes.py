@@ -163,4 +163,4 @@ def _factors_by_machine(comparisons: Sequence[Comparison]) -> list[Cause]:
                 by_effect.setdefault((row.effect.factor, row.effect.ratio), []).append(f"{values} on {name.partition(',')[0]}")
     names = ", ".join(machines.by_machine(comparisons))
     ordered = sorted(by_effect.items(), key=lambda item: -factors.FACTORS.index(item[0][0]))
-    return [Cause(factor, f"{ratio}: {', '.join(texts)} ({names})", {}) for (factor, ratio), texts in ordered]
+    return [Cause(factor, f"{ratio.replace(' to ', ' against ')}: {', '.join(texts)} ({names})", {}) for (factor, ratio), texts in ordered]

@@ -30,7 +30,7 @@ def _of_group(panel: Panel, group: Group) -> list[str]:
         texts.append(f"By seconds per epoch {fastest.backend} is fastest")
     if tied := [standing.backend for standing in group.tied]:
         texts.append(f"No difference is shown from {listed(tied)}")
-    return [*texts, *_longer(group)]
+    return [*texts, *_longer(group), *_missing(group)]
 
 
 def _longer(group: Group) -> list[str]:
@@ -42,6 +42,12 @@ def _longer(group: Group) -> list[str]:
     nearest, *others = named
     further = [f"{other.backend}'s {_percent(other)}" for other in others]
     return [", ".join([f"{nearest.backend}'s epochs take {_percent(nearest)} longer", *further])]
+
+
+def _missing(group: Group) -> list[str]:
+    """Returns which backends have no value, each with the reason."""
+    missing = [f"{standing.backend} ({standing.miss})" for standing in group.standings if standing.value is None]
+    return [f"Without a time: {', '.join(missing)}"] if missing else []
 
 
 def _percent(standing: Standing) -> str:

@@ -1,5 +1,6 @@
 """Whether the runs of a report are sound: complete, at their target, in sync, and on a quiet machine."""
 
+import textwrap
 from collections.abc import Sequence
 
 from common.record.definition import Record
@@ -10,7 +11,7 @@ from launch.report.summary import Answer
 from launch.report.words import listed
 
 NUM_SHOWN_FAILURES = 2
-LONGEST_REASON = 70
+LONGEST_REASON = 120
 
 
 def sentences(report: Answer) -> list[str]:
@@ -64,14 +65,12 @@ def _failures(report: Answer) -> list[str]:
     tables = [table for section in report.sections if section.key == "failed" for table in section.tables]
     rows = [dict(zip([column.name for column in table.columns], row, strict=True)) for table in tables for row in table.rows]
     rows = [row for row in rows if row["status"] != failed.MISSED]
-    lines = [f"{row[failed.COLUMNS[0].name]}: {row['status']}, {_short(str(row['reason']))}" for row in rows[:NUM_SHOWN_FAILURES]]
+    lines = [
+        f"{row[failed.COLUMNS[0].name]}: {row['status']}, {textwrap.shorten(str(row['reason']), LONGEST_REASON, placeholder=' ...')}"
+        for row in rows[:NUM_SHOWN_FAILURES]
+    ]
     num_further = len(rows) - NUM_SHOWN_FAILURES
     return [*lines, *([f"and {num_further} more, in --full"] if num_further > 0 else [])]
-
-
-def _short(text: str) -> str:
-    first_line = " ".join(text.split())
-    return first_line if len(first_line) <= LONGEST_REASON else f"{first_line[:LONGEST_REASON]}..."
 
 
 def _oversubscribed(report: Answer) -> list[str]:

@@ -221,6 +221,8 @@ def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
         "cnn, two-cores, 2 ranks",
         "cnn, zen5, 2 ranks",
     ]
+    failed = sentences.sentences(of([made(), made(backend="fsdp", seconds=12.0), ended("failed", backend="deepspeed_zero")]))[0]
+    assert failed.endswith("Without a time: deepspeed_zero (failed).")
     assert sentences.sentences(of([not_reached(), ended("failed", backend="single")]))[0] == "cnn, 1 rank: no backend reached the target."
 
 
