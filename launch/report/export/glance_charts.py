@@ -28,7 +28,7 @@ AXIS = {
 
 def of(glance: Glance, report: Answer) -> list[Chart]:
     """Returns a picture for each workload."""
-    colour_of = colours.of_backends(report.backends)
+    colour_of = colours.of_backends(glance.backends)
     is_forest = len(comparable.machines_of(report.runs)) > 1 or len(entries.matrices(report.runs)) > 1
     return [(_forest if is_forest else _bars)(panel, colour_of) for panel in glance.panels]
 

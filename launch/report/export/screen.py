@@ -61,7 +61,7 @@ def lines(glance: Glance, links: Sequence[str], look: Look) -> list[Text]:
         *_limited(_wrapped(f"Next: {'; '.join(glance.advice)}.", look.width) if glance.advice else [], MAX_ADVICE),
         *(Text(printable(link)) for link in links),
     ]
-    colour_of = colours.of_backends(dict.fromkeys(backend for panel in glance.panels for backend in panel.backends))
+    colour_of = colours.of_backends(glance.backends)
     return [*top, *_panels(glance.panels, MAX_LINES - len(top) - len(below), look, colour_of), *below]
 
 

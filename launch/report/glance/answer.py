@@ -82,6 +82,7 @@ class Glance(NamedTuple):
     """The answer at a glance; `certainty` says how sure the order is, and `causes_at` at which size the causes are."""
 
     machine: str
+    backends: list[str]
     panels: list[Panel]
     certainty: str
     is_sure: bool
@@ -99,6 +100,7 @@ def answer(report: Answer) -> Glance:
     reasons = causes.of_machines(report.comparisons) if are_machines else causes.of_machine(report.comparisons)
     return Glance(
         report.machine,
+        report.backends,
         panels,
         _certainty(num_runs),
         bool(num_runs) and min(num_runs) >= MIN_RUNS_CONFIDENT,
