@@ -7,7 +7,7 @@ from common.backends import Backend
 from common.config import Settings
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, mpi, states, steps
+from frameworks.shared.pytorch import data_parallel, models, mpi, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -22,8 +22,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
-        # DDP would broadcast constant tables too, at every step.
-        self.configuration = {"forward_sync_buffers": bool(states.buffers_of(self.module))}
+        self.configuration = data_parallel.buffer_options(self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
         if self.transport == "mpi":
             mpi.begin(self.ranks, self.device)

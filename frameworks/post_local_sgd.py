@@ -11,7 +11,7 @@ from common.backends import Backend
 from common.config import Settings
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, states, steps
+from frameworks.shared.pytorch import data_parallel, models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -26,8 +26,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.module = self.model = models.build(settings, self.device, self.ranks)
         averager = PeriodicModelAverager(settings.averaging_period, settings.local_after)
         self.optimizer = PostLocalSGDOptimizer(steps.optimizer_for(settings, self.module), averager)
-        # DDP would broadcast constant tables too, at every step.
-        self.configuration = {"forward_sync_buffers": bool(states.buffers_of(self.module))}
+        self.configuration = data_parallel.buffer_options(self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
         self.gradients = PostLocalSGDState(None, None, settings.local_after, post_local_gradient_allreduce=False)
         self.model.register_comm_hook(self.gradients, post_localSGD_hook)

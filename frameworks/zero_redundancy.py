@@ -7,7 +7,7 @@ from common.backends import Backend
 from common.config import Settings
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, states, steps
+from frameworks.shared.pytorch import data_parallel, models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -24,8 +24,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         # As a view of one buffer, the part of a rank is broadcast at once.
         options = steps.options_of(plain)
         self.optimizer = ZeroRedundancyOptimizer(self.module.parameters(), type(plain), parameters_as_bucket_view=True, **options)
-        # DDP would broadcast constant tables too, at every step.
-        self.configuration = {"forward_sync_buffers": bool(states.buffers_of(self.module))}
+        self.configuration = data_parallel.buffer_options(self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

@@ -1,6 +1,7 @@
 """PyTorch's wrappers of a module for data parallelism: their GPUs and hooks, and the communication of what is built around them."""
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._C._profiler import _RecordFunctionFast
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.model_averaging import utils
@@ -17,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from common.config import Settings
 from common.errors import UserError
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared.pytorch import mpi, process_group
+from frameworks.shared.pytorch import mpi, process_group, states
 from frameworks.shared.replaced import Replacement, replaced
 
 if TYPE_CHECKING:
@@ -44,6 +46,16 @@ def gpus(device: torch.device) -> list[int]:
     if reason := problem(device.type):
         raise UserError(f"{reason}; use single, or a node with several GPUs")
     return [device.index, *(index for index in range(torch.cuda.device_count()) if index != device.index)]
+
+
+def buffer_options(module: nn.Module) -> dict[str, bool]:
+    """Returns DDP's option by which rank 0's buffers are broadcast at every step: only where a module has buffers that change.
+
+    DDP would broadcast constant tables too. PyTorch 2.11 has an older name of the option.
+    """
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return {name: bool(states.buffers_of(module))}
 
 
 def communication_of_ddp(
