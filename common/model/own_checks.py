@@ -30,6 +30,14 @@ def check(model: OwnModel) -> None:
     _expect_mean(file, module.eval(), inputs, targets)
 
 
+def without_gradient(model: OwnModel) -> list[str]:
+    """Returns the names of the parameters that have no gradient after a step on the first samples."""
+    module = own_file.build(model.file, seed=0)
+    inputs, targets = own_file.in_precision(own_model.first_batch(model, own_model.NUM_FIRST), "fp32")
+    own_file.call(model.file, "loss", module(inputs), targets).mean().backward()
+    return [name for name, parameter in module.named_parameters() if parameter.requires_grad and parameter.grad is None]
+
+
 def expect_the_same_samples(file: OwnFile) -> None:
     """Raises UserError where a data set has another sample at an index when it is asked again."""
     for dataset in own_file.data_of(file):

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from common.backends import ALL, BASELINE, declaration_of
-from common.command_line import flag, names_in
+from common.command_line import flag, names_in, shortened
 from common.errors import UserError
+from common.model import own_checks
+from common.model.own_model import OwnModel
 from common.record.definition import Record
 from launch.report import tables
 from launch.report.export import terminal
@@ -18,6 +20,7 @@ BOUND = 1e-9
 # Of a backend whose master parameters are float32 also here, and whose steps amplify their rounding.
 BOUND_OF_FLOAT32_MASTERS = 1e-5
 NUM_STEPS = 20
+UNSEEDED = "model() draws other parameters in every process; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
 # What the runs train with: the global batch of one process, whatever the number of ranks, and no chance.
 SETTINGS = {
     "precision": "fp64", "scaling": "strong", "epochs": 1, "steps_per_epoch": NUM_STEPS, "warmup_epochs": 0.0, "dropout": False,
@@ -105,9 +108,7 @@ def _reason(record: Record, reference: Record | None, first_step: int | None) ->
     differs = first_step is not None
     reasons = {
         "data() or the parameters' shapes are not the same in every process": record.workload_digest != reference.workload_digest,
-        "model() draws other parameters in every process; draw from PyTorch's, NumPy's or Python's generator, which are seeded": (
-            record.parameter_digests[:1] != reference.parameter_digests[:1]
-        ),
+        UNSEEDED: record.parameter_digests[:1] != reference.parameter_digests[:1],
         f"it took {len(record.losses)} steps, and {BASELINE} took {len(reference.losses)}": len(record.losses) != len(reference.losses),
         "a step depends on more than its batch, or the library trains otherwise": differs and record.num_ranks == 1,
         "the model has buffers: statistics of batch norm are those of a rank's batch, with every backend; SyncBatchNorm has those of all": (
@@ -120,5 +121,9 @@ def _reason(record: Record, reference: Record | None, first_step: int | None) ->
 
 def _reason_of_failure(record: Record) -> str:
     if "find_unused_parameters" in (record.error or ""):
-        return "DDP waits for parameters that had no gradient in a step; use all of them in loss(), or leave them out of the model"
+        names = own_checks.without_gradient(OwnModel(record.settings.model, record.settings.model_args)) if record.settings.model else []
+        which = shortened(", ".join(names), 100) if names else "parameters"
+        return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
+    if "different parameters before training" in (record.error or ""):
+        return UNSEEDED
     return f"{record.status}, {record.error}"

@@ -10,7 +10,7 @@ from common.backends import ROOT
 from common.config import Settings
 from common.cost import parallelism
 from common.data import datasets
-from common.model import families, own_file
+from common.model import families, own_checks, own_file
 from common.model.own_model import OwnModel
 from tests.support.mistakes import refused
 
@@ -185,6 +185,12 @@ def test_a_sound_file_is_a_workload_with_its_name_its_parameters_and_its_flops(t
     assert {name: initial.shape for name, initial in families.parameters_of(model).items()} == {"weight": (6, 3), "bias": (6,)}
     # A product in the forward pass and one in the backward pass, since inputs have no gradient.
     assert families.training_flops(model) == 2 * 2 * 3 * 6
+
+
+def test_parameters_without_a_gradient_are_named(tmp_path):
+    text = PLAIN.replace("    return nn.Linear(3, width)", "    net = nn.Linear(3, width)\n    net.head = nn.Linear(2, 2)\n    return net")
+    model = OwnModel(str(written(tmp_path, text)), None)
+    assert own_checks.without_gradient(model) == ["head.weight", "head.bias"]
 
 
 def test_flops_that_the_counter_does_not_see_are_not_known(tmp_path):

@@ -44,7 +44,9 @@ def test_a_backend_that_differs_is_shown_with_its_first_step_and_a_reason(change
 def test_parameters_without_a_gradient_and_other_failures_are_named():
     error = "RuntimeError: Expected to have finished reduction in the prior iteration (…) by passing find_unused_parameters=True"
     failed = {"status": "failed", "in_sync": None, "error": error}
-    assert "parameters that had no gradient" in verified(**failed).verdict
+    assert "DDP waits for the gradient of parameters, which a step does not have" in verified(**failed).verdict
+    unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
+    assert verified(**failed | {"error": unseeded}).reason == verify.UNSEEDED
     assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "differs: failed, rank 1 was killed"
 
 
