@@ -8,6 +8,7 @@ from common.command_line import shortened
 from common.model import own_file, own_model
 from common.model.own_file import OwnFile
 from common.model.own_model import OwnModel
+from common.model.weights import OPTIMIZER_STATE
 
 # How far apart two losses of one batch may be, relative: they are in float32.
 TOLERANCE = 1e-3
@@ -26,7 +27,7 @@ def check(model: OwnModel) -> None:
     if file.has("metric"):
         _expect_number(file, own_file.call(file, "metric", outputs, targets))
     if file.has("optimizer"):
-        _expect_optimizer(file, own_file.call(file, "optimizer", list(module.parameters())))
+        _expect_optimizer(file, own_file.call(file, "optimizer", module.parameters()))
     _expect_mean(file, module.eval(), inputs, targets)
 
 
@@ -74,6 +75,11 @@ def _expect_number(file: OwnFile, value: Any) -> None:
 def _expect_optimizer(file: OwnFile, optimizer: Any) -> None:
     if not isinstance(optimizer, own_file.torch().optim.Optimizer):
         message = f"optimizer() returns {type(optimizer).__name__}; it must return a torch.optim.Optimizer"
+        own_file.refuse(file, own_file.line_of(file, "optimizer"), message)
+    own_file.attempt(file, own_file.line_of(file, "optimizer"), optimizer.step)
+    kept = {key for state in optimizer.state.values() for key in state} - OPTIMIZER_STATE.keys()
+    if kept:
+        message = f"optimizer() returns {type(optimizer).__name__}, whose {', '.join(sorted(kept))} cannot be begun anew; use another"
         own_file.refuse(file, own_file.line_of(file, "optimizer"), message)
 
 

@@ -13,8 +13,7 @@ from frameworks.shared.pytorch import process_group
 from frameworks.shared.pytorch.models.cnn import Cnn
 from frameworks.shared.pytorch.models.layers import Convolution
 
-# Optimizer state: PyTorch's key -> prefix of its name in a state, PREFIX/PARAMETER.
-OPTIMIZER_STATE = {"momentum_buffer": "momentum", "exp_avg": "adam_mean", "exp_avg_sq": "adam_square", "step": "adam_step"}
+OPTIMIZER_STATE = weights.OPTIMIZER_STATE
 
 
 def gather(model: nn.Module, optimizer: Optimizer | None) -> dict[str, np.ndarray]:

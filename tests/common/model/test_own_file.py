@@ -127,6 +127,11 @@ BROKEN = {
         "def optimizer",
         "LEARNING_RATE",
     ),
+    "unknown-state": (
+        ("def metric", "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.NAdam(p)\n\ndef metric"),
+        "def optimizer",
+        "optimizer() returns NAdam, whose mu_product cannot be begun anew; use another",
+    ),
     "no-optimizer": (
         ("def metric", "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return 5\n\ndef metric"),
         "def optimizer",
@@ -185,6 +190,12 @@ def test_a_sound_file_is_a_workload_with_its_name_its_parameters_and_its_flops(t
     assert {name: initial.shape for name, initial in families.parameters_of(model).items()} == {"weight": (6, 3), "bias": (6,)}
     # A product in the forward pass and one in the backward pass, since inputs have no gradient.
     assert families.training_flops(model) == 2 * 2 * 3 * 6
+
+
+@pytest.mark.parametrize("made", ["AdamW(p, amsgrad=True)", "RMSprop(p, momentum=0.9, centered=True)", "Adadelta(p)", "SGD(p)"])
+def test_optimizers_whose_state_begins_at_0_are_taken(made, tmp_path):
+    text = PLAIN + f"\nLEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.{made}\n"
+    own_checks.check(OwnModel(str(written(tmp_path, text)), None))
 
 
 def test_parameters_without_a_gradient_are_named(tmp_path):
