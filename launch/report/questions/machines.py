@@ -18,7 +18,7 @@ from launch.report.tables import BACKEND, RANKS, Column, Findings, Table, filled
 from launch.report.words import interval, listed, ranks_of
 
 QUESTION = "Which backend is fastest on which machine?"
-IS_SAME = {True: "yes", False: "no", None: "open"}
+IS_SAME = {True: "yes", False: "no", None: "not decided"}
 # These are shown of each machine, also where they do not differ.
 ALWAYS = ("device", "processor", "cores", "GPU", "fastest product")
 
@@ -43,7 +43,7 @@ def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
     standings, machines = standings_of(comparisons), by_machine(comparisons)
     judgements = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
     counts = Counter(is_same for is_same, _ in judgements)
-    headline = f"Is one backend fastest on {listed(list(machines))}? Of {len(judgements)} workloads and sizes: {_counted(counts)}."
+    headline = f"Is the same backend fastest on {listed(list(machines))}? {_counted(counts)} of {len(judgements)} workloads and sizes."
     if not judgements:
         headline = "No workload and size has two backends with a time on each of two machines, on cores of their own."
     tables = []
@@ -70,7 +70,7 @@ def _records(comparisons: Iterable[Comparison]) -> list[Record]:
 
 
 def _counted(counts: Mapping[bool | None, int]) -> str:
-    return ", ".join(f"{IS_SAME[is_same]} at {counts[is_same]}" for is_same in IS_SAME if counts[is_same])
+    return ", ".join(f"{IS_SAME[is_same]} for {counts[is_same]}" for is_same in IS_SAME if counts[is_same]).capitalize()
 
 
 def standings_of(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dict[str, list[Place]]]:

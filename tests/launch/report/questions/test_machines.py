@@ -33,33 +33,33 @@ HERE = matrix(ddp=10.0, horovod_tf=13.0)
 @pytest.mark.parametrize(
     ("elsewhere", "counted", "sentence"),
     [
-        (matrix(ddp=100.0, horovod_tf=140.0), "yes at 1", "ddp is fastest on here and there."),
+        (matrix(ddp=100.0, horovod_tf=140.0), "yes for 1", "ddp is fastest on here and there."),
         (
-            matrix(ddp=140.0, horovod_tf=100.0), "no at 1",
+            matrix(ddp=140.0, horovod_tf=100.0), "no for 1",
             "no backend is fastest on all machines: on here ddp; on there horovod_tf.",
         ),
         (
-            matrix(ddp=100.4, horovod_tf=100.0, single=90.0), "open at 1",
+            matrix(ddp=100.4, horovod_tf=100.0, single=90.0), "not decided for 1",
             "the intervals leave open whether one backend is fastest on all machines; single may be: on here ddp; on there single.",
         ),
         (
-            matrix(ddp=100.4, horovod_tf=100.0), "open at 1",
+            matrix(ddp=100.4, horovod_tf=100.0), "not decided for 1",
             "the intervals leave open whether one backend is fastest on all machines; ddp may be: on here ddp; on there horovod_tf or ddp.",
         ),
         (
-            matrix(5, ddp=140.0, horovod_tf=100.0), "open at 1",
+            matrix(5, ddp=140.0, horovod_tf=100.0), "not decided for 1",
             "the lowest time so far has ddp on here and horovod_tf on there; a verdict takes 6 repeats on each.",
         ),
         (
             [*matrix(ddp=100.0, horovod_tf=140.0), *matrix(changes={"exact": False}, post_local_sgd=50.0, weight_averaging=100.4)],
-            "yes at 1",
+            "yes for 1",
             "ddp is fastest on here and there.",
         ),
     ],
 )  # fmt: skip
 def test_the_winner_is_the_same_another_or_open_as_the_intervals_of_each_machine_show(elsewhere, counted, sentence):
     several_answer = answer(HERE, elsewhere)
-    assert several_answer.headline == [f"Is one backend fastest on here and there? Of 1 workloads and sizes: {counted}."]
+    assert several_answer.headline == [f"Is the same backend fastest on here and there? {counted.capitalize()} of 1 workloads and sizes."]
     assert several_answer.sections[0].sentences == [f"cnn, weak scaling, 1 rank: {sentence}"]
 
 
