@@ -138,7 +138,7 @@ def _communication(at_largest: Sequence[tuple[Comparison, int]]) -> list[Cause]:
         if by_transport:
             spans = ", ".join(f"{transport} {_span(values)}" for transport, values in sorted(by_transport.items()))
             texts.append(f"{spans} on {name_of[comparison.name]}")
-    return [Cause("step", f"communication that nothing hides, ms: {'; '.join(texts)}", {})] if texts else []
+    return [Cause("step", f"exposed communication, ms: {'; '.join(texts)}", {})] if texts else []
 
 
 def _exposed_milliseconds(comparison: Comparison, entry: Entry) -> float | None:
