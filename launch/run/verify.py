@@ -21,6 +21,7 @@ BOUND = 1e-9
 BOUND_OF_FLOAT32_MASTERS = 1e-5
 NUM_STEPS = 20
 UNSEEDED = "model() draws other parameters in every process; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
+UNSEEDED_DATA = "data() or the parameters' shapes are not the same in every process"
 # What the runs train with: the global batch of one process, whatever the number of ranks, and no chance.
 SETTINGS = {
     "precision": "fp64", "scaling": "strong", "epochs": 1, "steps_per_epoch": NUM_STEPS, "warmup_epochs": 0.0, "dropout": False,
@@ -107,7 +108,7 @@ def _reason(record: Record, reference: Record | None, first_step: int | None) ->
         return f"{BASELINE} has not completed"
     differs = first_step is not None
     reasons = {
-        "data() or the parameters' shapes are not the same in every process": record.workload_digest != reference.workload_digest,
+        UNSEEDED_DATA: record.workload_digest != reference.workload_digest,
         UNSEEDED: record.parameter_digests[:1] != reference.parameter_digests[:1],
         f"it took {len(record.losses)} steps, and {BASELINE} took {len(reference.losses)}": len(record.losses) != len(reference.losses),
         "a step depends on more than its batch, or the library trains otherwise": differs and record.num_ranks == 1,
@@ -126,4 +127,6 @@ def _reason_of_failure(record: Record) -> str:
         return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
     if "different parameters before training" in (record.error or ""):
         return UNSEEDED
+    if "read different data" in (record.error or ""):
+        return UNSEEDED_DATA
     return f"{record.status}, {record.error}"

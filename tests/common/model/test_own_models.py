@@ -4,146 +4,14 @@ import pytest
 
 from common.model import families, own_checks
 from common.model.own_model import OwnModel
-
-BEGINNING = """
-import torch
-from torch import nn
-from torch.utils.data import TensorDataset
-
-def loss(outputs, targets):
-    return nn.functional.cross_entropy(outputs, targets)
-
-def numbers(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
-
-def pairs(inputs, targets):
-    data = TensorDataset(inputs, targets)
-    return data, data
-
-def classes(*shape):
-    return torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(2))
-"""
-IMAGES = """
-def data():
-    return pairs(numbers(16, 3, 8, 8), classes(16))
-"""
-MODELS = {
-    "residual-network": IMAGES
-    + """
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width),
-        )
-
-    def forward(self, x):
-        return (x + self.body(x)).relu()
-
-def model():
-    return nn.Sequential(nn.Conv2d(3, 8, 3), Block(8), Block(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
-""",
-    "u-net": """
-def data():
-    return pairs(numbers(16, 1, 8, 8), classes(16, 8, 8))
-
-class UNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.down, self.middle = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)
-        self.up, self.head = nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)
-
-    def forward(self, x):
-        kept = self.down(x).relu()
-        below = self.middle(nn.functional.max_pool2d(kept, 2)).relu()
-        return self.head(torch.cat([self.up(below), kept], 1))
-
-def model():
-    return UNet()
-""",
-    "mlp-mixer": IMAGES
-    + """
-class Mixer(nn.Module):
-    def __init__(self, num_patches, width):
-        super().__init__()
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.tokens, self.channels = nn.Linear(num_patches, num_patches), nn.Linear(width, width)
-
-    def forward(self, x):
-        x = x + self.tokens(self.first(x).transpose(1, 2)).transpose(1, 2)
-        return x + self.channels(self.second(x))
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.patches, self.layers, self.head = nn.Conv2d(3, 8, 4, 4), nn.ModuleList([Mixer(4, 8), Mixer(4, 8)]), nn.Linear(8, 3)
-
-    def forward(self, x):
-        x = self.patches(x).flatten(2).transpose(1, 2)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x.mean(1))
-
-def model():
-    return Net()
-""",
-    "graph-convolution": """
-def data():
-    links = (numbers(16, 5, 5) > 0).float()
-    return [({"nodes": nodes, "links": link}, label) for nodes, link, label in zip(numbers(16, 5, 4), links, classes(16))], [
-        ({"nodes": torch.ones(5, 4), "links": torch.eye(5)}, 1)
-    ]
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
-
-    def forward(self, graph):
-        links = graph["links"] / graph["links"].sum(-1, keepdim=True).clamp(min=1)
-        return (links @ self.second((links @ self.first(graph["nodes"])).relu())).mean(1)
-
-def model():
-    return Net()
-""",
-    "lstm": """
-def data():
-    return pairs(numbers(16, 6, 4), classes(16))
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm, self.head = nn.LSTM(4, 8, num_layers=2, batch_first=True, dropout=0.1), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.lstm(x)[0][:, -1])
-
-def model():
-    return Net()
-""",
-    "vision-transformer": IMAGES
-    + """
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.patches, self.position = nn.Conv2d(3, 8, 4, 4), nn.Parameter(torch.zeros(1, 4, 8))
-        self.encoder, self.head = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.encoder(self.patches(x).flatten(2).transpose(1, 2) + self.position).mean(1))
-
-def model():
-    return Net()
-""",
-}
+from tests.support.own_models import BEGINNING, SOUND
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SOUND)
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_models_of_many_kinds_pass_the_checks_and_their_operations_are_counted(name, tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text(BEGINNING + MODELS[name])
+    path.write_text(BEGINNING + SOUND[name])
     model = OwnModel(str(path), None)
     own_checks.check(model)
     assert own_checks.without_gradient(model) == []
