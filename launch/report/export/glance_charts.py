@@ -47,9 +47,8 @@ def _bars(panel: Panel, colour_of: Mapping[str, str]) -> Chart:
         layer("rule", {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y}, whiskers, strokeWidth=2, color=NEUTRAL),
         layer("text", {"x": x | {"field": "end"}, "y": y, "text": {"field": "label"}}, align="left", dx=6, fontSize=11),
     )
-    caption = "Shorter is better. " if panel.has_target else "Longer is better. "
-    caption += "Percentages are how much longer an epoch takes than the fastest's"
-    caption += "; lines are 95 % intervals." if whiskers else "."
+    caption = f"{'Shorter' if panel.has_target else 'Longer'} is better."
+    caption += " Lines are 95 % intervals of the ratio of epochs to the fastest's." if whiskers else ""
     return _chart(KIND, panel, caption, rows, layers)
 
 
@@ -64,8 +63,9 @@ def _bar(standing: Standing | None) -> ChartRow:
     if ratio and ratio.low is not None and ratio.high is not None:
         low, high = value * ratio.low / ratio.value, value * ratio.high / ratio.value
     label = f"{value:.2f} s" if value < 100 else f"{value:.0f}"
-    more = standing.remark or (f"{100 * (ratio.value - 1):+.0f} %" if ratio else "fastest")
-    return {"value": value, "end": max(value, high or 0), "low": low, "high": high, "label": f"{label}, {more}"}
+    # No percentage: those of the answer are of epochs, and would contradict the length of a bar.
+    label += f", {standing.remark}" if standing.remark else ""
+    return {"value": value, "end": max(value, high or 0), "low": low, "high": high, "label": label}
 
 
 def _forest(panel: Panel, colour_of: Mapping[str, str]) -> Chart:
@@ -83,7 +83,7 @@ def _forest(panel: Panel, colour_of: Mapping[str, str]) -> Chart:
         layer("point", {"x": x, "y": y, "color": colour, "tooltip": tooltip("backend", "label")}, points, size=70, **DOT),
         layer("text", {"x": x | {"field": "end"}, "y": y, "text": {"field": "label"}}, align="left", dx=6, fontSize=11),
     )  # fmt: skip
-    caption = "Each ratio is to the fastest of the group. Lines are 95 % intervals, which hold for all backends of a group together."
+    caption = "Further left is better. Each ratio is to the fastest of its group. Lines are simultaneous 95 % intervals."
     return _chart(FOREST, panel, caption, rows, layers)
 
 
@@ -95,7 +95,7 @@ def _point(standing: Standing | None) -> ChartRow:
         return {"end": 1, "label": standing.miss}
     ratio = standing.ratio
     if ratio is None:
-        return {"ratio": 1.0, "low": None, "high": None, "end": 1.0, "label": f"{standing.value:.2f} s, fastest"}
+        return {"ratio": 1.0, "low": None, "high": None, "end": 1.0, "label": "fastest"}
     label = standing.remark or f"{ratio.value:.2f}"
     return {"ratio": ratio.value, "low": ratio.low, "high": ratio.high, "end": ratio.high or ratio.value, "label": label}
 

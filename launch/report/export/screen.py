@@ -136,7 +136,7 @@ def _panel(panel: Panel, num_lines: int, name_width: int, look: Look, colour_of:
     least = VALUE_WIDTH + PERCENT_WIDTH + MARK_WIDTH
     groups = panel.groups[-max((look.width - name_width) // least, 1) :]
     cell_width = max((look.width - name_width) // len(groups), least)
-    longest = max((_reach(standing)[1] for group in groups for standing in group.standings), default=0.0)
+    longest = max((_reach(standing) for group in groups for standing in group.standings), default=0.0)
     shown_backends = _chosen(panel.backends, groups, num_lines)
     titles = "".join(f"{group.name:<{cell_width}}" for group in groups)
     shown = [Text(printable(f"{heading:<{name_width}}{titles}".rstrip()), style="bold")]
@@ -190,7 +190,7 @@ def _cell(group: Group, backend: str, width: int, longest: float, look: Look, co
         bar_width -= INTERVAL_WIDTH
     if look.has_bars and bar_width >= MIN_BAR:
         line.append(" ")
-        line.append(bar(standing.value, *_reach(standing), longest, bar_width), style=colour)
+        line.append(bar(standing.value, _reach(standing), longest, bar_width), style=colour)
     line.truncate(width, pad=True)
     return line
 
@@ -207,9 +207,7 @@ def _interval(standing: Standing) -> str:
     return f"({percents(standing.ratio.low, standing.ratio.high)})"
 
 
-def _reach(standing: Standing) -> tuple[float, float]:
-    """Returns the ends of the whisker of a bar: its value with the relative interval of its ratio."""
+def _reach(standing: Standing) -> float:
+    """Returns where the whisker of a bar ends: its value with the relative interval of its ratio."""
     value, ratio = standing.value or 0.0, standing.ratio
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return value, value
-    return value * ratio.low / ratio.value, value * ratio.high / ratio.value
+    return value if ratio is None or ratio.high is None else value * ratio.high / ratio.value

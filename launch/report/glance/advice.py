@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from common import backends
-from launch.report import entries, factors, widths
+from launch.report import entries, factors, limits, widths
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
@@ -15,7 +15,7 @@ MAX_REPEATS = 100
 
 def sentences(comparisons: Sequence[Comparison]) -> list[str]:
     """Returns what to run next, each as a part of one sentence."""
-    return [*_repeats(comparisons), *_epochs(comparisons), *_transports(comparisons)]
+    return [*_repeats(comparisons), *_kernels(comparisons), *_epochs(comparisons), *_transports(comparisons)]
 
 
 def _repeats(comparisons: Sequence[Comparison]) -> list[str]:
@@ -31,6 +31,12 @@ def _repeats(comparisons: Sequence[Comparison]) -> list[str]:
     if not 0 < num_repeats <= MAX_REPEATS:
         return []
     return [f"--until {percent:g} --repeats {num_repeats} to find differences of {percent:g} %"]
+
+
+def _kernels(comparisons: Sequence[Comparison]) -> list[str]:
+    """Returns the setting that gives PyTorch faster products, where MKL's slower kernels are the cause of a difference."""
+    records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
+    return ["--mkl-kernels fast for PyTorch's products"] if any(slow.is_mkl_slow for slow in limits.slow_products(records)) else []
 
 
 def _is_comparable(entry: Entry) -> bool:

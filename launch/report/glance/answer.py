@@ -191,7 +191,7 @@ def _miss(entry: Entry) -> str:
     """Returns why an entry has no value, with the best accuracy of runs that did not reach the target."""
     miss = (entries.misses(entry) or ["no time"])[0]
     accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
-    return f"{miss}: {max(accuracies):.3g}" if miss == entries.NOT_REACHED and accuracies else miss
+    return f"{miss} ({max(accuracies):.3g})" if miss == entries.NOT_REACHED and accuracies else miss
 
 
 def _num_runs(group: Group) -> list[int]:

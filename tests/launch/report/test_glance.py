@@ -10,8 +10,8 @@ from rich.console import Console
 from common.training.throughput import FAST_MKL
 from launch.compare import answered
 from launch.report import collect
+from launch.report.export import bars, screen
 from launch.report.export import json as as_json
-from launch.report.export import screen
 from launch.report.export.screen import Look
 from launch.report.glance import answer as glance
 from launch.report.glance import sentences
@@ -129,7 +129,7 @@ def test_failed_runs_and_missed_targets_are_named_with_their_reason():
     assert "deepspeed_zero-n1-r0: failed, it broke" in text
     assert "more --epochs for horovod_torch, which missed the target" in text
     (line,) = (line for line in text.splitlines() if line.startswith("  horovod_torch"))
-    assert "not reached: 0.9" in line
+    assert "not reached (0.9)" in line
 
 
 def test_where_no_run_reached_the_target_more_epochs_are_advised_and_no_repeats():
@@ -238,3 +238,11 @@ def test_text_of_records_cannot_send_control_codes():
     text = "\n".join(shown(of([made(), ended("failed", backend="fsdp") | {"error": "\x1b[31mred"}])))
     assert "red" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "high", "drawn"),
+    [(5.0, 5.0, "█████"), (5.0, 8.0, "█████──┤"), (5.0, 6.0, "█████"), (4.5, 10.0, "████▌────┤"), (0.0, 0.0, "")],
+)
+def test_a_bar_ends_at_its_value_and_its_whisker_at_the_end_of_the_interval(value, high, drawn):
+    assert bars.bar(value, high, longest=10.0, width=10) == drawn

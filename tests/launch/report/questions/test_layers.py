@@ -5,6 +5,7 @@ import pytest
 from launch.report import entries, live, summary
 from launch.report.questions import layers
 from launch.report.questions.layers import COMPUTE, REMAINING
+from launch.report.tables import Findings
 from tests.support.made_records import made, step_breakdown, typed
 
 
@@ -50,7 +51,7 @@ def test_a_sentence_says_of_what_the_difference_is():
 
 
 def test_every_slower_backend_has_a_sentence_and_a_column_of_differences():
-    sentences, (table,) = answered(SINGLE, SINGLE_TF, record("single_keras", 6.6, {"dense": (1.0, 2.5), "norm": (1.0, 1.5)}))
+    sentences, (table,), _ = answered(SINGLE, SINGLE_TF, record("single_keras", 6.6, {"dense": (1.0, 2.5), "norm": (1.0, 1.5)}))
     assert [sentence.split(": ")[1].split("'s")[0] for sentence in sentences] == [
         "single_keras takes 1.10 times single_tf", "single takes 1.67 times single_tf",
     ]  # fmt: skip
@@ -76,8 +77,8 @@ def test_layers_further_than_a_tenth_from_the_step_are_said_not_to_add_up_to_it(
 def test_one_framework_has_a_table_of_its_own_and_runs_without_layers_have_none():
     (table,) = answered(SINGLE).tables
     assert len(table.columns) == 4
-    assert answered(record("single", 10.0, {}), record("single_tf", 8.0, {})) == ([], [])
-    assert answered(record("single", 0.0, {"dense": (2.0, 5.0)})) == ([], [])
+    assert answered(record("single", 10.0, {}), record("single_tf", 8.0, {})) == Findings([], [])
+    assert answered(record("single", 0.0, {"dense": (2.0, 5.0)})) == Findings([], [])
     # A repeat without layers counts in no number.
     assert answered(SINGLE, record("single", 100.0, {}, repeat=1)).tables[0].texts == table.texts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.answers import line, lines, section
+from tests.support.answers import answered, line, lines, section
 from tests.support.made_records import ENVIRONMENT, ended, made, not_reached
 
 
@@ -79,7 +79,7 @@ def test_resumed_runs_are_not_compared():
     records = [made(backend="single"), *resumed, made(backend="horovod_tf", repeat=1)]
     assert [row["backends"] for row in lines(records, "same")] == ["single", "horovod_tf"]
     assert section(records, "same").sentences[0].startswith("cnn, weak scaling: all backends start from identical parameters.")
-    assert section([not_reached(**later)], "same").tables == []
+    assert "same" not in {section.key for section in answered([not_reached(**later)]).sections}
 
 
 @pytest.mark.parametrize(("values", "in_sync"), [([True, True], "yes"), ([True, False], "no"), ([True, None], "yes")])
