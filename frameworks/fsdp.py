@@ -20,7 +20,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
-        fsdp.shard(self.module, self.sharding, settings.reduction, self.ranks, self.device)
+        fsdp.shard(self.module, models.layers_of(settings, self.module), self.sharding, settings.reduction, self.ranks, self.device)
         self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

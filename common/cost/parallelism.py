@@ -42,14 +42,21 @@ def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
     if reason := families.problem(workload.model):
         return f"{settings.workload} cannot be trained: {reason}"
-    if settings.recompute and not families.can_recompute(workload.model):
-        able = ", ".join(name for name, preset in WORKLOADS.items() if families.can_recompute(preset.model))
-        return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
-    if reason := problem_of_division(name, settings, workload.model, num_ranks):
+    if reason := problem_of_division(name, settings, workload.model, num_ranks) or _problem_of_recompute(settings, workload.model):
         return reason
     num_ranks_of_model = _num_ranks_of_model(backend, settings, num_ranks)
     num_shards = (num_ranks - backend.num_servers) // num_ranks_of_model
     return _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards)
+
+
+def _problem_of_recompute(settings: Settings, model: Model) -> str | None:
+    """Says why --recompute would save no memory of a model; None if it would, or is not asked for."""
+    if not settings.recompute or families.can_recompute(model):
+        return None
+    if isinstance(model, OwnModel):
+        return f"--recompute needs layers(model) in {model.file.path.name}, which returns the modules to compute again"
+    able = ", ".join(name for name, preset in WORKLOADS.items() if families.can_recompute(preset.model))
+    return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
 
 
 def problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int) -> str | None:

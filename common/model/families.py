@@ -84,6 +84,8 @@ def implementation_of(
 
 def can_recompute(model: Model) -> bool:
     """Returns whether a model has layers or blocks of which --recompute keeps the activations of one at a time."""
+    if isinstance(model, OwnModel):
+        return own_model.has_layers(model)
     return any(part.inputs is not None for part in parts_of(model))
 
 

@@ -26,6 +26,7 @@ def check(model: OwnModel) -> None:
     own_file.attempt(file, own_file.line_of(file, "loss"), loss.mean().backward)
     if file.has("metric"):
         _expect_number(file, own_file.call(file, "metric", outputs, targets))
+    own_file.layers_of(file, module)
     if file.has("optimizer"):
         _expect_optimizer(file, own_file.call(file, "optimizer", module.parameters()))
     _expect_mean(file, module.eval(), inputs, targets)

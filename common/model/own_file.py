@@ -218,6 +218,22 @@ def build(file: OwnFile, seed: int) -> Any:
     return module
 
 
+def layers_of(file: OwnFile, module: Any) -> list[Any]:
+    """Returns the layers of a module: those of the file's layers(), or a list of modules by the name of layers or blocks.
+
+    Raises UserError where layers() returns something else.
+    """
+    lists = (torch().nn.ModuleList, torch().nn.Sequential)
+    if not file.has("layers"):
+        named: list[Any] = [getattr(module, name, None) for name in ("layers", "blocks")]
+        return next((list(layers) for layers in named if isinstance(layers, lists)), [])
+    layers = call(file, "layers", module)
+    is_list = isinstance(layers, (list, tuple, *lists)) and len(layers) > 0
+    if not (is_list and set(map(id, layers)) <= set(map(id, module.modules())) - {id(module)}):
+        refuse(file, line_of(file, "layers"), "layers() must return a list of modules inside of the model that it is given")
+    return list(layers)
+
+
 def data_of(file: OwnFile) -> tuple[Any, Any]:
     """Calls data(). Raises UserError where it does not return two map-style data sets."""
     seed_generators(0)

@@ -49,6 +49,12 @@ def _shapes(source: str, arguments: str | None) -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
 
 
+@functools.cache
+def has_layers(model: OwnModel) -> bool:
+    """Returns whether the module has layers that can be computed again, or sharded, one at a time."""
+    return bool(own_file.layers_of(model.file, own_file.build(model.file, seed=0)))
+
+
 def initial_values(model: OwnModel, seed: int, precision: str) -> dict[str, np.ndarray]:
     """Returns the values of the parameters with which the module is built.
 

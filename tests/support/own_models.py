@@ -136,6 +136,9 @@ class Net(nn.Module):
 
 def model():
     return Net()
+
+def layers(model):
+    return model.encoder.layers
 """,
 }
 # A model for each way in which training on several ranks differs from that of one process.

@@ -1,9 +1,8 @@
 """PyTorch's FSDP2: how a model is sharded, its whole parameters and optimizer state, and its communication."""
 
 import contextlib
-import inspect
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -28,8 +27,10 @@ NUM_REPLICAS = 2
 COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter", "all_reduce": "all_reduce"}
 
 
-def shard(module: nn.Module, sharding: str | None, reduction: str | None, ranks: Ranks, device: torch.device) -> nn.Module:
-    """Shards the parameters of a module: those of each layer by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
+def shard(
+    module: nn.Module, layers: Sequence[nn.Module], sharding: str | None, reduction: str | None, ranks: Ranks, device: torch.device
+) -> nn.Module:
+    """Shards the parameters of a module: those of each of its layers by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
 
     With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` each half of the ranks has all of them.
     `reduction`: None, or `bf16`, in which gradients are then averaged.
@@ -37,18 +38,9 @@ def shard(module: nn.Module, sharding: str | None, reduction: str | None, ranks:
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if reduction == "bf16" else None)
     sizes = {"replicas": NUM_REPLICAS, "shards": ranks.size // NUM_REPLICAS} if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    for part in (*blocks_of(module), module):
+    for part in (*layers, module):
         fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
-
-
-def blocks_of(module: nn.Module) -> list[nn.Module]:
-    """Returns the blocks of a module that are sharded by themselves: its layers(), or a list of modules by the name of layers or blocks."""
-    layers: Any = getattr(module, "layers", None)
-    if inspect.ismethod(layers):
-        return list(layers())
-    lists = (getattr(module, name, None) for name in ("layers", "blocks"))
-    return next((list(blocks) for blocks in lists if isinstance(blocks, nn.ModuleList | nn.Sequential)), [])
 
 
 def parts(module: nn.Module) -> list[FSDPModule]:

@@ -117,6 +117,16 @@ BROKEN = {
     "metric-by-sample": ((".sum()", ""), "def metric", "metric() returns tensor("),
     "target-without-metric": (("def metric", "TARGET = 0.5\n\ndef share"), "TARGET", "TARGET needs metric(outputs, targets)"),
     "target-too-large": (("def metric", "TARGET = 94\n\ndef metric"), "TARGET", "TARGET is 94; it must be a share above 0, at most 1"),
+    "layers-of-another": (
+        ("def metric", "def layers(model):\n    return [nn.Linear(3, 4)]\n\ndef metric"),
+        "def layers",
+        "layers() must return a list of modules inside of the model",
+    ),
+    "layers-is-the-model": (
+        ("def metric", "def layers(model):\n    return [model]\n\ndef metric"),
+        "def layers",
+        "layers() must return a list of modules inside of the model",
+    ),
     "batch-size": (
         ("def metric", "BATCH_SIZE = 0.5\n\ndef metric"),
         "BATCH_SIZE",
@@ -181,6 +191,15 @@ def test_a_file_that_is_not_there_and_arguments_without_one_are_refused():
         workloads.workload_of(Settings(model="nowhere.py"))
     with refused("--model-args is for --model"):
         workloads.workload_of(Settings(model_args="{}"))
+
+
+def test_recompute_needs_layers(tmp_path):
+    def problem(text):
+        return parallelism.problem("single", settings_of(written(tmp_path, text, f"mine{len(text)}.py"), recompute=True), 1)
+
+    assert problem(PLAIN).startswith("--recompute needs layers(model) in mine")
+    with_layers = PLAIN.replace("nn.Linear(3, width)", "nn.Sequential(nn.Linear(3, width))")
+    assert problem(with_layers + "\ndef layers(model):\n    return [model[0]]\n") is None
 
 
 def test_a_sound_file_is_a_workload_with_its_name_its_parameters_and_its_flops(tmp_path):

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from common.config import Settings
 from common.errors import UserError
-from common.model import families
+from common.model import families, own_file
 from common.model.own_model import OwnModel
 from common.process.ranks import Ranks
 from common.workloads import workload_of
@@ -43,13 +43,23 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
             nn.init.zeros_(parameter)
         module.mixed = settings.precision == "bf16"
     if settings.recompute:
-        layers: Any = module.layers
-        for layer in layers():
+        for layer in layers_of(settings, module):
+            if any(getattr(part, "running_mean", None) is not None for part in layer.modules()):
+                raise UserError("--recompute would update the running statistics of a layer's batch norm twice a step; leave it out")
             # Its class, since copies of a module, such as DataParallel's, keep it and their own parameters.
             layer.__class__ = recomputed(type(layer))
     if settings.compile:
         compile_forward(module)
     return module
+
+
+def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
+    """Returns the layers of a model that keep no activations with --recompute, and that FSDP shards by themselves."""
+    model = workload_of(settings).model
+    if isinstance(model, OwnModel):
+        return own_file.layers_of(model.file, module)
+    layers: Any = getattr(module, "layers", list)
+    return list(layers())
 
 
 @functools.cache
