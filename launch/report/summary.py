@@ -16,6 +16,7 @@ from launch.report.questions import (
     failed,
     first,
     layers,
+    leaving,
     quiet,
     reading,
     same,
@@ -73,6 +74,7 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
     every_section = [
         Section("first", first.QUESTION, [*who_is_first.sentences, *controls.sentences(judged_controls)], who_is_first.tables),
         Section("difference", difference.QUESTION, *each(difference.answer)),
+        Section("leaving", leaving.QUESTION, *leaving.answer(comparisons)),
         Section("layers", layers.QUESTION, *each(layers.answer)),
         Section("scaling", scaling.QUESTION, *each(scaling.answer)),
         Section("cost", cost.QUESTION, *cost.answer(comparisons)),

@@ -17,6 +17,7 @@ def text(glance: Glance) -> str:
         "causes": [_cause(cause) for cause in glance.causes],
         "state": glance.state,
         "advice": glance.advice,
+        "leaving": glance.leaving,
     }
     return json.dumps(document, indent=1, allow_nan=False)
 

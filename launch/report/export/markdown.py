@@ -10,8 +10,8 @@ from launch.report.tables import BACKEND, RANKS, Cell, Column, Section, Table
 # stand here only if they have brief columns of their own.
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
-# The sections whose sentences stand here without their tables, which have a row for each run, digest or pair.
-SENTENCES_ONLY = ("same", "quiet")
+# The sections whose sentences stand here without their tables, which have a row for each run, digest or pair, or repeat the sentences.
+SENTENCES_ONLY = ("same", "quiet", "leaving")
 # The section of whose tables those with this ending stand here: the parts of the differences at the largest size, with their brief columns.
 PARTS, PARTS_TITLE = "difference", "parts"
 ALL_TABLES = (

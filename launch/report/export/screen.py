@@ -55,14 +55,16 @@ def lines(glance: Glance, links: Sequence[str], look: Look) -> list[Text]:
         *_wrapped(_title(glance.panels), look.width, style="bold"),
         *_wrapped("; ".join([glance.certainty, *_legend(glance.panels)]), look.width),
     ]
+    why = _limited(_why(glance, look.width), MAX_CAUSES)
     below = [
-        *_limited(_why(glance, look.width), MAX_CAUSES),
         *_limited(_wrapped_each(glance.state, look.width), MAX_STATE),
         *_limited(_wrapped(f"Next: {'; '.join(glance.advice)}.", look.width) if glance.advice else [], MAX_ADVICE),
         *(Text(printable(link)) for link in links),
     ]
-    colour_of = colours.of_backends(glance.backends)
-    return [*top, *_panels(glance.panels, MAX_LINES - len(top) - len(below), look, colour_of), *below]
+    panels = _panels(glance.panels, MAX_LINES - len(top) - len(why) - len(below), look, colours.of_backends(glance.backends))
+    leaving = _wrapped(f"{glance.leaving}.", look.width) if glance.leaving else []
+    has_room = sum(map(len, (top, panels, why, leaving, below))) <= MAX_LINES
+    return [*top, *panels, *why, *(leaving if has_room else []), *below]
 
 
 def _title(panels: Sequence[Panel]) -> str:

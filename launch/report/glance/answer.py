@@ -79,7 +79,10 @@ class Panel(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """The answer at a glance; `certainty` says how sure the order is, and `causes_at` at which size the causes are."""
+    """The answer at a glance; `certainty` says how sure the order is, and `causes_at` at which size the causes are.
+
+    `leaving` says what leaving Horovod costs or gains there, and is empty where that was not measured.
+    """
 
     machine: str
     backends: list[str]
@@ -90,6 +93,7 @@ class Glance(NamedTuple):
     causes_at: str
     state: list[str]
     advice: list[str]
+    leaving: str
 
 
 def answer(report: Answer) -> Glance:
@@ -108,6 +112,7 @@ def answer(report: Answer) -> Glance:
         "" if are_machines else causes.where(report.comparisons),
         [*(report.headline if are_machines else []), *state.sentences(report)],
         [] if are_machines else advice.sentences(report.comparisons),
+        "" if are_machines else causes.of_leaving(report.comparisons),
     )
 
 

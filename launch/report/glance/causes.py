@@ -10,7 +10,7 @@ from launch.report import factors, limits
 from launch.report.entries import Comparison, Entry
 from launch.report.glance.names import short_names
 from launch.report.limits import SlowProduct
-from launch.report.questions import first, machines, step, travel
+from launch.report.questions import first, leaving, machines, step, travel
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import ranks_of
 
@@ -48,6 +48,20 @@ def where(comparisons: Sequence[Comparison]) -> str:
     """Returns the size to which the causes on a machine belong; empty where they belong to several."""
     sizes = {_largest_fair_size(comparison) for comparison in comparisons if comparison.target is not None}
     return ranks_of(*sizes) if len(sizes) == 1 else ""
+
+
+def of_leaving(comparisons: Sequence[Comparison]) -> str:
+    """Returns what leaving Horovod costs or gains an epoch, by the fastest backend that a user may go to; empty where none was measured."""
+    name_of = short_names(comparisons)
+    texts: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        by_framework: dict[str, leaving.Move] = {}
+        for move in leaving.moves(comparison, _largest_fair_size(comparison)):
+            by_framework.setdefault(move.framework, move)
+        for move in by_framework.values():
+            texts.setdefault(move.taken.backend, []).append(f"{in_percent(move.ratio)} on {name_of[comparison.name]}")
+    changes = [f"{backend} {', '.join(of_backend)}" for backend, of_backend in texts.items()]
+    return f"Leaving {leaving.LIBRARY}, an epoch: {'; '.join(changes)}" if changes else ""
 
 
 def _products(records: Sequence[Record]) -> list[Cause]:

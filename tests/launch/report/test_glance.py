@@ -70,6 +70,16 @@ def test_the_screen_of_committed_records_has_30_lines_of_100_columns_at_most(nam
     assert any("█" in line for line in lines) == has_bars
 
 
+def test_leaving_horovod_has_a_line_where_there_is_room_for_it():
+    line = "Leaving Horovod, an epoch: ddp@mpi +1 % (-3 to 7) on cnn, -4 % (-8 to 1) on transformer."
+    answer = committed("six repeats")
+    lines = [shown_line.plain for shown_line in screen.lines(answer, LINKS[:1], WIDE)]
+    assert len(lines) == 30
+    assert lines.index(line) == lines.index("more in --full") + 1
+    assert line not in shown(answer)
+    assert json.loads(as_json.text(answer))["leaving"] == line.removesuffix(".")
+
+
 def test_a_narrow_screen_breaks_every_line_but_the_links():
     for width in (50, 60, 80):
         lines = shown(committed("one run each"), Look(width, True))

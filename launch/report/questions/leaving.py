@@ -1,0 +1,170 @@
+"""Whether leaving Horovod for what trains the same in the same framework costs or gains: time, memory, start-up and code."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from common.backends import ALONE, declaration_of, file_of
+from launch.report import entries, factors, statistics
+from launch.report.entries import Comparison, Entry
+from launch.report.factors import Cell
+from launch.report.questions import cost, first
+from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
+from launch.report.tables import NOT_MEASURED, Column, Findings, filled, interval_column
+from launch.report.words import interval, level, listed, ranks_of, runs_against
+
+LIBRARY = "Horovod"
+QUESTION = f"Should I leave {LIBRARY}?"
+
+
+class Move(NamedTuple):
+    """A backend of Horovod, one of the same framework without it, and the ratio of the latter's seconds per epoch to the former's.
+
+    `name` is the latter without its transport. Both have the same transport where both ran over one.
+    """
+
+    framework: str
+    name: str
+    left: Entry
+    taken: Entry
+    ratio: Ratio
+
+    @property
+    def num_ranks(self) -> int:
+        return self.taken.num_ranks
+
+    @property
+    def verdict(self) -> str | None:
+        """How seconds per epoch change, in words; None where there are too few runs."""
+        if self.ratio.verdict is None:
+            return None
+        return level(self.ratio) or (first.SLOWER if self.ratio.value > 1 else "faster")
+
+
+def _startup(entry: Entry) -> float | None:
+    """Returns the seconds from launch to the timed part; None where a stage is not known."""
+    seconds = cost.stages(entry)
+    stages = statistics.complete([seconds[stage] for stage in cost.STARTUP])
+    return sum(stages) if stages else None
+
+
+COLUMNS: tuple[Column[Move], ...] = (
+    Column("ranks", lambda move: move.num_ranks, brief=True),
+    Column("from", lambda move: move.left.backend, brief=True),
+    Column("to", lambda move: move.taken.backend, brief=True),
+    Column("ratio of seconds per epoch", lambda move: move.ratio.value, ".2f", brief=True),
+    interval_column(lambda move: interval(move.ratio)),
+    Column("verdict", lambda move: move.verdict, brief=True),
+    Column("peak memory per rank from (MiB)", lambda move: cost.peak_mib(move.left), ".0f"),
+    Column("to (MiB)", lambda move: cost.peak_mib(move.taken), ".0f"),
+    Column("start-up from (s)", lambda move: _startup(move.left), ".2f"),
+    Column("to (s)", lambda move: _startup(move.taken), ".2f"),
+)
+
+
+def answer(comparisons: Sequence[Comparison]) -> Findings:
+    """Answers for the backends of comparisons that train the same on cores of their own, at each size with an exchange."""
+    texts, tables, all_moves = [], [], []
+    left_frameworks: set[str] = set()
+    for comparison in comparisons:
+        rows = []
+        for size in comparison.sizes:
+            of_size = moves(comparison, size)
+            texts += _of_size(f"{comparison.name}, {ranks_of(size)}", of_size)
+            rows += of_size
+            left_frameworks |= {declaration_of(entry.backend).framework for entry in _candidates(comparison, size) if _is_left(entry)}
+        tables += filled(comparison.name, COLUMNS, rows)
+        all_moves += rows
+    not_measured = sorted(left_frameworks - {move.framework for move in all_moves})
+    if not_measured:
+        owners = listed([framework + "'s" for framework in not_measured])
+        texts.append(f"{owners} own strategy: {NOT_MEASURED}.")
+    return Findings([*texts, *_in_the_code(all_moves)], tables)
+
+
+def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
+    """Returns the moves at a size, those to the fastest first; none at 1 rank."""
+    candidates = _candidates(comparison, num_ranks)
+    cells = factors.entries_by_cell(candidates)
+    left_in: dict[str, dict[str | None, Entry]] = {}
+    for (framework, _, transport), entry in cells.items():
+        if _is_left(entry):
+            left_in.setdefault(framework, {})[transport] = entry
+    found_moves = []
+    for cell, taken in _alternatives(cells):
+        framework, name, _ = cell
+        left = _left_for(cell, left_in.get(framework, {}), cells)
+        if left and (ratio := entries.epoch_ratio(taken, left, candidates)):
+            found_moves.append(Move(framework, name, left, taken, ratio))
+    return found_moves
+
+
+def _candidates(comparison: Comparison, num_ranks: int) -> list[Entry]:
+    """Returns the entries of a size, the fastest first, whose seconds per epoch are comparable; none at 1 rank."""
+    if num_ranks == 1:
+        return []
+    fair = comparison.of_size(num_ranks, oversubscribed=False)
+    if comparison.target is not None:
+        return [place.entry for place in first.places(fair) if not place.is_apart]
+    timed = [(seconds, entry) for entry in fair if entry.exact and (seconds := entries.epoch_seconds(entry))]
+    return [entry for _, entry in sorted(timed, key=lambda pair: pair[0])]
+
+
+def _is_left(entry: Entry) -> bool:
+    return declaration_of(entry.backend).library == LIBRARY
+
+
+def _alternatives(cells: Mapping[Cell, Entry]) -> list[tuple[Cell, Entry]]:
+    """Returns the entries that a user of Horovod may go to: of another library, and data-parallel."""
+    return [
+        (cell, entry)
+        for cell, entry in cells.items()
+        if (declaration := declaration_of(entry.backend)).library not in (LIBRARY, ALONE) and not declaration.model_parallel
+    ]
+
+
+def _left_for(cell: Cell, left_over: Mapping[str | None, Entry], cells: Mapping[Cell, Entry]) -> Entry | None:
+    """Returns the entry of Horovod that a cell is compared with: over its transport, or else the fastest if that library ran over none."""
+    framework, name, transport = cell
+    if transport in left_over:
+        return left_over[transport]
+    shares_transport = any((framework, name, other_transport) in cells for other_transport in left_over)
+    return None if shares_transport else next(iter(left_over.values()), None)
+
+
+def _of_size(at: str, of_size: Sequence[Move]) -> list[str]:
+    """Returns the sentence on the moves at a size, those to a library over several transports together; nothing without any."""
+    by_name: dict[tuple[str, str], list[Move]] = {}
+    for move in of_size:
+        by_name.setdefault((move.framework, move.name), []).append(move)
+    few = f"; a verdict takes {MIN_RUNS_CONFIDENT} repeats" if any(move.ratio.verdict is None for move in of_size) else ""
+    return [f"{at}, leaving {LIBRARY} {'; '.join(map(_to_library, by_name.values()))}{few}."] if by_name else []
+
+
+def _to_library(over_transports: Sequence[Move]) -> str:
+    """Returns the part of a sentence on the moves to a library; memory and start-up are those over the transport that comes first."""
+    nearest = over_transports[0]
+    memory = _amount("memory per rank", "MiB", ".0f", cost.peak_mib(nearest.taken), cost.peak_mib(nearest.left))
+    startup = _amount("start-up", "s", ".1f", _startup(nearest.taken), _startup(nearest.left))
+    return f"for {nearest.name}: {', '.join(statistics.present([*map(_change, over_transports), memory, startup]))}"
+
+
+def _change(move: Move) -> str:
+    over = f"over {move.taken.transport}"
+    if move.taken.transport != move.left.transport:
+        over += f" ({LIBRARY} over {move.left.transport})"
+    bounds = interval(move.ratio) or runs_against(move.ratio.num_above, move.ratio.num_below, move.ratio.paired)
+    words = level(move.ratio) if move.ratio.verdict is False else f"{move.ratio.value:.2f} times as long per epoch"
+    return f"{words} ({bounds}) {over}"
+
+
+def _amount(name: str, unit: str, form: str, taken: float | None, left: float | None) -> str | None:
+    return None if taken is None or left is None else f"{name} {taken:{form}} {unit} for {left:{form}}"
+
+
+def _in_the_code(all_moves: Sequence[Move]) -> list[str]:
+    """Returns the sentence on what moves change in a program, from the declarations; nothing without any."""
+    if not all_moves:
+        return []
+    taken = dict.fromkeys(f"{file_of(move.taken.backend)}: {declaration_of(move.taken.backend).change}" for move in all_moves)
+    left = dict.fromkeys(f"{file_of(move.left.backend)}: {declaration_of(move.left.backend).change}" for move in all_moves)
+    return [f"What changes in the code: {'; '.join(taken)}; in place of {'; '.join(left)}."]

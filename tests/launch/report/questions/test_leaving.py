@@ -1,0 +1,105 @@
+"""Whether to leave Horovod: what is compared with what, in which words, and what is not measured."""
+
+import pytest
+
+from common.backends import declaration_of
+from launch.report import collect, factors, summary
+from launch.report.questions import leaving
+from tests.launch.report.test_factors import FOUR, records_of
+from tests.support.answers import answered
+from tests.support.running import ROOT
+
+AT = "cnn, weak scaling, 2 ranks, leaving Horovod for"
+CODE = "What changes in the code: ddp: wrap in DistributedDataParallel; in place of horovod_torch: wrap the optimizer."
+
+
+def sentences(made_records):
+    return next((section.sentences for section in answered(made_records).sections if section.key == "leaving"), [])
+
+
+def test_each_transport_is_compared_for_itself_with_memory_startup_and_code():
+    assert sentences(records_of(FOUR)) == [
+        f"{AT} ddp: 0.83 times as long per epoch (0.83 to 0.83) over mpi, 0.77 times as long per epoch (0.77 to 0.77) over gloo, "
+        "memory per rank 300 MiB for 300, start-up 3.2 s for 3.2.",
+        CODE,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ddp", "words"),
+    [
+        (1.2, "1.20 times as long per epoch (1.20 to 1.20)"),
+        ((0.9, 1.1, 1.0, 0.9, 1.1, 1.0), "no difference shown (0.91 to 1.10)"),
+        ((1.01, 0.99, 1.0, 1.01, 0.99, 1.0), "no difference beyond 5 % (0.99 to 1.01)"),
+    ],
+)
+def test_the_words_are_those_of_the_verdicts(ddp, words):
+    first, _ = sentences(records_of({("ddp@mpi", "mpi"): ddp, ("horovod_torch", "mpi"): 1.0}))
+    assert first.startswith(f"{AT} ddp: {words} over mpi, ")
+
+
+def test_memory_and_startup_are_those_of_both_sides():
+    horovod = records_of({("horovod_torch", "mpi"): 1.0}, peak_memory_bytes=200 * 2**20, launch_seconds=4.25)
+    first, _ = sentences(horovod + records_of({("ddp@mpi", "mpi"): 1.1}))
+    assert first.endswith(" over mpi, memory per rank 300 MiB for 200, start-up 3.2 s for 7.2.")
+
+
+def test_without_a_transport_in_common_both_are_named():
+    first, _ = sentences(records_of({("ddp", "gloo"): 1.1, ("horovod_torch", "mpi"): 1.0}))
+    assert first.startswith(f"{AT} ddp: 1.10 times as long per epoch (1.10 to 1.10) over gloo (Horovod over mpi), ")
+
+
+def test_too_few_repeats_have_no_verdict():
+    first, _ = sentences(records_of({("ddp@mpi", "mpi"): 1.0, ("horovod_torch", "mpi"): 1.1}, num_repeats=1))
+    assert first.startswith(f"{AT} ddp: 0.91 times as long per epoch (one run each) over mpi, ")
+    assert first.endswith("; a verdict takes 6 repeats.")
+
+
+def test_a_framework_is_left_for_its_own_backends_alone():
+    records = records_of({**FOUR, ("horovod_tf", "mpi"): 0.5, ("horovod_keras", "mpi"): 0.6})
+    assert sentences(records)[1:] == ["Keras's and TensorFlow's own strategy: not measured.", CODE]
+
+
+def test_models_on_several_ranks_approximate_backends_plain_training_and_one_rank_are_no_alternative():
+    horovod = {("horovod_torch", "mpi"): 1.0}
+    not_measured = ["PyTorch's own strategy: not measured."]
+    for backend in ("pipeline", "ddp@fp16"):
+        assert sentences(records_of(horovod) + records_of({(backend, "gloo"): 1.0}, exact="@" not in backend)) == not_measured
+    assert sentences(records_of(horovod) + records_of({("single", None): 1.0}, num_ranks=1)) == not_measured
+    assert sentences(records_of(FOUR, num_ranks=1)) == []
+
+
+def test_without_horovod_there_is_no_question():
+    assert sentences(records_of({("ddp", "gloo"): 1.0, ("ddp@mpi", "mpi"): 1.1})) == []
+
+
+def test_a_strategy_that_declares_tensorflow_answers_for_it(monkeypatch):
+    declaration = declaration_of("ddp")._replace(framework="TensorFlow", change="open the strategy's scope")
+    for module in (leaving, factors):
+        monkeypatch.setattr(module, "declaration_of", lambda name: declaration if name == "ddp" else declaration_of(name))
+    records = records_of({("ddp", "gloo"): 1.1, ("horovod_tf", "gloo"): 1.0})
+    first, code = sentences(records)
+    assert first.startswith(f"{AT} ddp: 1.10 times as long per epoch (1.10 to 1.10) over gloo, ")
+    assert code == "What changes in the code: ddp: open the strategy's scope; in place of horovod_tf: wrap the gradient tape."
+
+
+def test_the_second_machine_shows_no_difference_to_ddp_and_a_loss_to_deepspeed():
+    section = next(
+        section
+        for section in summary.answer(*collect.collect([ROOT / "results" / "reference" / "zen5"])).sections
+        if section.question == leaving.QUESTION
+    )
+    assert [(row[1], row[2], row[5]) for table in section.tables for row in table.rows] == 2 * [
+        ("horovod_torch", "ddp@mpi", "no difference shown"),
+        ("horovod_torch@gloo", "ddp", "no difference shown"),
+        ("horovod_torch@gloo", "deepspeed_zero", "slower"),
+    ]
+
+
+def test_the_number_of_moves_follows_the_entries():
+    comparison = answered(records_of(FOUR)).comparisons[0]
+    assert [(move.left.backend, move.taken.backend) for move in leaving.moves(comparison, 2)] == [
+        ("horovod_torch", "ddp@mpi"),
+        ("horovod_torch@gloo", "ddp"),
+    ]
+    assert leaving.moves(comparison, 1) == []
