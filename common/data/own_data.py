@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.data.samples import Dataset
-from common.model import own_checks, own_file
+from common.model import own_checks, own_file, own_model
 from common.model.own_file import OwnFile
 from common.model.own_model import OwnModel
 from common.progress import OnProgress
@@ -19,10 +19,12 @@ NUM_IN_DIGEST = 64
 
 @dataclass(frozen=True)
 class OwnSamples:
-    """A map-style data set."""
+    """A map-style data set. Where its samples draw random numbers, these follow from `seeds`, such as the seed of the run and the epoch."""
 
     file: OwnFile
     dataset: Any
+    draws: bool
+    seeds: tuple[int, ...] = (0,)
     streamed = None
     storage = None
     use = None
@@ -36,7 +38,12 @@ class OwnSamples:
         return np.ones(len(self), np.int64)
 
     def batches(self, indices: np.ndarray) -> Iterator[tuple[Any, Any]]:
-        return (own_file.batch_of(self.file, [own_file.sample(self.file, self.dataset, int(index)) for index in row]) for row in indices)
+        return (own_file.batch_of(self.file, [self._sample(int(index)) for index in row]) for row in indices)
+
+    def _sample(self, index: int) -> Any:
+        if self.draws:
+            return own_file.seeded_sample(self.file, self.dataset, index, *self.seeds)
+        return own_file.sample(self.file, self.dataset, index)
 
 
 def reader(model: OwnModel) -> Any:
@@ -45,7 +52,8 @@ def reader(model: OwnModel) -> Any:
 
     def read(_: OnProgress) -> Dataset:
         file = model.file
-        train, test = (OwnSamples(file, dataset) for dataset in own_file.data_of(file))
+        data = own_file.data_of(file)
+        train, test = (OwnSamples(file, dataset, own_file.draws(file, dataset, own_model.NUM_FIRST)) for dataset in data)
         return Dataset(train, test, _digest(train, test))
 
     return read

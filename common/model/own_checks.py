@@ -43,9 +43,9 @@ def without_gradient(model: OwnModel) -> list[str]:
 def expect_the_same_samples(file: OwnFile) -> None:
     """Raises UserError where a data set has another sample at an index when it is asked again."""
     for dataset in own_file.data_of(file):
-        first, again = (pickle.dumps(_plain(own_file.sample(file, dataset, 0))) for _ in range(2))
+        first, again = (pickle.dumps(_plain(own_file.seeded_sample(file, dataset, 0, 0))) for _ in range(2))
         if first != again:
-            message = "data()[i] differs from call to call; draw its random numbers from a generator that i seeds"
+            message = "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
             own_file.refuse(file, own_file.line_of(file, "data"), message)
 
 

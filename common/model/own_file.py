@@ -4,13 +4,15 @@ A mistake in it is a UserError, one line with the place in the file. PyTorch is 
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import json
+import pickle
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -197,16 +199,49 @@ def torch() -> Any:
 
 
 def seed_generators(seed: int) -> None:
-    """Seeds the random numbers that a file may draw: PyTorch's, NumPy's and Python's."""
-    torch().manual_seed(seed)
+    """Seeds the random numbers that a file may draw: PyTorch's on the CPU, NumPy's and Python's."""
+    torch().default_generator.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
 
 
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    """Restores the generators that `seed_generators` seeds: dropout draws from one of them."""
+    of_torch, of_numpy, of_python = _generators()
+    try:
+        yield
+    finally:
+        torch().set_rng_state(of_torch)
+        np.random.set_state(of_numpy)
+        random.setstate(of_python)
+
+
+def _generators() -> tuple[Any, Any, Any]:
+    return torch().get_rng_state(), np.random.get_state(), random.getstate()
+
+
+def draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
+    """Returns whether one of the first samples of a data set draws random numbers, as augmentation does."""
+    with generators_kept():
+        before = pickle.dumps(_generators())
+        for index in range(min(len(dataset), num_samples)):
+            sample(file, dataset, index)
+        return pickle.dumps(_generators()) != before
+
+
+def seeded_sample(file: OwnFile, dataset: Any, index: int, *seeds: int) -> Any:
+    """Returns a sample whose random numbers follow from the seeds and its index alone, and so not from the number of ranks."""
+    with generators_kept():
+        seed_generators(int(np.random.SeedSequence((*seeds, index)).generate_state(1)[0]))
+        return sample(file, dataset, index)
+
+
 def build(file: OwnFile, seed: int) -> Any:
     """Calls model(), under the seed. Raises UserError where it returns no nn.Module with parameters of floating-point numbers."""
-    seed_generators(seed)
-    module, line = call(file, "model", **file.arguments), line_of(file, "model")
+    with generators_kept():
+        seed_generators(seed)
+        module, line = call(file, "model", **file.arguments), line_of(file, "model")
     if not isinstance(module, torch().nn.Module):
         refuse(file, line, f"model() returns {type(module).__name__}; it must return an nn.Module")
     parameters = dict(module.named_parameters())
@@ -236,8 +271,9 @@ def layers_of(file: OwnFile, module: Any) -> list[Any]:
 
 def data_of(file: OwnFile) -> tuple[Any, Any]:
     """Calls data(). Raises UserError where it does not return two map-style data sets."""
-    seed_generators(0)
-    data, line = call(file, "data"), line_of(file, "data")
+    with generators_kept():
+        seed_generators(0)
+        data, line = call(file, "data"), line_of(file, "data")
     if not isinstance(data, tuple | list) or len(data) != 2:
         refuse(file, line, "data() must return two data sets, for training and held out: return train, test")
     for name, dataset in zip(("training", "held-out"), data, strict=True):

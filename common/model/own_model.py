@@ -69,7 +69,7 @@ def first_samples(file_path: str, arguments: str | None) -> list[Any]:
     """Returns the first samples of the training data."""
     file = own_file.read(file_path, arguments)
     train, _ = own_file.data_of(file)
-    return [own_file.sample(file, train, index) for index in range(min(len(train), NUM_FIRST))]
+    return [own_file.seeded_sample(file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
 
 
 def first_batch(model: OwnModel, batch_size: int) -> tuple[Any, Any]:

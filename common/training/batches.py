@@ -1,5 +1,6 @@
 """The batches of a training, made from samples on demand, and those of its warm-up."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -8,6 +9,7 @@ import numpy as np
 
 from common import workloads
 from common.config import Settings
+from common.data.own_data import OwnSamples
 from common.data.samples import Samples, counted
 from common.model import families, own_file, own_model, weights
 from common.model.families import Described, Model
@@ -26,6 +28,8 @@ class SampleBatches:
     learning_rates: np.ndarray
     settings: Settings
     watchdog: Watchdog
+    # From 1; 0 for an evaluation.
+    epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -52,7 +56,8 @@ class SampleBatches:
         # Each rank computes as many batches, also where it has no sample of one.
         is_kept[:, 0] |= ~is_kept.any(axis=1)
         rows = [row[kept] for row, kept in zip(self.indices, is_kept, strict=True)]
-        of_steps = zip(self.samples.batches(cast("Any", rows)), self.sample_weights, is_kept, self.learning_rates, strict=True)
+        samples = dataclasses.replace(cast("OwnSamples", self.samples), seeds=(self.settings.seed, self.epoch))
+        of_steps = zip(samples.batches(cast("Any", rows)), self.sample_weights, is_kept, self.learning_rates, strict=True)
         for batch, weight, kept, learning_rate in of_steps:
             self.watchdog.heartbeat()
             yield _own_batch(batch, weight[kept], self.settings.precision, float(learning_rate))

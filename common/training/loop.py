@@ -143,7 +143,7 @@ def train(
         order = sharding.Epoch(num_samples, global_batch, settings.last_batch, settings.seed, epoch, data.train.streamed)
         indices, sample_weights = sharding.training_shard(order, place, data.train.num_losses)
         epoch_batches = SampleBatches(
-            data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog
+            data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog, epoch + 1
         )
         use.begin_epoch()
         watchdog.begin(Place(epoch + 1, 1, num_steps))

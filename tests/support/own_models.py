@@ -108,6 +108,25 @@ class Net(nn.Module):
 def model():
     return Net()
 """,
+    "random-transform": """
+class Flipped:
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        image, label = self.samples[index]
+        return (image.flip(-1) if torch.rand(()) < 0.5 else image) + 0.1 * torch.randn(image.shape), label
+
+def data():
+    train, test = pairs(numbers(16, 3, 8, 8), classes(16))
+    return Flipped(train), test
+
+def model():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+""",
     "lstm": """
 def data():
     return pairs(numbers(16, 6, 4), classes(16))

@@ -89,7 +89,7 @@ BROKEN = {
     "random-samples": (
         ("TensorDataset(inputs, targets), Ten", "Noisy(), Ten"),
         "def data",
-        "data()[i] differs from call to call; draw its random numbers from a generator that i seeds",
+        "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded",
     ),
     "unequal-samples": (
         ("TensorDataset(inputs, targets), Ten", "[(torch.ones(i), 0) for i in range(9)], Ten"),
@@ -154,8 +154,24 @@ class Noisy:
         return 20
 
     def __getitem__(self, index):
-        return torch.randn(3), 1
+        return torch.rand(3, generator=self.generator), 1
+
+    generator = torch.Generator()
 """
+AUGMENTED = (
+    PLAIN.replace("TensorDataset(inputs, targets), Ten", "Augmented(), Ten")
+    + """
+import random
+import numpy as np
+
+class Augmented:
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return torch.tensor([torch.rand(()), np.random.rand(), random.random()]) + index, index % 4
+"""
+)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -263,6 +279,37 @@ def test_batches_of_an_evaluation_have_no_padding_and_a_rank_without_samples_has
     batches = list(SampleBatches(data.test, indices, weights, np.zeros(3), settings, Watchdog(0, None)))
     assert [batch.weights.tolist() for batch in batches] == [[1, 1, 1], [1], [0]]
     assert [batch.targets.tolist() for batch in batches] == [[3, 0, 1], [2], [0]]
+
+
+def test_random_numbers_of_a_sample_follow_from_seed_epoch_and_index(tmp_path):
+    from common.process.watchdog import Watchdog
+    from common.training.batches import SampleBatches
+
+    def inputs(rows, epoch, seed=1):
+        settings = workloads.resolve(settings_of(written(tmp_path, AUGMENTED), seed=seed), 1)
+        samples, weights = datasets.loader(settings)(None).train, np.ones(np.shape(rows))
+        batches = SampleBatches(samples, np.array(rows), weights, np.zeros(len(rows)), settings, Watchdog(0, None), epoch)
+        return np.concatenate([batch.inputs for batch in batches])
+
+    whole = inputs([[3, 0], [4, 7]], epoch=1)
+    # Another number of ranks, another order.
+    np.testing.assert_array_equal(np.concatenate([inputs([[7], [3]], epoch=1), inputs([[4], [0]], epoch=1)]), whole[[3, 0, 2, 1]])
+    assert len(np.unique(whole % 1)) == whole.size
+    assert not np.isin(whole, inputs([[3, 0], [4, 7]], epoch=2)).any()
+    assert not np.isin(whole, inputs([[3, 0], [4, 7]], epoch=1, seed=2)).any()
+
+
+def test_what_a_file_draws_leaves_the_generator_of_dropout_as_it_was(tmp_path):
+    import torch
+
+    file = own_file.read(str(written(tmp_path, AUGMENTED)), None)
+    before = torch.get_rng_state()
+    own_file.build(file, seed=5)
+    train, _ = own_file.data_of(file)
+    assert own_file.draws(file, train, 1)
+    assert not own_file.draws(file, [(1, 2)], 1)
+    own_file.seeded_sample(file, train, 3, 1)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(
