@@ -12,13 +12,15 @@ from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Settings, as_json, check
 from common.errors import UserError
-from common.model import own_file
+from common.model import own_file, own_model, schedules
 from common.model.conventions import CONVENTIONS
 from common.model.families import Decoder
 from common.model.own_model import OwnModel
 from common.model.schedules import CONSTANT
 from common.model.weights import DTYPES
 from common.model.workload_table import OF_FILE, WORKLOADS, Workload
+
+RESOLVED = "the settings are resolved"
 
 
 def workload_of(settings: Settings) -> Workload:
@@ -77,11 +79,35 @@ def resolve(settings: Settings, degree: int) -> Settings:
     if settings.model is not None:
         if settings.optimizer is not None and own_file.read(settings.model, settings.model_args).has("optimizer"):
             raise UserError(f"--optimizer is not for {settings.model}, which has an optimizer(); leave it out")
+        if settings.schedule != CONSTANT and _has_scheduler(settings):
+            raise UserError(f"--schedule is not for {settings.model}, which has a scheduler(); leave it out")
         settings = dataclasses.replace(settings, workload=own_file.name_of(settings.model))
     defaults = workload.defaults(settings.optimizer) | {"learning_rate_factor": float(degree) if settings.scaling == "weak" else 1.0}
     resolved = dataclasses.replace(settings, **{name: value for name, value in defaults.items() if getattr(settings, name) is None})
     batch_plan(resolved, degree)
     return resolved
+
+
+def _has_scheduler(settings: Settings) -> bool:
+    return settings.model is not None and own_file.read(settings.model, settings.model_args).has("scheduler")
+
+
+def learning_rates(settings: Settings, num_steps: int) -> np.ndarray:
+    """Returns the learning rate of every step of a run with this number of steps in an epoch, of shape (epochs, num_steps).
+
+    A file's own schedule is scaled, and warmed up, as Tandem's.
+    """
+    learning_rate, factor = settings.learning_rate, settings.learning_rate_factor
+    num_epochs, warmup_epochs, optimizer = settings.epochs, settings.warmup_epochs, settings.optimizer
+    assert learning_rate, RESOLVED
+    assert factor, RESOLVED
+    assert num_epochs, RESOLVED
+    assert optimizer, RESOLVED
+    if not (_has_scheduler(settings) and isinstance(model := workload_of(settings).model, OwnModel)):
+        return schedules.learning_rates(learning_rate, factor, warmup_epochs, settings.schedule, num_epochs, num_steps)
+    rates = own_model.learning_rates(model, learning_rate, optimizer, num_epochs * num_steps)
+    scaled = schedules.learning_rates(1.0, factor, warmup_epochs, CONSTANT, num_epochs, num_steps)
+    return np.reshape(rates, scaled.shape) * scaled
 
 
 def batch_plan(settings: Settings, degree: int) -> BatchPlan:
@@ -97,7 +123,7 @@ def digest(settings: Settings, data_digest: str) -> str:
     workload = workload_of(settings)
     factor = settings.learning_rate_factor
     resolved = dataclasses.replace(resolve(settings, 1), learning_rate_factor=factor)
-    counted = TRAINING_SETTINGS if resolved.schedule == CONSTANT else (*TRAINING_SETTINGS, "epochs")
+    counted = TRAINING_SETTINGS if resolved.schedule == CONSTANT and not _has_scheduler(resolved) else (*TRAINING_SETTINGS, "epochs")
     spec = {name: value for name, value in as_json(resolved).items() if name in counted}
     spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

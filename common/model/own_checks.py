@@ -12,6 +12,8 @@ from common.model.weights import OPTIMIZER_STATE
 
 # How far apart two losses of one batch may be, relative: they are in float32.
 TOLERANCE = 1e-3
+# Steps of the scheduler, of which it may have phases.
+NUM_SCHEDULED = 20
 
 
 @functools.cache
@@ -29,6 +31,8 @@ def check(model: OwnModel) -> None:
     own_file.layers_of(file, module)
     if file.has("optimizer"):
         _expect_optimizer(file, own_file.call(file, "optimizer", module.parameters()))
+    if file.has("scheduler"):
+        own_model.learning_rates(model, file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
     _expect_mean(file, module.eval(), inputs, targets)
 
 

@@ -27,7 +27,7 @@ REQUIRED = {
     "data": "def data(): returns a training and a held-out data set",
     "loss": "def loss(outputs, targets): returns the mean over the samples of a batch",
 }
-OPTIONAL = ("optimizer", "metric", "collate", "layers")
+OPTIONAL = ("optimizer", "scheduler", "metric", "collate", "layers")
 # The constants of a file: the type of each, its default, and the values that it takes in words.
 CONSTANTS: dict[str, tuple[type, Any, str, Callable[[Any], bool]]] = {
     "TARGET": (float, None, "a share above 0, at most 1", lambda value: 0 < value <= 1),

@@ -64,6 +64,44 @@ def initial_values(model: OwnModel, seed: int, precision: str) -> dict[str, np.n
     return {name: parameter.detach().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
 
 
+def learning_rates(model: OwnModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
+    """Returns the learning rate of each step by the file's scheduler(), of an optimizer that begins with this one.
+
+    Raises UserError where the scheduler changes something else, which the trainers would not follow.
+    """
+    file, torch = model.file, own_file.torch()
+    line, parameters = own_file.line_of(file, "scheduler"), [torch.nn.Parameter(torch.zeros(1))]
+    if file.has("optimizer"):
+        stepped = own_file.call(file, "optimizer", iter(parameters))
+    else:
+        stepped = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](parameters)
+    for group in stepped.param_groups:
+        group["lr"] = learning_rate
+    before = _options(stepped)
+    scheduler = own_file.call(file, "scheduler", stepped, num_steps)
+    if not hasattr(scheduler, "step"):
+        own_file.refuse(file, line, f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
+    rates = []
+    for step in range(num_steps):
+        if step:
+            # PyTorch warns of a scheduler that steps before its optimizer.
+            stepped.step()
+            own_file.attempt(file, line, scheduler.step)
+        of_groups = {float(group["lr"]) for group in stepped.param_groups}
+        rates += of_groups
+        if len(of_groups) != 1 or _options(stepped) != before:
+            own_file.refuse(
+                file, line, "scheduler() may change the learning rate alone, and for all parameters alike (cycle_momentum=False)"
+            )
+    return rates
+
+
+def _options(optimizer: Any) -> list[dict[str, Any]]:
+    """Returns the options of the groups of parameters without the learning rate."""
+    names = optimizer.defaults.keys() - {"lr"}
+    return [{name: group[name] for name in names} for group in optimizer.param_groups]
+
+
 @functools.cache
 def first_samples(file_path: str, arguments: str | None) -> list[Any]:
     """Returns the first samples of the training data."""

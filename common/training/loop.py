@@ -16,7 +16,7 @@ from common.cost import parallelism
 from common.data import sharding, storage_use
 from common.data.samples import Dataset
 from common.meter import Meter
-from common.model import families, schedules, weights
+from common.model import families, weights
 from common.process import energy, gpus, messages
 from common.process.messages import Place
 from common.process.ranks import Ranks
@@ -34,7 +34,6 @@ from common.training.delays import Delay
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
 NUM_WARMUP_STEPS = 3
-RESOLVED = "the settings are resolved"
 
 # It is called with the amount that is read and that of all the data.
 OnProgress = Callable[[int, int], object]
@@ -86,7 +85,7 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     }
     record.tensor_bytes_by_rank = TensorBytesByRank(**bytes_by_rank)
     if workload.target is not None:
-        assert settings.evaluation_batch_size, RESOLVED
+        assert settings.evaluation_batch_size, workloads.RESOLVED
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
         trainer.evaluate([batches.of_warm_up(workload.model, size, settings.precision) for size in sizes])
@@ -116,9 +115,8 @@ def train(
 
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
-    assert settings.epochs, RESOLVED
-    assert settings.learning_rate, RESOLVED
-    assert settings.learning_rate_factor, RESOLVED
+    assert settings.epochs, workloads.RESOLVED
+    assert settings.learning_rate_factor, workloads.RESOLVED
     ranks = trainer.ranks
     clock, joules = _start(trainer, record, turns)
     watchdog.heartbeat()
@@ -126,9 +124,7 @@ def train(
     data = _load(trainer, load, record, clock, watchdog)
     num_samples, global_batch = len(data.train), workloads.batch_plan(settings, record.data_parallel_degree).global_batch
     num_steps = sharding.num_trained_steps(settings, num_samples, global_batch)
-    learning_rates = schedules.learning_rates(
-        settings.learning_rate, settings.learning_rate_factor, settings.warmup_epochs, settings.schedule, settings.epochs, num_steps
-    )
+    learning_rates = workloads.learning_rates(settings, num_steps)
     turns.begin(num_steps)
     _record_samples(record, num_samples, num_steps * global_batch)
     record.workload_digest = workload_digest(data)
@@ -256,8 +252,8 @@ def _evaluate(
     trainer: Trainer, data: Dataset, settings: Settings, record: Record, clock: Meter[float], watchdog: Watchdog, delay: Delay
 ) -> None:
     """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
-    assert settings.target, RESOLVED
-    assert settings.evaluation_batch_size, RESOLVED
+    assert settings.target, workloads.RESOLVED
+    assert settings.evaluation_batch_size, workloads.RESOLVED
     begun = clock.now()
     place = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
     indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, place)

@@ -88,6 +88,9 @@ class Net(nn.Module):
 
 def model():
     return Net()
+
+def scheduler(optimizer, num_steps):
+    return torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.1, num_steps)
 """,
     "graph-convolution": """
 def data():

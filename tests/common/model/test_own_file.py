@@ -117,6 +117,21 @@ BROKEN = {
     "metric-by-sample": ((".sum()", ""), "def metric", "metric() returns tensor("),
     "target-without-metric": (("def metric", "TARGET = 0.5\n\ndef share"), "TARGET", "TARGET needs metric(outputs, targets)"),
     "target-too-large": (("def metric", "TARGET = 94\n\ndef metric"), "TARGET", "TARGET is 94; it must be a share above 0, at most 1"),
+    "no-scheduler": (
+        ("def metric", "def scheduler(optimizer, num_steps):\n    return num_steps\n\ndef metric"),
+        "def scheduler",
+        "scheduler() returns int; it must return one of torch.optim.lr_scheduler",
+    ),
+    "scheduler-of-losses": (
+        ("def metric", "def scheduler(o, n):\n    return torch.optim.lr_scheduler.ReduceLROnPlateau(o)\n\ndef metric"),
+        "def scheduler",
+        "missing 1 required positional argument: 'metrics'",
+    ),
+    "scheduler-of-momentum": (
+        ("def metric", "def scheduler(o, n):\n    return torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=n)\n\ndef metric"),
+        "def scheduler",
+        "scheduler() may change the learning rate alone",
+    ),
     "layers-of-another": (
         ("def metric", "def layers(model):\n    return [nn.Linear(3, 4)]\n\ndef metric"),
         "def layers",
@@ -279,6 +294,21 @@ def test_batches_of_an_evaluation_have_no_padding_and_a_rank_without_samples_has
     batches = list(SampleBatches(data.test, indices, weights, np.zeros(3), settings, Watchdog(0, None)))
     assert [batch.weights.tolist() for batch in batches] == [[1, 1, 1], [1], [0]]
     assert [batch.targets.tolist() for batch in batches] == [[3, 0, 1], [2], [0]]
+
+
+def test_the_schedule_of_a_file_is_that_of_its_scheduler_scaled_and_warmed_up(tmp_path):
+    one_cycle = "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=num_steps, cycle_momentum=False)"
+    path = written(tmp_path, PLAIN + f"\nLEARNING_RATE = 0.02\ndef scheduler(optimizer, num_steps):\n    return {one_cycle}\n")
+    settings = workloads.resolve(settings_of(path, epochs=5, scaling="strong"), 1)
+    rates = workloads.learning_rates(settings, 4)
+    assert (rates.shape, rates.max(), rates.argmax()) == ((5, 4), pytest.approx(0.1), 5)
+    assert rates[0, 0] == pytest.approx(0.1 / 25)
+    scaled = workloads.learning_rates(workloads.resolve(settings_of(path, epochs=5, scaling="weak"), 4), 4)
+    np.testing.assert_allclose(scaled[1:], 4 * rates[1:])
+    np.testing.assert_allclose(scaled[0], rates[0] * [1.75, 2.5, 3.25, 4])
+    assert workloads.digest(settings, "data") != workloads.digest(settings_of(path, epochs=6), "data")
+    with refused("--schedule is not for"):
+        workloads.resolve(settings_of(path, schedule="cosine"), 1)
 
 
 def test_random_numbers_of_a_sample_follow_from_seed_epoch_and_index(tmp_path):
