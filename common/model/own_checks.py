@@ -81,6 +81,9 @@ def _expect_optimizer(file: OwnFile, optimizer: Any) -> None:
     if not isinstance(optimizer, own_file.torch().optim.Optimizer):
         message = f"optimizer() returns {type(optimizer).__name__}; it must return a torch.optim.Optimizer"
         own_file.refuse(file, own_file.line_of(file, "optimizer"), message)
+    if len({group["lr"] for group in optimizer.param_groups}) > 1:
+        message = "optimizer() has several learning rates, and the schedule sets one for all parameters; leave lr of the groups out"
+        own_file.refuse(file, own_file.line_of(file, "optimizer"), message)
     own_file.attempt(file, own_file.line_of(file, "optimizer"), optimizer.step)
     kept = {key for state in optimizer.state.values() for key in state} - OPTIMIZER_STATE.keys()
     if kept:

@@ -157,6 +157,15 @@ BROKEN = {
         "def optimizer",
         "optimizer() returns NAdam, whose mu_product cannot be begun anew; use another",
     ),
+    "several-rates": (
+        (
+            "def metric",
+            "LEARNING_RATE = 0.1\ndef optimizer(p):\n    a, b = p\n"
+            "    return torch.optim.SGD([{'params': [a], 'lr': 0.2}, {'params': [b]}], LEARNING_RATE)\n\ndef metric",
+        ),
+        "def optimizer",
+        "optimizer() has several learning rates, and the schedule sets one",
+    ),
     "no-optimizer": (
         ("def metric", "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return 5\n\ndef metric"),
         "def optimizer",
