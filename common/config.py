@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import tyro
 
 from common import command_line
-from common.command_line import FROM_0, FROM_1, PERCENT, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
+from common.command_line import FROM_0, FROM_1, LAYERS, PERCENT, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
 from common.errors import UserError
 from common.help_sections import Section
 from common.model import pipelining, schedules
@@ -113,6 +113,19 @@ class Settings:
     loss(outputs, targets) (frameworks/own_model/README.md)."""
     model_args: Annotated[str | None, Role.MAY_DIFFER] = None
     """Arguments of its model() as a JSON object, such as '{"width": 512}'."""
+    # The digest of the workload has the sizes of its model.
+    layers: Annotated[int | None, LAYERS, Role.MAY_DIFFER] = None
+    """Transformers: number of layers, of transformer-alcf in encoder and decoder each. Default of this and other sizes: the workload's."""
+    width: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
+    """Transformers: width of the model, which its heads divide."""
+    heads: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
+    """Transformers: attention heads of a layer."""
+    context: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
+    """Transformers but for transformer-alcf: tokens in a sample."""
+    source_length: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
+    """transformer-alcf: vectors that the encoder reads in a sample."""
+    target_length: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
+    """transformer-alcf: vectors that the decoder reads in a sample."""
     epochs: Annotated[int | None, Section("duration"), FROM_1, of_workload("epochs")] = None
     """Maximum number of epochs."""
     target: Annotated[float | None, Bounds(above=0, at_most=1, hint=", such as 0.97"), Role.TRAINS, of_workload("target")] = None
@@ -223,7 +236,7 @@ class Settings:
     fast. delayed: with waits that make each epoch, evaluation included, take 5 % longer, so that it should be found slower."""
     step_breakdown: Annotated[bool, Role.MAY_DIFFER] = True
     """Measure the step breakdown after training: a few seconds of additional steps with and without communication, off the clock."""
-    layers: Annotated[bool, Role.MAY_DIFFER] = False
+    layer_times: Annotated[bool, Role.MAY_DIFFER] = False
     """Also time each kind of layer alone, forward and backward, in the step breakdown of single, single_tf and single_keras: a few seconds
     more. The report shows in which of them, and in how much runtime, the frameworks differ. No effect on other backends."""
     timeline: Annotated[bool, Role.NOT_COMPARED] = False

@@ -12,7 +12,7 @@ from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Settings, as_json, check
 from common.errors import UserError
-from common.model import own_file, own_model, schedules
+from common.model import model_sizes, own_file, own_model, schedules
 from common.model.conventions import CONVENTIONS
 from common.model.families import Decoder
 from common.model.own_model import OwnModel
@@ -26,7 +26,8 @@ RESOLVED = "the settings are resolved"
 def workload_of(settings: Settings) -> Workload:
     """Returns the workload of the settings, with --model that of a file. With --tokenizer its model has the vocabulary of that file.
 
-    Raises UserError for an unknown workload, a mistake in a file, and for --tokenizer with a model that has no tokens.
+    Raises UserError for an unknown workload, a mistake in a file, sizes that its model has not, and for --tokenizer with a model that has
+    no tokens.
     """
     if settings.model is not None:
         return _own_workload(settings)
@@ -34,7 +35,7 @@ def workload_of(settings: Settings) -> Workload:
         raise UserError("--model-args is for --model; leave it out")
     if settings.workload not in WORKLOADS:
         raise UserError(f"there is no workload {settings.workload!r}; choose from: {', '.join(WORKLOADS)}")
-    workload = WORKLOADS[settings.workload]
+    workload = _resized(WORKLOADS[settings.workload], settings)
     if settings.tokenizer is None:
         return workload
     if not isinstance(workload.model, Decoder):
@@ -42,13 +43,26 @@ def workload_of(settings: Settings) -> Workload:
     return workload._replace(model=workload.model._replace(num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens))
 
 
+def _resized(workload: Workload, settings: Settings) -> Workload:
+    """Returns the workload with a model of the sizes that are given. Raises UserError for sizes that its model has not."""
+    sizes = {name: size for name in model_sizes.FIELDS if (size := getattr(settings, name)) is not None}
+    if not sizes:
+        return workload
+    if not isinstance(workload.model, model_sizes.Transformer):
+        raise UserError(model_sizes.not_for(next(iter(sizes)), settings.workload))
+    return workload._replace(model=model_sizes.resized(workload.model, sizes, settings.workload))
+
+
 def _own_workload(settings: Settings) -> Workload:
     """Returns the workload of a user's file."""
     for name in ("tokenizer", "dataset", "data_dir"):
         if getattr(settings, name) not in (None, OF_FILE):
             raise UserError(f"{flag(name)} is not for --model, whose data() reads its data itself; leave it out")
-    if settings.layers:
-        raise UserError("--layers is not for --model, of whose layers nothing is described; leave it out")
+    for name in model_sizes.FIELDS:
+        if getattr(settings, name) is not None:
+            raise UserError(f"{flag(name)} is not for --model, whose sizes are --model-args; leave it out")
+    if settings.layer_times:
+        raise UserError("--layer-times is not for --model, of whose layers nothing is described; leave it out")
     if settings.last_batch == "pad":
         raise UserError("--last-batch pad is not for --model, whose loss is a mean over all samples of a batch; leave it out")
     model = OwnModel(str(settings.model), settings.model_args)

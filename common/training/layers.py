@@ -33,7 +33,7 @@ def measure(trainer: Trainer, settings: Settings, end_turn: Function) -> dict[st
     """
     micro_batch = workloads.batch_plan(settings, 1).micro_batch
     model = workloads.workload_of(settings).model
-    assert not isinstance(model, OwnModel), "--layers is refused with --model"
+    assert not isinstance(model, OwnModel), "--layer-times is refused with --model"
     num_by_operation = Counter(operations_of(model))
     copies = [drawn_copies(operation, micro_batch, settings) for operation in num_by_operation]
     passes = [trainer.passes(*of_operation, settings.precision) for of_operation in zip(num_by_operation, copies, strict=True)]

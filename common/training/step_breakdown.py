@@ -67,7 +67,7 @@ def add_to_record(settings: Settings, trainer: Trainer, batches: Batches, record
         seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * timed_step_seconds
         print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
     record.step_breakdown = measure(trainer, batches, num_steps, gradient_bytes(settings), end_turn)
-    if settings.layers and declaration_of(record.backend).library == ALONE:
+    if settings.layer_times and declaration_of(record.backend).library == ALONE:
         record.step_breakdown.layers = layers.measure(trainer, settings, end_turn)
 
 

@@ -53,7 +53,7 @@ def plan(
     check(backends, workloads, sizes)
     # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
     in_one_process = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
-    with_layers = measuring_layers(backends) if settings.layers else ()
+    with_layers = measuring_layers(backends) if settings.layer_times else ()
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
@@ -70,7 +70,7 @@ def plan(
                     rotated.rotate(-repeat)
                     for backend, run_settings, ending in rotated:
                         run_id = f"{workload}-{backend}-n{num_ranks}-r{repeat}{ending}"
-                        named = dataclasses.replace(run_settings, run_id=run_id, layers=backend in with_layers)
+                        named = dataclasses.replace(run_settings, run_id=run_id, layer_times=backend in with_layers)
                         jobs.append(Job(backend, num_ranks, min(num_ranks, ranks_per_node or num_ranks), settings_of(backend, named)))
     return jobs
 

@@ -12,7 +12,7 @@ from common import workloads
 from common.command_line import flag, parse
 from common.config import MAX_SEED, TRAINING_SETTINGS, Role, Settings, as_arguments, as_json, check, with_role
 from common.data import datasets
-from common.model import conventions, families, workload_table
+from common.model import conventions, families, model_sizes, workload_table
 from common.model.weights import constant, normal
 from launch.report import collect
 from tests.support import tokenizer
@@ -192,8 +192,8 @@ def digest(data="data", **values):
 
 
 # Of a tokenizer the digest has the number of tokens, and that of the data has the tokens: the same file may lie elsewhere. Of a user's
-# model it has the source (tests/common/model/test_own_file.py).
-@pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("tokenizer", "model", "model_args")])
+# model it has the source (tests/common/model/test_own_file.py), and of sizes the model (tests/common/model/test_model_sizes.py).
+@pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("tokenizer", "model", "model_args", *model_sizes.FIELDS)])
 def test_the_digest_differs_for_training_settings_only(name, monkeypatch):
     monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.WORKLOADS["cnn"])
     assert (digest() == workloads.digest(changed(name), "data")) == (name not in TRAINING_SETTINGS)

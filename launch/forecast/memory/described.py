@@ -12,6 +12,7 @@ from common.config import Optimizer, Settings
 from common.cost import memory_forecast
 from common.cost.memory_forecast import Training
 from common.errors import UserError
+from common.model import model_sizes
 from common.model.families import Decoder, EncoderDecoder, can_recompute
 from common.model.workload_table import WORKLOADS
 
@@ -93,9 +94,9 @@ def _decoder(arguments: Memory, sizes: list[str]) -> Decoder:
         problem = f"{' and '.join(sizes)} alone describe no model, {' and '.join(missing)} missing" if sizes else "no model is given"
         raise UserError(f"{problem}; give --layers and --width, or a preset with --workload")
     heads = arguments.heads or max(1, width // HEAD_WIDTH)
-    if width % heads or width // heads % 2:
-        raise UserError(f"--width {width} is not an even width for each of {heads} heads; choose other --heads")
-    return Decoder(width, heads, layers, arguments.context or CONTEXT, arguments.vocabulary or VOCABULARY)
+    decoder = Decoder(width, heads, layers, arguments.context or CONTEXT, arguments.vocabulary or VOCABULARY)
+    model_sizes.check_heads(decoder)
+    return decoder
 
 
 def description(training: Training) -> str:
