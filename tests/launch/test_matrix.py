@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from common.record import reading
+from common.training.throughput import FAST_MKL
 from launch.run import supervisor
 from tests.support import kills, made_backends
 from tests.support.running import completed, left_over, matrix, records_in, with_backends
@@ -62,7 +63,8 @@ def test_every_backend_completes_both_workloads_on_more_ranks_than_cores(checkou
     assert len(records) == 2 * len({record["backend"] for record in records}) >= 10
     for record in records:
         assert (record["status"], record["launcher_error"], bool(record["step_breakdown"])) == ("ok", None, True)
-        assert {"PyTorch", "oneDNN in PyTorch", "TensorFlow", "NumPy"} == record["products"].keys()
+        # Where PyTorch has MKL, its product may be measured with other kernels too.
+        assert record["products"].keys() - {FAST_MKL} == {"PyTorch", "oneDNN in PyTorch", "TensorFlow", "NumPy"}
         assert record["share_of_peak"] < 1 >= record["framework_product_share"]
     # Side by side all train the same part of an epoch in a turn.
     assert len({(record["workload"], record["num_turns"]) for record in records}) == 2
