@@ -21,7 +21,7 @@ Moment = Annotated[
     Pattern("[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", "the form 2026-01-31T23:59:59Z"),
 ]
 Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "64 of the digits 0 to 9 and a to f")]
-Transport = Literal["mpi", "gloo", "nccl", "grpc"]
+Transport = Literal["mpi", "gloo", "nccl"]
 EnergySource = Literal["RAPL", "NVML", "RAPL and NVML"]
 # A number that is not finite is written as null.
 Numbers = list[Annotated[float, Bounds(at_least=-1e40, at_most=1e40)] | None]

@@ -143,8 +143,12 @@ def _torch(folder: Path, rank: int, schedule: Schedule) -> Iterator[Callable[[],
 
 @contextlib.contextmanager
 def _tensorflow(folder: Path, rank: int, schedule: Schedule) -> Iterator[Callable[[], None]]:
-    """Runs TensorFlow's profiler for the kept steps, and converts its trace to Chrome's format."""
+    """Runs TensorFlow's profiler for the kept steps, and converts its trace to Chrome's format.
+
+    The trace is an XSpace, a protocol buffer that the tensorflow package can read.
+    """
     import tensorflow as tf
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     def profiled_steps() -> Generator[None]:
         first, end = schedule.wait + schedule.warmup, sum(schedule)
@@ -162,26 +166,11 @@ def _tensorflow(folder: Path, rank: int, schedule: Schedule) -> Iterator[Callabl
         with contextlib.closing(profiled_steps()) as steps:
             next(steps)
             yield lambda: next(steps)
-        for space in spaces(Path(raw)):
+        for path in Path(raw).rglob("*.xplane.pb"):
+            space: XSpace = xplane_pb2.XSpace()  # pyright: ignore[reportAttributeAccessIssue]: the class exists at run time alone
+            space.ParseFromString(path.read_bytes())
             metadata = {"origin_nanoseconds": _start_nanoseconds(space), "host": next(iter(space.hostnames), None)}
             chrome.write(folder / f"tensorflow.{rank}.json.gz", _events(space), metadata=metadata)
-
-
-def spaces(folder: Path) -> Iterator[XSpace]:
-    """Yields the traces that TensorFlow's profiler wrote into a folder: protocol buffers that the tensorflow package can read."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    for path in folder.rglob("*.xplane.pb"):
-        space: XSpace = xplane_pb2.XSpace()  # pyright: ignore[reportAttributeAccessIssue]: the class exists at run time alone
-        space.ParseFromString(path.read_bytes())
-        yield space
-
-
-def spans_named(space: XSpace, name: str) -> list[tuple[float, float]]:
-    """Returns begin and end of the spans of an XSpace with a name, in seconds since 1970, in order."""
-    origin = _start_nanoseconds(space) / 1e9
-    events = [event for event in _events(space) if event["name"] == name]
-    return sorted((origin + event["ts"] / 1e6, origin + (event["ts"] + event["dur"]) / 1e6) for event in events)
 
 
 def _start_nanoseconds(space: XSpace) -> int:

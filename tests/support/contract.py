@@ -243,15 +243,6 @@ ROWS = {
         # wide, each rank has one half, which is twice the width. The gradients of norms are summed.
         breakdowns=(of_numbers("transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=7 * ACTIVATIONS, all_reduce=5 * 64),),
     ),
-    "tf_mirrored": Row(
-        Faults(faults.mirrored_without_all_reduce, faults.mirrored_summed),
-        comparisons=runs.of_resnet(),
-        runs={2: [("", runs.TRACED)]},
-        mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
-        # TensorFlow frees the gradients within the step.
-        held={"": REPLICATED | {"after_step": (1, 0, 1)}},
-        breakdowns=(Breakdown("transformer", (), {"all_reduce": 1}), ALL_REDUCED),
-    ),
     "weight_averaging": Row(
         Faults(faults.by_hand_without("average_weights"), faults.by_hand_summed),
         # Every other period differs even in a correct run.
