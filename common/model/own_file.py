@@ -35,6 +35,11 @@ CONSTANTS: dict[str, tuple[type, Any, str, Callable[[Any], bool]]] = {
     "EPOCHS": (int, 10, "a whole number from 1 on", lambda value: value >= 1),
     "LEARNING_RATE": (float, None, "a number above 0", lambda value: value > 0),
 }
+KERAS_PACKAGES = {"keras", "tf_keras"}
+OF_KERAS = (
+    "the model is Keras's; backends on PyTorch take a file whose model() returns an nn.Module, "
+    "and those on TensorFlow and Keras train Tandem's own workloads alone"
+)
 
 
 class OwnFile(NamedTuple):
@@ -179,6 +184,8 @@ def _import(file: OwnFile) -> None:
         refuse(file, where, f"SyntaxError: {problem.msg}")
     except Exception as problem:
         refuse(file, _innermost_line(file.path, problem), _describe(problem))
+    if "torch" not in sys.modules and KERAS_PACKAGES & sys.modules.keys():
+        refuse(file, line_of(file, "model"), OF_KERAS)
     if "torch" not in sys.modules:
         refuse(file, None, "it does not import torch; the model is a PyTorch module")
 
@@ -243,7 +250,8 @@ def build(file: OwnFile, seed: int) -> Any:
         seed_generators(seed)
         module, line = call(file, "model", **file.arguments), line_of(file, "model")
     if not isinstance(module, torch().nn.Module):
-        refuse(file, line, f"model() returns {type(module).__name__}; it must return an nn.Module")
+        is_of_keras = any(base.__module__.partition(".")[0] in KERAS_PACKAGES for base in type(module).__mro__)
+        refuse(file, line, OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
     parameters = dict(module.named_parameters())
     if not any(parameter.requires_grad for parameter in parameters.values()):
         refuse(file, line, "model() returns a module without parameters to train")

@@ -53,7 +53,8 @@ def plan(
     check(backends, workloads, sizes)
     # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
     in_one_process = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
-    with_layers = measuring_layers(backends) if settings.layer_times else ()
+    # Of a model of the user's own no layer is described.
+    with_layers = measuring_layers(backends) if settings.layer_times and settings.model is None else ()
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:

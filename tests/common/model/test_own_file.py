@@ -1,6 +1,7 @@
 """A model of the user's own: what its file may have, and the one line about each mistake."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -65,6 +66,11 @@ BROKEN = {
     ),
     "model-fails": (("nn.Linear(3, width)", "nn.Linear(3, wide)"), "wide", "NameError: name 'wide' is not defined"),
     "no-module": (("return nn.Linear(3, width)", "return 5"), "def model", "model() returns int; it must return an nn.Module"),
+    "keras-model": (
+        ("return nn.Linear(3, width)", "return type('Net', (), {'__module__': 'keras.src.models.model'})()"),
+        "def model",
+        own_file.OF_KERAS,
+    ),
     "no-parameters": (("nn.Linear(3, width)", "nn.ReLU()"), "def model", "a module without parameters to train"),
     "whole-parameters": (
         (
@@ -209,6 +215,17 @@ def test_a_mistake_is_one_line_with_its_place(name, tmp_path):
     where = "mine.py" if place is None else f"mine.py, line {line_with(text, place)}"
     assert re.match(rf"{re.escape(where)}: .*{re.escape(message)}", printed), printed
     assert "\n" not in printed
+
+
+@pytest.mark.parametrize(
+    ("loaded", "message"), [("keras", f"mine.py, line 2: {own_file.OF_KERAS}"), ("numpy", "mine.py: it does not import torch")]
+)
+def test_a_file_without_pytorch_is_refused(loaded, message, tmp_path, monkeypatch):
+    for name in ("torch", *own_file.KERAS_PACKAGES):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, loaded, np)
+    with refused(message):
+        own_file.read(str(written(tmp_path, "\ndef model():\n    pass\n")), None)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,7 @@ def test_all_other_settings_are_those_of_the_matrix():
 def test_layers_are_timed_where_plain_training_in_two_frameworks_is_compared(backends, expected):
     assert [job.backend for job in made(backends, (1,), layer_times=True) if job.settings.layer_times] == expected
     assert not any(job.settings.layer_times for job in made(backends, (1,), layer_times=False))
+    assert not any(job.settings.layer_times for job in made(backends, (1,), layer_times=True, model="mine.py"))
 
 
 @pytest.mark.parametrize(("ranks_per_node", "expected"), [(None, [1, 2, 8]), (4, [1, 2, 4]), (1, [1, 1, 1])])
