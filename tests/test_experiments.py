@@ -57,6 +57,12 @@ def test_what_settings_of_libraries_change_is_said_by_their_verdicts():
     assert re.search(rf"Of {len(rows)} \[.*?\]\(.*?knobs.txt\) of DDP, Horovod and TensorFlow, {num[SLOWER]} {sentence}", text_of(PAGES[3]))
 
 
+def test_how_many_pairs_of_copies_are_called_different_is_counted():
+    *matrices, (_, num_pairs, num_different, *_) = rows_of("alike.txt")
+    assert (int(num_pairs), int(num_different)) == tuple(sum(int(row[column]) for row in matrices) for column in (1, 2))
+    assert f"and {num_different} of {num_pairs} [pairs of copies]" in text_of(ROOT / "launch" / "report" / "README.md")
+
+
 def test_the_targets_are_verified_on_seeds_that_no_committed_run_has():
     options = re.findall(r"--first-seed (\d+) --seeds (\d+)", (EXPERIMENTS / "targets.txt").read_text())
     verified = {seed for first, num_seeds in options for seed in range(int(first), int(first) + int(num_seeds))}
