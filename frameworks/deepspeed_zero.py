@@ -29,7 +29,7 @@ class Trainer(DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
-        self.optimizer = steps.optimizer_for(settings, self.module)
+        self.optimizer = steps.plain_optimizer_for(settings, self.module)
         self.configuration = shared_deepspeed.configuration(settings, self.ranks)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
         shared_deepspeed.partition(self.module, self.configuration)

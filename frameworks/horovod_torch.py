@@ -9,7 +9,7 @@ from common.config import Settings
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import devices, models, steps
+from frameworks.shared.pytorch import clipping, devices, models, steps
 from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 BACKEND = Backend(
@@ -28,9 +28,10 @@ class Trainer(ModuleTrainer):
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.device.type == "cuda")
         self.device_fields["nccl"] = horovod.nccl_version(hvd)
         self.module = self.model = models.build(settings, self.device, self.ranks)
-        self.optimizer = steps.optimizer_for(settings, self.module)
+        self.optimizer = steps.plain_optimizer_for(settings, self.module)
         reduction = horovod.reduction(hvd, settings)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **reduction)
+        clipping.after_synchronize(self.optimizer, settings)
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
         # Needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)

@@ -7,7 +7,7 @@ from common.backends import Backend
 from common.config import Settings
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, steps
+from frameworks.shared.pytorch import clipping, data_parallel, models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -20,10 +20,11 @@ class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
-        plain = steps.optimizer_for(settings, self.module)
+        plain = steps.plain_optimizer_for(settings, self.module)
         # As a view of one buffer, the part of a rank is broadcast at once.
         options = steps.options_of(plain)
-        self.optimizer = ZeroRedundancyOptimizer(self.module.parameters(), type(plain), parameters_as_bucket_view=True, **options)
+        self.optimizer = ZeroRedundancyOptimizer(plain.param_groups, type(plain), parameters_as_bucket_view=True, **options)
+        clipping.before_steps(self.optimizer, settings)
         self.configuration = data_parallel.buffer_options(self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
 

@@ -84,6 +84,7 @@ def prepare(matrix: Matrix) -> Prepared:
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     with_controls = matrix.controls and matrix.repeats >= MIN_RUNS_CONFIDENT
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, with_controls)
+    jobs = verify.with_references(jobs) if matrix.verify else jobs
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL or settings.model else jobs
     until.check(settings.until, matrix.repeats)

@@ -8,7 +8,7 @@
 - The loss is the mean over the counted targets of the global batch; gradients are averaged over ranks.
 - Cross entropy with probabilities is -sum(p * log softmax), also for p that do not add up to 1. TensorFlow's own has a
   different gradient there.
-- No gradient clipping (DeepSpeed clips at 1.0 by default), no weight decay.
+- No gradient clipping but of a user's file (DeepSpeed clips at 1.0 by default), no weight decay.
 - Epsilons of norms are below. PyTorch's RMSNorm defaults to that of the dtype, Keras's LayerNormalization to 1e-3.
 - Batch norm uses the statistics of a rank's own micro-batch, with the biased variance. Keras's epsilon is 1e-3; ours stands in
   common/model/resnet.py.

@@ -34,6 +34,7 @@ CONSTANTS: dict[str, tuple[type, Any, str, Callable[[Any], bool]]] = {
     "BATCH_SIZE": (int, 32, "a whole number from 1 on", lambda value: value >= 1),
     "EPOCHS": (int, 10, "a whole number from 1 on", lambda value: value >= 1),
     "LEARNING_RATE": (float, None, "a number above 0", lambda value: value > 0),
+    "CLIP_NORM": (float, None, "a number above 0", lambda value: value > 0),
 }
 KERAS_PACKAGES = {"keras", "tf_keras"}
 OF_KERAS = (

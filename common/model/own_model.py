@@ -55,6 +55,13 @@ def has_layers(model: OwnModel) -> bool:
     return bool(own_file.layers_of(model.file, own_file.build(model.file, seed=0)))
 
 
+@functools.cache
+def has_buffers(model: OwnModel) -> bool:
+    """Returns whether the module has state beside its parameters, such as running statistics."""
+    module = own_file.build(model.file, seed=0)
+    return not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys()
+
+
 def initial_values(model: OwnModel, seed: int, precision: str) -> dict[str, np.ndarray]:
     """Returns the values of the parameters with which the module is built.
 

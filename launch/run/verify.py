@@ -1,49 +1,28 @@
 """The matrix that verifies a model of the user's own: every backend against one process, in float64."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from common.backends import ALL, BASELINE, declaration_of
-from common.command_line import flag, names_in, shortened
+from common import workloads
+from common.backends import ALL, BASELINE
+from common.command_line import flag, names_in
 from common.errors import UserError
-from common.model import own_checks
+from common.model import own_model
 from common.model.own_model import OwnModel
 from common.record.definition import Record
 from launch.report import tables
 from launch.report.export import terminal
 from launch.report.tables import Column
 from launch.run.matrix_options import Matrix
+from launch.run.plan import Job
+from launch.run.verified import Verified, verified
 
-# Relative, of the loss of a step.
-BOUND = 1e-9
-# Of a backend whose master parameters are float32 also here, and whose steps amplify their rounding.
-BOUND_OF_FLOAT32_MASTERS = 1e-5
 NUM_STEPS = 20
-UNSEEDED = "model() draws other parameters in every process; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
-UNSEEDED_DATA = "data() or the parameters' shapes are not the same in every process"
 # What the runs train with: the global batch of one process, whatever the number of ranks, and no chance.
 SETTINGS = {
     "precision": "fp64", "scaling": "strong", "epochs": 1, "steps_per_epoch": NUM_STEPS, "warmup_epochs": 0.0, "dropout": False,
     "step_breakdown": False, "stop_at_target": False,
 }  # fmt: skip
-
-
-class Verified(NamedTuple):
-    """How a run agrees with that of one process; `first_step` is the first whose loss differs by more than the bound, from 1."""
-
-    backend: str
-    num_ranks: int
-    largest_difference: float | None
-    bound: float
-    first_step: int | None
-    reason: str | None
-
-    @property
-    def verdict(self) -> str:
-        return f"differs: {self.reason}" if self.reason else "agrees"
-
-
 COLUMNS: tuple[Column[Verified], ...] = (
     Column("backend", lambda run: run.backend),
     Column("ranks", lambda run: run.num_ranks),
@@ -52,6 +31,8 @@ COLUMNS: tuple[Column[Verified], ...] = (
     Column("first step above", lambda run: run.first_step),
     Column("verdict", lambda run: run.verdict),
 )
+# Only where the model has buffers.
+BY_RANK: Column[Verified] = Column("from its micro-batches", lambda run: run.difference_by_rank, ".1e")
 
 
 def applied(matrix: Matrix) -> Matrix:
@@ -72,61 +53,41 @@ def applied(matrix: Matrix) -> Matrix:
     )
 
 
+def with_references(jobs: Sequence[Job]) -> list[Job]:
+    """Adds the runs of one process whose micro-batches are the batches of the ranks, for a model with buffers, such as statistics."""
+    return [*jobs, *_by_rank(jobs)]
+
+
+def _by_rank(jobs: Sequence[Job]) -> Iterator[Job]:
+    plain = next((job for job in jobs if job.backend == BASELINE), None)
+    if plain is None or not own_model.has_buffers(OwnModel(str(plain.settings.model), plain.settings.model_args)):
+        return
+    batch_size = plain.settings.batch_size or workloads.workload_of(plain.settings).batch_size
+    for num_ranks in sorted({job.num_ranks for job in jobs} - {1}):
+        # A batch that cannot be divided is refused for the ranks.
+        if batch_size % num_ranks == 0:
+            of_ranks = {"batch_size": batch_size // num_ranks, "accumulate": plain.settings.accumulate * num_ranks}
+            run_id = f"{plain.settings.run_id}-by-{num_ranks}"
+            yield plain._replace(settings=dataclasses.replace(plain.settings, **of_ranks, run_id=run_id))
+
+
 def show(records: Sequence[Record]) -> int:
     """Prints a line for each run, and returns the exit status: 1 where one differs."""
     runs = verified(records)
-    num_differing = sum(run.reason is not None for run in runs)
-    answer = f"{num_differing} of {len(runs)} runs differ." if num_differing else f"All {len(runs)} runs agree."
-    question = "Does each backend train the model as one process does?"
-    terminal.show_result(tables.filled("verify", COLUMNS, runs), [question, answer])
-    return 1 if num_differing or not runs else 0
+    columns = [*COLUMNS]
+    if any(run.difference_by_rank is not None for run in runs):
+        columns.insert(3, BY_RANK)
+    terminal.show_result(tables.filled("verify", columns, runs), ["Does each backend train the model as one process does?", *answer(runs)])
+    return 1 if not runs or any(run.reason for run in runs) else 0
 
 
-def verified(records: Iterable[Record]) -> list[Verified]:
-    """Compares runs with that of one process. Without it there is nothing to compare, and none of them is verified."""
-    records = list(records)
-    reference = next((record for record in records if record.backend == BASELINE and record.status == "ok"), None)
-    return [_compared(record, reference) for record in records if record is not reference]
-
-
-def _compared(record: Record, reference: Record | None) -> Verified:
-    bound = BOUND_OF_FLOAT32_MASTERS if declaration_of(record.backend).float32_masters else BOUND
-    pairs = zip(record.losses, reference.losses if reference else (), strict=False)
-    differences = [
-        float("inf") if loss is None or expected is None else abs(loss - expected) / max(abs(expected), 1e-300) for loss, expected in pairs
-    ]
-    first_step = next((step for step, difference in enumerate(differences, 1) if difference > bound), None)
-    reason = _reason(record, reference, first_step)
-    return Verified(record.backend, record.num_ranks, max(differences, default=None), bound, first_step, reason)
-
-
-def _reason(record: Record, reference: Record | None, first_step: int | None) -> str | None:
-    """Says why a run does not agree; None if it does."""
-    if record.status != "ok":
-        return _reason_of_failure(record)
-    if reference is None:
-        return f"{BASELINE} has not completed"
-    differs = first_step is not None
-    reasons = {
-        UNSEEDED_DATA: record.workload_digest != reference.workload_digest,
-        UNSEEDED: record.parameter_digests[:1] != reference.parameter_digests[:1],
-        f"it took {len(record.losses)} steps, and {BASELINE} took {len(reference.losses)}": len(record.losses) != len(reference.losses),
-        "a step depends on more than its batch, or the library trains otherwise": differs and record.num_ranks == 1,
-        "the model has buffers: statistics of batch norm are those of a rank's batch, with every backend; SyncBatchNorm has those of all": (
-            differs and record.buffers_in_sync is not None
-        ),
-        "the loss is no mean over samples, or a layer keeps state or draws numbers of its own": differs,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _reason_of_failure(record: Record) -> str:
-    if "find_unused_parameters" in (record.error or ""):
-        names = own_checks.without_gradient(OwnModel(record.settings.model, record.settings.model_args)) if record.settings.model else []
-        which = shortened(", ".join(names), 100) if names else "parameters"
-        return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
-    if "different parameters before training" in (record.error or ""):
-        return UNSEEDED
-    if "read different data" in (record.error or ""):
-        return UNSEEDED_DATA
-    return f"{record.status}, {record.error}"
+def answer(runs: Sequence[Verified]) -> list[str]:
+    """Returns how many runs differ, and what to do about statistics by rank."""
+    num_differing, num_by_rank = sum(run.reason is not None for run in runs), sum(run.is_by_rank for run in runs)
+    lines = [f"{num_differing} of {len(runs)} runs differ." if num_differing else f"All {len(runs)} runs agree."]
+    if num_by_rank:
+        lines.append(
+            f"{num_by_rank} of them with the micro-batches of one process: batch norm has the statistics of a rank's batch, "
+            "with every backend. On GPUs SyncBatchNorm has those of all ranks."
+        )
+    return lines

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch import nn
 
 from common.backends import ROOT
 from common.config import Settings
@@ -106,6 +108,41 @@ def test_layers_are_computed_again_and_sharded_by_themselves(tmp_path):
 def test_nested_batches_are_cut_into_micro_batches():
     first, second = trees.chunks({"a": torch.arange(4), "b": (np.arange(4), ["text"])}, 2)
     assert (first["a"].tolist(), second["b"][0].tolist(), second["b"][1]) == ([0, 1], [2, 3], ["text"])
+
+
+def test_the_norm_of_the_whole_gradient_is_clipped_before_the_update(tmp_path):
+    path = tmp_path / "sound.py"
+    path.write_text(SOUND.replace("torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.1)", "torch.optim.SGD(parameters, 1)"))
+    clipped = tmp_path / "clipped.py"
+    clipped.write_text(path.read_text() + "\nCLIP_NORM = 0.5\n")
+
+    def length_of_step(path, size):
+        settings = resolve(Settings(model=str(path), precision="fp64"), 1)
+        module = models.build(settings, "cpu", Ranks(0, 1))
+        before = nn.utils.parameters_to_vector(module.parameters())
+        for parameter in module.parameters():
+            parameter.grad = torch.full_like(parameter, size)
+        steps.optimizer_for(settings, module).step()
+        return float((nn.utils.parameters_to_vector(module.parameters()) - before).detach().norm()) / before.numel() ** 0.5
+
+    assert length_of_step(path, 3.0) == pytest.approx(3.0)
+    assert length_of_step(clipped, 3.0) == pytest.approx(0.5 / 54**0.5, rel=1e-5)
+    assert length_of_step(clipped, 0.01) == pytest.approx(0.01)
+
+
+def test_synchronized_batch_norm_is_refused_where_it_would_have_the_statistics_of_a_rank(tmp_path):
+    path = tmp_path / "sound.py"
+    path.write_text(SOUND.replace("nn.Conv2d(2, 2, 2)", "nn.Sequential(nn.Conv2d(2, 2, 2), nn.SyncBatchNorm(2))"))
+    settings = resolve(Settings(model=str(path)), 1)
+    models.build(settings, "cpu", Ranks(0, 1))
+    with refused("SyncBatchNorm needs torch.distributed, which this backend does not use"):
+        models.build(settings, "cpu", Ranks(0, 2))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with refused("SyncBatchNorm is for GPUs (--device cuda); on CPUs use BatchNorm"):
+            models.build(settings, "cpu", Ranks(0, 1))
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.matrix

@@ -1,8 +1,6 @@
 """Models of the user's own, in plain PyTorch: sound ones of kinds that Tandem has no family of, and traps."""
 
 BEGINNING = """
-import time
-
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -28,6 +26,13 @@ VECTORS = """
 def data():
     return pairs(numbers(32, 4), classes(32))
 """
+PERCEPTRON = (
+    VECTORS
+    + """
+def model():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+"""
+)
 SOUND = {
     "residual-network": IMAGES
     + """
@@ -88,9 +93,6 @@ class Net(nn.Module):
 
 def model():
     return Net()
-
-def scheduler(optimizer, num_steps):
-    return torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.1, num_steps)
 """,
     "graph-convolution": """
 def data():
@@ -111,7 +113,8 @@ class Net(nn.Module):
 def model():
     return Net()
 """,
-    "random-transform": """
+    # All that a file may say of the training.
+    "all-functions": """
 class Flipped:
     def __init__(self, samples):
         self.samples = samples
@@ -128,7 +131,18 @@ def data():
     return Flipped(train), test
 
 def model():
-    return nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.ReLU(), nn.Linear(8, 3))
+
+CLIP_NORM, LEARNING_RATE = 0.05, 0.1
+
+def optimizer(parameters):
+    groups = {True: [], False: []}
+    for parameter in parameters:
+        groups[parameter.dim() > 1].append(parameter)
+    return torch.optim.SGD([{"params": groups[True], "weight_decay": 0.1}, {"params": groups[False]}], lr=LEARNING_RATE, momentum=0.9)
+
+def scheduler(optimizer, num_steps):
+    return torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.1, num_steps)
 """,
     "lstm": """
 def data():
@@ -192,14 +206,6 @@ def model():
     nn.init.normal_(head.weight, generator=numbers)
     return head
 """,
-    "unseeded-data": """
-def data():
-    inputs = torch.randn(32, 4, generator=torch.Generator().manual_seed(time.time_ns()))
-    return pairs(inputs, classes(32))
-
-def model():
-    return nn.Linear(4, 3)
-""",
     "unused-parameters": VECTORS
     + """
 class Net(nn.Module):
@@ -237,5 +243,90 @@ class Net(nn.Module):
 
 def model():
     return Net()
+""",
+    "random-layer": VECTORS
+    + """
+class Net(nn.Linear):
+    def forward(self, x):
+        return super().forward(nn.functional.dropout(x, 0.5, self.training))
+
+def model():
+    return Net(4, 3)
+""",
+    "mixed-samples": VECTORS
+    + """
+class Net(nn.Linear):
+    def forward(self, x):
+        return super().forward(x / x.std(0))
+
+def model():
+    return Net(4, 3)
+""",
+    "loss-of-a-batch": PERCEPTRON
+    + """
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs / outputs.std(), targets)
+""",
+    "clipping-hook": PERCEPTRON.replace("return nn", "net = nn")
+    + """
+    for parameter in net.parameters():
+        parameter.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    return net
+""",
+    "clipping-loss": PERCEPTRON
+    + """
+def loss(outputs, targets):
+    if outputs.requires_grad:
+        outputs.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    return nn.functional.cross_entropy(outputs, targets)
+""",
+    "clipping-optimizer": PERCEPTRON
+    + """
+LEARNING_RATE = 0.1
+
+class Clipped(torch.optim.SGD):
+    def step(self, closure=None):
+        nn.utils.clip_grad_norm_([parameter for group in self.param_groups for parameter in group["params"]], 0.05)
+        return super().step(closure)
+
+def optimizer(parameters):
+    return Clipped(parameters, lr=LEARNING_RATE)
+""",
+    "layer-wise-optimizer": PERCEPTRON
+    + """
+LEARNING_RATE = 0.1
+
+class Lars(torch.optim.Optimizer):
+    def __init__(self, parameters, lr=0.1):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.sub_(group["lr"] * parameter.norm() / (parameter.grad.norm() + 1e-9) * parameter.grad)
+
+def optimizer(parameters):
+    return Lars(parameters, lr=LEARNING_RATE)
+""",
+    "accumulating-optimizer": PERCEPTRON
+    + """
+LEARNING_RATE = 0.1
+
+class EverySecond(torch.optim.SGD):
+    num_calls = 0
+
+    def zero_grad(self, set_to_none=True):
+        if self.num_calls % 2 == 0:
+            super().zero_grad(set_to_none)
+
+    def step(self, closure=None):
+        self.num_calls += 1
+        if self.num_calls % 2 == 0:
+            super().step(closure)
+
+def optimizer(parameters):
+    return EverySecond(parameters, lr=LEARNING_RATE)
 """,
 }

@@ -23,7 +23,7 @@ from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, Held, ProfiledCommunication
-from frameworks.shared.pytorch import devices, memory, process_group, states
+from frameworks.shared.pytorch import clipping, devices, memory, process_group, states
 from frameworks.shared.replaced import Replacement, replaced
 
 # DeepSpeed does not state the types of its engine's attributes, nor of its optimizers': a plain one in stage 0, else a ZeRO optimizer.
@@ -44,7 +44,7 @@ def configuration(settings: Settings, ranks: Ranks) -> dict[str, Any]:
         "train_batch_size": plan.global_batch,
         "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": settings.accumulate,
-        "gradient_clipping": 0.0,
+        "gradient_clipping": clipping.max_norm(settings) or 0.0,
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {
             "stage": settings.zero_stage,
@@ -254,5 +254,12 @@ def sharded(optimizer: ZeroOptimizer) -> bool:
 
 
 def shard_state(optimizer: ZeroOptimizer) -> dict[str, Any]:
-    """Returns, by PyTorch's keys, the optimizer state of this rank's first shard."""
+    """Returns, by PyTorch's keys, the optimizer state of this rank's first shard.
+
+    Links the state of all groups of parameters to these. DeepSpeed does so when the first group alone has been updated (0.19.8,
+    stage_1_and_2.py, _optimizer_step).
+    """
+    if hasattr(optimizer, "_hp_optimizer_states_linked"):
+        optimizer._hp_optimizer_states_linked = False
+        optimizer._lazy_init_hp_params_optimizer_state()
     return next(({key: value for key, value in shard.items() if value is not None} for shard in optimizer.optimizer.state.values()), {})

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from common.config import Settings
 from common.model import conventions
 from common.trainer import Batch, Totals
-from frameworks.shared.pytorch import trees
+from frameworks.shared.pytorch import clipping, trees
 from frameworks.shared.pytorch.models import own
 
 # Inputs, targets, weights, and whether it is the last of its step.
@@ -54,6 +54,11 @@ CROSS_ENTROPY = CrossEntropy()
 
 
 def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
+    """Returns the optimizer of the settings, which clips gradients before its steps where a file has a CLIP_NORM."""
+    return clipping.before_steps(plain_optimizer_for(settings, model), settings)
+
+
+def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
     """Returns the optimizer of the settings, with all relevant defaults explicit; fused, as TensorFlow's update operations are.
 
     A file's own optimizer is as the file has it.

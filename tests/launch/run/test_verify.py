@@ -2,9 +2,12 @@
 
 import pytest
 
+from launch.matrix import prepare
+from launch.run import verified as verification
 from launch.run import verify
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
+from tests.support.own_models import BEGINNING, SOUND, TRAPS
 
 LOSSES = [3.0, 2.0, 1.0, 0.5]
 CLOSE, APART = ([loss * (1 + difference) for loss in LOSSES] for difference in (1e-12, 1e-7))
@@ -12,10 +15,12 @@ LATE = [3.0, 2.0, 1.0 + 1e-3, 0.5]
 DIGESTS = ["a" * 64, "b" * 64, "c" * 64]
 
 
-def verified(losses=CLOSE, **changes):
-    fields = {"backend": "ddp", "num_ranks": 2, "parameter_digests": DIGESTS} | changes
-    reference = made(backend="single", losses=LOSSES, parameter_digests=DIGESTS)
-    (run,) = verify.verified(typed([reference, made(losses=losses, **fields)]))
+def verified(losses=CLOSE, by_rank=None, **changes):
+    fields = {"backend": "ddp", "num_ranks": 2, "parameter_digests": DIGESTS, "scaling": "strong"} | changes
+    references = [made(backend="single", losses=LOSSES, parameter_digests=DIGESTS)]
+    if by_rank:
+        references.append(made(backend="single", losses=by_rank, settings={"accumulate": 2, "batch_size": 8}))
+    (run,) = verification.verified(typed([*references, made(losses=losses, **fields)]))
     return run
 
 
@@ -28,8 +33,8 @@ def test_losses_that_differ_by_rounding_agree_and_float32_masters_have_a_bound_o
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({}, "the loss is no mean over samples, or a layer keeps state"),
-        ({"buffers_in_sync": False}, "the model has buffers: statistics of batch norm are those of a rank's batch"),
+        ({}, "nothing is found in the file: the library trains otherwise"),
+        ({"by_rank": CLOSE}, "statistics by rank do not explain it"),
         ({"num_ranks": 1}, "a step depends on more than its batch"),
         ({"parameter_digests": ["f" * 64, *DIGESTS[1:]]}, "model() draws other parameters in every process"),
         ({"workload_digest": "9" * 64}, "data() or the parameters' shapes are not the same in every process"),
@@ -41,12 +46,34 @@ def test_a_backend_that_differs_is_shown_with_its_first_step_and_a_reason(change
     assert run.verdict.startswith(f"differs: {reason}")
 
 
+def test_statistics_by_rank_are_those_of_the_micro_batches_of_one_process():
+    run = verified(LATE, by_rank=[loss * (1 + 1e-12) for loss in LATE])
+    assert (run.verdict, run.reason) == ("as 2 micro-batches of one process; statistics are by rank", None)
+    assert (run.first_step, run.largest_difference) == (3, pytest.approx(1e-3))
+    assert run.difference_by_rank == pytest.approx(1e-12, rel=0.01)
+    assert "On GPUs SyncBatchNorm has those of all ranks" in verify.answer([run])[1]
+    assert verified(by_rank=LATE).verdict == "agrees"
+
+
+def test_one_process_has_the_micro_batches_of_each_number_of_ranks_where_the_model_has_buffers(tmp_path):
+    def references(name, **settings):
+        path = tmp_path / f"{name}.py"
+        path.write_text(BEGINNING + (SOUND | TRAPS)[name])
+        run = verify.Matrix().run.__class__(model=str(path), **settings)
+        jobs = prepare(verify.Matrix(sizes=(2, 4), backends="ddp", verify=True, run=run)).jobs
+        return [(job.settings.batch_size, job.settings.accumulate) for job in jobs if job.backend == "single"]
+
+    assert references("batch-norm", batch_size=16) == [(16, 1), (8, 2), (4, 4)]
+    assert references("batch-norm", accumulate=2) == [(None, 2), (16, 4), (8, 8)]
+    assert references("mlp-mixer") == [(None, 1)]
+
+
 def test_parameters_without_a_gradient_and_other_failures_are_named():
     error = "RuntimeError: Expected to have finished reduction in the prior iteration (…) by passing find_unused_parameters=True"
     failed = {"status": "failed", "in_sync": None, "error": error}
     assert "DDP waits for the gradient of parameters, which a step does not have" in verified(**failed).verdict
     unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
-    assert verified(**failed | {"error": unseeded}).reason == verify.UNSEEDED
+    assert verified(**failed | {"error": unseeded}).reason == verification.UNSEEDED
     assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "differs: failed, rank 1 was killed"
 
 

@@ -33,7 +33,7 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
     torch.manual_seed(seed_of_dropout)
     model = workload_of(settings).model
     if isinstance(model, OwnModel):
-        module = own.build(model, settings).to(device=device, dtype=DTYPES[settings.precision])
+        module = own.build(model, settings, torch.device(device), ranks).to(device=device, dtype=DTYPES[settings.precision])
         torch.manual_seed(seed_of_dropout)
     else:
         module = families.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -10,6 +11,7 @@ from common.config import Settings
 from common.model import own_file
 from common.model.own_file import OwnFile
 from common.model.own_model import OwnModel
+from common.process.ranks import Ranks
 from common.workloads import workload_of
 from frameworks.shared.pytorch.models.layers import autocast
 
@@ -39,15 +41,30 @@ def optimizer_of(settings: Settings, module: nn.Module) -> Optimizer | None:
     return own_file.call(model.file, "optimizer", module.parameters())
 
 
-def build(model: OwnModel, settings: Settings) -> nn.Module:
-    """Builds the module of a file: the same on all ranks, under the seed. Without --dropout its dropout is off."""
+def build(model: OwnModel, settings: Settings, device: torch.device, ranks: Ranks) -> nn.Module:
+    """Builds the module of a file: the same on all ranks, under the seed. Without --dropout its dropout is off.
+
+    Raises UserError where SyncBatchNorm cannot have the statistics of all ranks.
+    """
     module = own_file.build(model.file, settings.seed)
+    _expect_synchronized(module, model.file, device, ranks)
     if not settings.dropout:
         without_dropout(module)
     if settings.precision == "bf16":
         module.mixed = True
         module.forward = autocast(type(module).forward).__get__(module)
     return module
+
+
+def _expect_synchronized(module: nn.Module, file: OwnFile, device: torch.device, ranks: Ranks) -> None:
+    """Raises UserError for a SyncBatchNorm on CPUs, where PyTorch has none, and with a library that has its own, as Horovod."""
+    if not any(isinstance(layer, nn.SyncBatchNorm) for layer in module.modules()):
+        return
+    line = own_file.line_of(file, "model")
+    if dist.is_initialized() and device.type == "cpu":
+        own_file.refuse(file, line, "SyncBatchNorm is for GPUs (--device cuda); on CPUs use BatchNorm, whose statistics are by rank")
+    if ranks.size > 1 and not dist.is_initialized():
+        own_file.refuse(file, line, "SyncBatchNorm needs torch.distributed, which this backend does not use; use BatchNorm, or ddp")
 
 
 def without_dropout(module: nn.Module) -> None:

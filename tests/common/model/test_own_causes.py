@@ -1,0 +1,53 @@
+"""What in a user's file makes several ranks train otherwise than one process is found without training."""
+
+import pytest
+
+from common.model import own_causes
+from common.model.own_model import OwnModel
+from tests.support.own_models import BEGINNING, SOUND, TRAPS
+
+CLIPS = "the backward pass changes gradients before they are averaged over the ranks, as where they are clipped"
+
+
+def model_of(name, folder):
+    path = folder / "mine.py"
+    path.write_text(BEGINNING + (SOUND | TRAPS)[name])
+    return OwnModel(str(path), None)
+
+
+@pytest.mark.parametrize("name", [*SOUND, "batch-norm", "tied-weights", "unused-parameters"])
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_nothing_is_found_in_sound_models(name, tmp_path):
+    model = model_of(name, tmp_path)
+    assert (own_causes.of_ranks(model), own_causes.of_optimizer(model)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("hidden-state", "the model keeps scale from step to step, which is no buffer"),
+        ("random-layer", "the model draws random numbers in training"),
+        ("mixed-samples", "the outputs of a sample depend on the other samples of its batch"),
+        ("loss-of-a-batch", "loss() of a batch is not the mean of those of its halves"),
+        ("clipping-hook", f"{CLIPS} (hooks of 0.weight, 0.bias, 2.weight, 2.bias); CLIP_NORM clips the averaged gradient"),
+        ("clipping-loss", f"{CLIPS} (the model or loss()); CLIP_NORM clips"),
+    ],
+)
+def test_what_ranks_compute_otherwise_is_named(name, cause, tmp_path):
+    model = model_of(name, tmp_path)
+    assert own_causes.of_ranks(model).startswith(cause)
+    assert own_causes.of_optimizer(model) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("clipping-optimizer", "optimizer() updates a value by others, as by the norm of a parameter or of all"),
+        ("layer-wise-optimizer", "optimizer() updates a value by others, as by the norm of a parameter or of all"),
+        ("accumulating-optimizer", "optimizer() leaves the parameters as they are in some steps"),
+    ],
+)
+def test_what_shards_update_otherwise_is_named(name, cause, tmp_path):
+    model = model_of(name, tmp_path)
+    assert own_causes.of_optimizer(model).startswith(cause)
+    assert own_causes.of_ranks(model) is None
