@@ -69,7 +69,7 @@ class Backend(NamedTuple):
     num_servers: int = 0
     """How many of the ranks, the last ones, train no shard."""
     multiple_of: Mapping[str, int] = MappingProxyType({})
-    """The number whose multiple the number of ranks must be, by variant."""
+    """The number whose multiple the ranks of a single node must be, by variant. Several nodes then have the same number of ranks each."""
     power_of_two: tuple[str, ...] = ()
     """The variants whose number of ranks must be a power of 2."""
     model_parallel: str = ""

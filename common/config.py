@@ -183,8 +183,8 @@ class Settings:
     zero_stage: Literal[0, 1, 2, 3] = 1
     """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
     sharding: Literal["keep", "hsdp"] | None = None
-    """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, 2 replicas, each sharded. Default: parameters are gathered for
-    each pass."""
+    """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, a replica on each node, or two on a single one, each sharded.
+    Default: parameters are gathered for each pass."""
     averaging_period: Literal[1, 2, 4, 8, 16] = 8
     """weight_averaging, post_local_sgd: steps after which the parameters are averaged. They are also averaged at the end of an epoch."""
     local_after: Annotated[int, FROM_0] = 50

@@ -38,21 +38,21 @@ class Shortage(NamedTuple):
     free_bytes: float
 
 
-def state(name: str, settings: Settings, num_ranks: int) -> StateBytes:
+def state(name: str, settings: Settings, num_ranks: int, num_local_ranks: int) -> StateBytes:
     """Returns the bytes of the state of a rank of a backend, or a variant, in the mean over the ranks.
 
     Where no way of sharing is declared, they are those of one model for each shard of a global batch, without optimizer state unless its
     ranks divide the model, since it may be elsewhere.
     """
     # The state does not depend on the batch.
-    training = _training(settings, 1, "cpu")
+    training = _training(settings, 1, "cpu", num_local_ranks)
     whole = sharing.whole_bytes(name, memory_forecast.num_parameters(training), training)
     if way := sharing.of(name):
-        in_theory = sharing.held_bytes(way, num_ranks, whole)
+        in_theory = sharing.held_bytes(way, num_ranks, whole, parallelism.num_nodes(num_ranks, num_local_ranks))
         forecast = memory_forecast.held_bytes(name, training, whole, num_ranks)
         # fsdp@keep has whole parameters beside its shards.
         return {part: min(in_theory[part], forecast[part]) for part in forecast} | {"parameters": in_theory["parameters"]}
-    share = parallelism.degree(name, settings, num_ranks) / num_ranks
+    share = parallelism.degree(name, settings, num_ranks, num_local_ranks) / num_ranks
     divides = bool(declaration_of(name).model_parallel)
     return {part: num_bytes * share * (part != "optimizer_state" or divides) for part, num_bytes in whole.items()}
 
@@ -65,7 +65,7 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
     shortage = _shortage(name, settings, num_ranks, num_local_ranks, device)
     if shortage is None:
         return
-    parts = [f"{part.replace('_', ' ')} {_text(size)}" for part, size in state(name, settings, num_ranks).items()]
+    parts = [f"{part.replace('_', ' ')} {_text(size)}" for part, size in state(name, settings, num_ranks, num_local_ranks).items()]
     on_gpu = shortage.place == ON_GPU
     if not on_gpu:
         parts.append(f"initial parameters {_text(gradient_bytes(settings))}")
@@ -74,7 +74,7 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
     raise UserError(
         f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need "
         f"{_text(shortage.needed_bytes)} {shortage.place}, and {_text(shortage.free_bytes)} are free"
-        f"{_activations(name, settings, num_ranks, device)}; {advice}, or choose a smaller workload"
+        f"{_activations(name, settings, num_ranks, num_local_ranks, device)}; {advice}, or choose a smaller workload"
     )
 
 
@@ -91,20 +91,20 @@ def _shortage(name: str, settings: Settings, num_ranks: int, num_local_ranks: in
 
 def needed(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> Need:
     """Returns the bytes that a training needs, whatever is free."""
-    state_bytes, initial_bytes = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
+    state_bytes, initial_bytes = sum(state(name, settings, num_ranks, num_local_ranks).values()), gradient_bytes(settings)
     on_node = initial_bytes if device == "cuda" else state_bytes + initial_bytes
     return Need(state_bytes, num_local_ranks * on_node)
 
 
-def _activations(name: str, settings: Settings, num_ranks: int, device: str) -> str:
+def _activations(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> str:
     """Returns the end of a refusal, about the activations, which it does not count.
 
     It is empty for a file outside frameworks/, and where there is no forecast.
     """
     if file_of(name) not in declared():
         return ""
-    plan = workloads.batch_plan(settings, parallelism.degree(name, settings, num_ranks))
-    training = _training(settings, plan.micro_batch, device)
+    plan = workloads.batch_plan(settings, parallelism.degree(name, settings, num_ranks, num_local_ranks))
+    training = _training(settings, plan.micro_batch, device, num_local_ranks)
     if memory_forecast.problem(name, training, num_ranks):
         return ""
     return f" (activations would be {_text(memory_forecast.of(name, training, num_ranks).activations)} more)"
@@ -116,12 +116,13 @@ def _fitting(settings: Settings, num_ranks: int, num_local_ranks: int, device: s
     bytes_by_name = {}
     for name in filter(is_exact, sharing.every_way()):
         variant = settings_of(name, without_variant)
-        if not parallelism.problem(name, variant, num_ranks) and not _shortage(name, variant, num_ranks, num_local_ranks, device):
-            bytes_by_name[name] = sum(state(name, variant, num_ranks).values())
+        problem = parallelism.problem(name, variant, num_ranks, num_local_ranks)
+        if not problem and not _shortage(name, variant, num_ranks, num_local_ranks, device):
+            bytes_by_name[name] = sum(state(name, variant, num_ranks, num_local_ranks).values())
     return sorted(bytes_by_name, key=lambda name: bytes_by_name[name])[:NUM_NAMED]
 
 
-def _training(settings: Settings, batch_size: int, device: str) -> Training:
+def _training(settings: Settings, batch_size: int, device: str, ranks_per_node: int) -> Training:
     workload = workloads.workload_of(settings)
     return Training(
         model=workload.model,
@@ -132,6 +133,7 @@ def _training(settings: Settings, batch_size: int, device: str) -> Training:
         recompute=settings.recompute,
         microbatches=settings.microbatches,
         device=device,
+        ranks_per_node=ranks_per_node,
     )
 
 

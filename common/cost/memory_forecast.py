@@ -31,7 +31,7 @@ class Training(NamedTuple):
 
     The batch size is in samples of a step on each rank, or on all ranks that compute one model together. The precision is one of
     common/cost/sharing.py, the device cpu or cuda. `num_parameters` stands in place of the model's own number: each part then has as many
-    times more.
+    times more. `ranks_per_node`: None where all ranks are on one node.
     """
 
     model: Model
@@ -43,6 +43,7 @@ class Training(NamedTuple):
     microbatches: int = 4
     num_parameters: float | None = None
     device: str = "cuda"
+    ranks_per_node: int | None = None
 
 
 class Forecast(NamedTuple):
@@ -105,7 +106,7 @@ def problem(name: str, training: Training, num_ranks: int) -> str | None:
         return f"{name} does not train this model; leave it out"
     if any(part.kept is None for part in parts_of(training.model)):
         return f"there is no forecast for {name}: the description of {type(training.model).__name__} does not state its activations"
-    if reason := parallelism.problem_of_division(backend, settings, training.model, num_ranks):
+    if reason := parallelism.problem_of_division(backend, settings, training.model, num_ranks, training.ranks_per_node):
         return reason
     if not declaration.pipelined:
         return None
@@ -223,10 +224,11 @@ def held_bytes(name: str, training: Training, whole: StateBytes, num_ranks: int)
         divided = sum(math.prod(shape) / (num_ranks if len(shape) > 1 else 1) for shape in shapes_of(training.model))
         return {part: num_bytes * divided / sum(sizes_of(training.model)) for part, num_bytes in whole.items()}
     way = sharing.of(name) or sharing.WAYS["replicated"]
-    held = sharing.held_bytes(way, num_ranks, whole)
+    num_nodes = parallelism.num_nodes(num_ranks, training.ranks_per_node)
+    held = sharing.held_bytes(way, num_ranks, whole, num_nodes)
     if declaration.buffers == "gathered":
         # Whole parameters are beside the shards.
-        held["parameters"] = whole["parameters"] * way.num_replicas / num_ranks
+        held["parameters"] = whole["parameters"] * sharing.num_replicas(way, num_nodes) / num_ranks
     if declaration.float32_masters and way.sharded:
         element = sharing.PRECISIONS[training.precision].parameters
         masters = sharing.FLOAT32_BYTES / element if "parameters" in way.sharded or element < sharing.FLOAT32_BYTES else 0

@@ -16,22 +16,22 @@ def place(rank: int, num_ranks: int, degree: int) -> DataParallel:
     return DataParallel(min(rank // (num_ranks // degree), degree - 1), degree)
 
 
-def degree(name: str, settings: Settings, num_ranks: int) -> int:
+def degree(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None = None) -> int:
     """Returns the data-parallel degree of a backend, or a variant: the number of shards into which a global batch is cut.
 
     It is the number of ranks, without servers, over the number of those that share one model. Raises UserError where the backend cannot
     train the workload.
     """
-    if reason := problem(name, settings, num_ranks):
+    if reason := problem(name, settings, num_ranks, ranks_per_node):
         raise UserError(reason)
     backend = declaration_of(name)
     return (num_ranks - backend.num_servers) // _num_ranks_of_model(backend, settings, num_ranks)
 
 
-def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
+def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None = None) -> str | None:
     """Says why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can.
 
-    Raises UserError for invalid settings.
+    `ranks_per_node`: None where all ranks are on one node. Raises UserError for invalid settings.
     """
     check(settings)
     backend, workload = declaration_of(name), workload_of(settings)
@@ -42,7 +42,9 @@ def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
     if reason := families.problem(workload.model):
         return f"{settings.workload} cannot be trained: {reason}"
-    if reason := problem_of_division(name, settings, workload.model, num_ranks) or _problem_of_recompute(settings, workload.model):
+    if reason := problem_of_division(name, settings, workload.model, num_ranks, ranks_per_node):
+        return reason
+    if reason := _problem_of_recompute(settings, workload.model):
         return reason
     num_ranks_of_model = _num_ranks_of_model(backend, settings, num_ranks)
     num_shards = (num_ranks - backend.num_servers) // num_ranks_of_model
@@ -59,10 +61,10 @@ def _problem_of_recompute(settings: Settings, model: Model) -> str | None:
     return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
 
 
-def problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int) -> str | None:
+def problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int, ranks_per_node: int | None = None) -> str | None:
     """Says why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
     backend = declaration_of(name)
-    if reason := _problem_of_size(name, backend, num_ranks):
+    if reason := _problem_of_size(name, backend, num_ranks, ranks_per_node or num_ranks):
         return reason
     multiple = _num_ranks_of_model(backend, settings, num_ranks)
     if num_ranks % multiple:
@@ -84,18 +86,28 @@ def _problem_of_batch(name: str, backend: Backend, settings: Settings, num_ranks
     return pipelining.problem(name, settings, workload_of(settings).model, num_ranks_of_model, plan.micro_batch)
 
 
-def _problem_of_size(name: str, backend: Backend, num_ranks: int) -> str | None:
+def _problem_of_size(name: str, backend: Backend, num_ranks: int, ranks_per_node: int) -> str | None:
     """Says why a backend with this declaration cannot train at this number of ranks; None if it can."""
     if backend.one_rank and num_ranks > 1:
         return f"{name} runs with one rank; {num_ranks} ranks were started"
     if num_ranks <= backend.num_servers:
         return f"{name} takes at least {backend.num_servers + 1} ranks, of which {backend.num_servers} is a server; choose other sizes"
     variant = name.partition("@")[2]
-    if num_ranks % (multiple := backend.multiple_of.get(variant, 1)):
+    multiple = backend.multiple_of.get(variant, 1)
+    if multiple > 1 and num_ranks > ranks_per_node:
+        if num_ranks % ranks_per_node:
+            advice = f"{ranks_per_node} do not divide {num_ranks}; choose other sizes, or leave it out"
+            return f"{name} takes the same number of ranks on each node, and {advice}"
+    elif num_ranks % multiple:
         return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"
     if variant in backend.power_of_two and num_ranks.bit_count() > 1:
         return f"{name} takes a power of 2 as the number of ranks, and {num_ranks} is none; choose other sizes, or leave it out"
     return None
+
+
+def num_nodes(num_ranks: int, ranks_per_node: int | None) -> int:
+    """Returns the number of nodes that ranks need; one for None."""
+    return -(-num_ranks // (ranks_per_node or num_ranks))
 
 
 def trains(name: str, model: Model) -> bool:

@@ -51,18 +51,22 @@ TWO_BYTES, FLOAT32_BYTES = 2, 4
 class Sharing(NamedTuple):
     """One way of sharing.
 
-    `formula` gives the bytes that a rank sends in a step, and `sent` the same in units of P, from n and the settings. A rank holds only a
-    shard of the PARTS in `sharded`. There are `num_replicas` models, each in the shards of n / num_replicas ranks.
+    `formula` gives the bytes that a rank sends in a step. `sent` gives those among the ranks of a replica, in units of P, from their
+    number and the settings. A rank holds only a shard of the PARTS in `sharded`. Where `by_node`, each node has a replica.
     """
 
     formula: str
     sent: Callable[[int, Settings], float]
     sharded: tuple[str, ...] = ()
-    num_replicas: int = 1
+    by_node: bool = False
 
 
-def _all_reduce(n: int, settings: Settings) -> float:
+def _all_reduce(n: int, _: Settings) -> float:
     return 2 * (n - 1) / n
+
+
+def _gathered_twice(n: int, _: Settings) -> float:
+    return 3 * (n - 1) / n
 
 
 def _element_bytes(settings: Settings) -> int:
@@ -77,13 +81,13 @@ WAYS = {
     "zero1": Sharing("2(n-1)/n P", _all_reduce, ("optimizer_state",)),
     "zero2": Sharing("2(n-1)/n P", _all_reduce, ("gradients", "optimizer_state")),
     # Parameters are gathered for both passes.
-    "zero3": Sharing("3(n-1)/n P", lambda n, settings: 3 * (n - 1) / n, PARTS),
+    "zero3": Sharing("3(n-1)/n P", _gathered_twice, PARTS),
     # The same, with gradients in bfloat16.
     "zero3_two_bytes": Sharing(
         "2(n-1)/n P + 2(n-1)/n N", lambda n, settings: (n - 1) / n * (2 + TWO_BYTES / _element_bytes(settings)), PARTS
     ),
-    # As zero3 over half of the ranks; then an all-reduce of the 2P/n bytes of a shard between two ranks.
-    "hybrid": Sharing("3(n-2)/n P + 2P/n", lambda n, settings: 3 * (n - 2) / n + 2 / n, PARTS, 2),
+    # As zero3 over the n/r ranks of each of r replicas; then an all-reduce of the rP/n bytes of a shard between r ranks.
+    "hybrid": Sharing("3(n-r)/n P + 2(r-1)/n P", _gathered_twice, PARTS, by_node=True),
     "averaged": Sharing("2(n-1)/(n k) P", lambda n, settings: _all_reduce(n, settings) / settings.averaging_period),
 }
 
@@ -109,24 +113,29 @@ def _by_variant(name: str) -> Mapping[str, str | None]:
     return {"": ways} if isinstance(ways, str | None) else ways
 
 
-def sent_bytes(name: str, num_ranks: int, settings: Settings) -> float | None:
+def sent_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 1) -> float | None:
     """Returns the bytes that each rank sends in a step by the formula; None without one."""
     sharing = of(name)
-    return sharing.sent(num_ranks, backends.settings_of(name, settings)) * gradient_bytes(settings) if sharing else None
+    if sharing is None:
+        return None
+    settings, replicas = backends.settings_of(name, settings), num_replicas(sharing, num_nodes)
+    num_shards = num_ranks // replicas
+    sent = sharing.sent(num_shards, settings) + _all_reduce(replicas, settings) / num_shards
+    return sent * gradient_bytes(settings)
 
 
-def state_bytes(name: str, num_ranks: int, settings: Settings) -> float | None:
+def state_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 1) -> float | None:
     """Returns the bytes of parameters, gradients and optimizer state that each rank holds; None without a declared way."""
     sharing = of(name)
     if sharing is None:
         return None
     num_parameters = gradient_bytes(settings) // _element_bytes(settings)
-    return sum(held_bytes(sharing, num_ranks, whole_bytes(name, num_parameters, settings)).values())
+    return sum(held_bytes(sharing, num_ranks, whole_bytes(name, num_parameters, settings), num_nodes).values())
 
 
-def held_bytes(sharing: Sharing, num_ranks: int, whole: StateBytes) -> StateBytes:
+def held_bytes(sharing: Sharing, num_ranks: int, whole: StateBytes, num_nodes: int = 1) -> StateBytes:
     """Returns the bytes that each rank holds of a model that has `whole` in all."""
-    num_shards = num_ranks // sharing.num_replicas
+    num_shards = num_ranks // num_replicas(sharing, num_nodes)
     return {part: num_bytes / (num_shards if part in sharing.sharded else 1) for part, num_bytes in whole.items()}
 
 
@@ -150,9 +159,20 @@ def _num_states(settings: Settings | Training) -> int:
     return 1 if settings.momentum else 0
 
 
-def group_size(name: str, collective: str, num_ranks: int) -> int:
-    """Returns the number of ranks in a collective: with replicas those of one replica, and for an all-reduce one of each replica."""
+def group_size(name: str, collective: str, num_ranks: int, num_nodes: int = 1) -> int:
+    """Returns the number of ranks in a collective: those that share a replica, or for an all-reduce one of each replica."""
     sharing = of(name)
-    if sharing is None or sharing.num_replicas == 1:
+    if sharing is None or not sharing.by_node:
         return num_ranks
-    return sharing.num_replicas if collective == "all_reduce" else num_ranks // sharing.num_replicas
+    replicas = num_replicas(sharing, num_nodes)
+    return replicas if collective == "all_reduce" else num_ranks // replicas
+
+
+def num_replicas(sharing: Sharing, num_nodes: int) -> int:
+    """Returns the number of models that ranks hold in shards."""
+    return replicas_on(num_nodes) if sharing.by_node else 1
+
+
+def replicas_on(num_nodes: int) -> int:
+    """Returns the number of replicas where each node has one. On a single node each half of the ranks has one."""
+    return max(2, num_nodes)

@@ -34,6 +34,7 @@ from common.process import (
     node_memory,
     noise,
     signals,
+    unused_gpus,
     watchdog,
 )
 from common.process.ranks import Ranks, from_environment
@@ -110,6 +111,8 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     given = parse(Settings, f"python -m frameworks.{backend}", description, left_out=config.not_for(config.SINGLE_RUN))
     launch = launch_of(backend, ranks)
     requested = dataclasses.replace(given, **launch.settings)
+    if requested.device == "auto" and trainer_class.device_problem("cuda"):
+        unused_gpus.expect_none(unused_gpus.cards())
     settings, load, record, path = begin(backend, requested, ranks, launch, import_seconds, entered)
     reached.record, reached.path = record, path
     signals.on_end(functools.partial(end_by_signal, record, path))
@@ -168,7 +171,7 @@ def fail(problem: BaseException, reached: Reached) -> int:
 def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, import_seconds: float, entered: float) -> Begun:
     """Checks the settings and makes the record of a run, which rank 0 writes. Raises UserError for invalid settings."""
     name = backends.name_of(backend, requested)
-    degree = parallelism.degree(name, requested, ranks.size)
+    degree = parallelism.degree(name, requested, ranks.size, ranks.local_size)
     settings = workloads.resolve(requested, degree)
     plan = workloads.batch_plan(settings, degree)
     settings = dataclasses.replace(settings, machine=records.machine_name(settings.machine))

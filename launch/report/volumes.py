@@ -22,8 +22,9 @@ def sent_by_collective(record: Record) -> dict[str, float] | None:
     breakdown = record.step_breakdown
     if breakdown is None:
         return None
+    place = record.num_ranks, record.num_nodes or 1
     return {
-        name: collectives.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, record.num_ranks))
+        name: collectives.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, *place))
         for name, operation in breakdown.operations.items()
     }
 
@@ -37,13 +38,13 @@ def sent_bytes(record: Record) -> float | None:
 def expected_state_bytes(record: Record) -> float | None:
     """Returns the state_bytes that the theory of the backend's way of sharing expects."""
     settings = theory_settings(record)
-    return settings and sharing.state_bytes(record.backend, record.num_ranks, settings)
+    return settings and sharing.state_bytes(record.backend, record.num_ranks, settings, record.num_nodes or 1)
 
 
 def expected_sent_bytes(record: Record) -> float | None:
     """Returns the sent_bytes that the formula of the backend's way of sharing expects."""
     settings = theory_settings(record)
-    return settings and sharing.sent_bytes(record.backend, record.num_ranks, settings)
+    return settings and sharing.sent_bytes(record.backend, record.num_ranks, settings, record.num_nodes or 1)
 
 
 def theory_settings(record: Record) -> Settings | None:

@@ -68,7 +68,7 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
 
 def trainable(jobs: Sequence[Job]) -> list[Job]:
     """Returns the jobs without those that their backends cannot train, such as a workload. Prints why these are left out."""
-    reasons = {job: parallelism.problem(job.backend, job.settings, job.num_ranks) for job in jobs}
+    reasons = {job: parallelism.problem(job.backend, job.settings, job.num_ranks, job.ranks_per_node) for job in jobs}
     for reason in dict.fromkeys(filter(None, reasons.values())):
         print(f"skipping: {reason}", file=sys.stderr)
     return [job for job in jobs if not reasons[job]]

@@ -12,6 +12,7 @@ from common.process.ranks import Ranks
 from common.trainer import Batch
 from frameworks.shared.pytorch import fsdp, models, states, steps
 from tests.support import small_models
+from tests.support.mistakes import refused
 
 WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
 
@@ -237,3 +238,20 @@ def test_fsdp_shards_each_layer_by_itself_and_the_forecast_knows_them(name, monk
     assert sharded == [*module.layers(), module]
     blocks = dict.fromkeys(part.block for part in model.parts() if part.block)
     assert len(blocks) == len(module.layers()) > 1
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sizes"),
+    [
+        # On one node each half of its ranks has a replica.
+        (Ranks(0, 2, 0, 2), (2, 1)), (Ranks(3, 8, 3, 8), (2, 4)), (Ranks(3, 4, 1, 2), (2, 2)), (Ranks(7, 12, 3, 4), (3, 4)),
+        (Ranks(2, 3, 0, 1), (3, 1)),
+    ],
+)  # fmt: skip
+def test_hybrid_sharding_shards_within_a_node(ranks, sizes):
+    assert fsdp.hybrid_sizes(ranks) == dict(zip(("replicas", "shards"), sizes, strict=True))
+
+
+def test_hybrid_sharding_is_refused_where_ranks_are_dealt_out_to_nodes_in_turn():
+    with refused("fsdp@hsdp shards within a node, and consecutive ranks are on different nodes; let the launcher fill"):
+        fsdp.hybrid_sizes(Ranks(1, 4, 0, 2))

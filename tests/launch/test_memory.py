@@ -47,6 +47,8 @@ def test_what_cannot_divide_the_model_is_left_out_with_the_reason():
     assert status == 0
     assert "left out: tensor_parallel divides the 8 heads of this model over its ranks, and 3 ranks do not divide them" in output
     assert "left out: fsdp@hsdp takes a multiple of 2 ranks" in output
+    _, output, _ = run_module("launch.memory", *MODEL, "--ranks", "3", "--ranks-per-node", "2")
+    assert "left out: fsdp@hsdp takes the same number of ranks on each node" in output
 
 
 @pytest.mark.parametrize("workload", ["cnn", "transformer-alcf", "resnet50"])

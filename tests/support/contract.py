@@ -150,7 +150,8 @@ ROWS = {
         Faults(faults.fsdp_without_all_reduce, faults.fsdp_summed),
         in_sync_under_faults=True,
         one_model=True,
-        comparisons=runs.of_resnet(),
+        # Two replicas of two shards; at two ranks a replica is a rank.
+        comparisons=[*runs.of_resnet(), Comparison(runs.SHORT_CNN, "hsdp", ranks=4)],
         reduced={"bf16": (1e-7, 1e-3)},
         tied=("keep", "hsdp"),
         held={

@@ -10,6 +10,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
+from common.cost.sharing import replicas_on
+from common.errors import UserError
 from common.process.ranks import Ranks
 from common.trainer import Communication
 from frameworks.shared.pytorch import process_group, states
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
         """What fully_shard makes of a module."""
 
 
-# The replicas of the parameters, with `hsdp`.
-NUM_REPLICAS = 2
 # The functions of torch.distributed that FSDP2 calls.
 COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter", "all_reduce": "all_reduce"}
 
@@ -32,15 +32,25 @@ def shard(
 ) -> nn.Module:
     """Shards the parameters of a module: those of each of its layers by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
 
-    With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` each half of the ranks has all of them.
-    `reduction`: None, or `bf16`, in which gradients are then averaged.
+    With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` the ranks of a node have all of them, and
+    on a single node each half of its ranks. `reduction`: None, or `bf16`, in which gradients are then averaged. Raises UserError where
+    consecutive ranks are on different nodes.
     """
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if reduction == "bf16" else None)
-    sizes = {"replicas": NUM_REPLICAS, "shards": ranks.size // NUM_REPLICAS} if sharding == "hsdp" else {"shards": ranks.size}
+    sizes = hybrid_sizes(ranks) if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     for part in (*layers, module):
         fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
+
+
+def hybrid_sizes(ranks: Ranks) -> dict[str, int]:
+    """Returns the sizes of the mesh by which `hsdp` shards within a node and replicates between nodes."""
+    if ranks.local_rank != ranks.rank % ranks.local_size:
+        reason = "consecutive ranks are on different nodes; let the launcher fill one node after the other"
+        raise UserError(f"fsdp@hsdp shards within a node, and {reason}")
+    replicas = replicas_on(ranks.size // ranks.local_size)
+    return {"replicas": replicas, "shards": ranks.size // replicas}
 
 
 def parts(module: nn.Module) -> list[FSDPModule]:

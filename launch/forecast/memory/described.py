@@ -44,6 +44,8 @@ class Memory:
     """Samples per step of a rank, or of the ranks that compute one model together. Default: the preset's, or 8."""
     ranks: Annotated[int, RANKS] = 8
     """Number of ranks."""
+    ranks_per_node: Annotated[int | None, RANKS] = None
+    """Ranks of a node, over which fsdp@hsdp shards. Default: all, in two halves."""
     precision: Literal["fp32", "tf32", "fp64", "bf16", "bf16_masters", "bf16_pure"] = "fp32"
     """bf16: mixed, as --precision bf16 trains here. bf16_masters: parameters and gradients in 16 bits, with float32 masters. bf16_pure:
     all in 16 bits."""
@@ -84,6 +86,7 @@ def training_of(arguments: Memory) -> Training:
         microbatches=arguments.microbatches or arguments.ranks,
         num_parameters=arguments.params,
         device=arguments.device,
+        ranks_per_node=arguments.ranks_per_node,
     )
 
 

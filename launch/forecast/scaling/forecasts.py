@@ -140,10 +140,10 @@ class Subject:
         """Explains why there is no forecast at a number of ranks; None if there is one."""
         if num_ranks > FAR * self.sizes[-1].num_ranks:
             return f"it is more than {FAR} times the {self.sizes[-1].num_ranks} ranks that were measured"
-        return parallelism.problem(self.backend, self.settings, num_ranks)
+        return parallelism.problem(self.backend, self.settings, num_ranks, self.model.machine.ranks_per_node)
 
     def degree(self, num_ranks: int) -> int:
-        return parallelism.degree(self.backend, self.settings, num_ranks)
+        return parallelism.degree(self.backend, self.settings, num_ranks, self.model.machine.ranks_per_node)
 
     def batch(self, num_ranks: int) -> int:
         """Returns the global batch."""

@@ -31,7 +31,7 @@ SETTINGS = Settings(workload="transformer-1b", optimizer="adam")
     ],
 )
 def test_bytes_of_state_of_a_rank(name, num_ranks, needed):
-    state = memory_estimate.state(name, settings_of(name, SETTINGS), num_ranks)
+    state = memory_estimate.state(name, settings_of(name, SETTINGS), num_ranks, num_ranks)
     assert sum(state.values()) == pytest.approx(needed * P)
 
 
@@ -42,7 +42,7 @@ def test_no_more_is_expected_than_the_forecast_of_the_rank_with_most(name):
         training = Training(workloads.WORKLOADS["transformer"].model, 8, optimizer=settings.optimizer, microbatches=8)
         if not memory_forecast.problem(name, training, num_ranks):
             forecast = memory_forecast.of(name, training, num_ranks)
-            assert sum(memory_estimate.state(name, settings, num_ranks).values()) <= forecast.peak
+            assert sum(memory_estimate.state(name, settings, num_ranks, num_ranks).values()) <= forecast.peak
 
 
 def refusal(monkeypatch, *arguments, node=float("inf"), gpu=float("inf")):

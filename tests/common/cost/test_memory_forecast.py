@@ -37,6 +37,11 @@ def test_what_a_rank_holds(name, num_ranks, parameters, gradients, optimizer_sta
     assert forecast[:3] == pytest.approx((parameters * P, gradients * P, optimizer_state * P))
 
 
+def test_a_node_has_a_replica():
+    forecast = memory_forecast.of("fsdp@hsdp", GPT._replace(ranks_per_node=2), 8)
+    assert forecast[:3] == pytest.approx((P / 2, P / 2, 2 * P / 2))
+
+
 @pytest.mark.parametrize(
     ("precision", "optimizer", "bytes_per_parameter"),
     [

@@ -68,6 +68,15 @@ def test_what_a_backend_cannot_train_has_a_reason(name, settings, num_ranks, mes
         parallelism.degree(name, settings, num_ranks)
 
 
+def test_several_nodes_have_a_replica_each_and_so_the_same_number_of_ranks():
+    assert parallelism.degree("pairs@hsdp", Settings(), 9, 3) == 9
+    with refused("pairs@hsdp takes the same number of ranks on each node, and 4 do not divide 6"):
+        parallelism.degree("pairs@hsdp", Settings(), 6, 4)
+    with refused("pairs@hsdp takes a multiple of 2 ranks, and 3 is none"):
+        parallelism.degree("pairs@hsdp", Settings(), 3, 4)
+    assert parallelism.degree("replicated", Settings(), 6, 4) == 6
+
+
 @pytest.mark.parametrize(
     ("num_ranks", "degree", "indices"),
     [

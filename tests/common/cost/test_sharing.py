@@ -89,6 +89,18 @@ def test_replicas_gather_among_themselves(name, collective, size):
     assert sharing.group_size(name, collective, 8) == size
 
 
+def test_each_node_has_a_replica_in_the_shards_of_its_ranks():
+    # Four nodes of two ranks: gathers and scatters of halves within a node, and an all-reduce of a half between four ranks.
+    assert sharing.sent_bytes("fsdp@hsdp", 8, SGD, num_nodes=4) == pytest.approx((3 / 2 + 2 * 3 / 4 / 2) * P)
+    assert sharing.state_bytes("fsdp@hsdp", 8, SGD, num_nodes=4) == pytest.approx(3 / 2 * P)
+    sizes = [sharing.group_size("fsdp@hsdp", collective, 8, num_nodes=4) for collective in ("all_gather", "reduce_scatter", "all_reduce")]
+    assert sizes == [2, 2, 4]
+    # One rank a node.
+    assert sharing.sent_bytes("fsdp@hsdp", 3, SGD, num_nodes=3) == sharing.sent_bytes("ddp", 3, SGD)
+    for function in (sharing.sent_bytes, sharing.state_bytes):
+        assert function("fsdp", 8, SGD, num_nodes=4) == function("fsdp", 8, SGD)
+
+
 def test_the_ways_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
     ways = [way for way in sharing.every_way() if way.partition("@")[0] in ("ddp", "zero_redundancy")]
     assert ways == ["ddp", "ddp@fp16", "ddp@bf16", "ddp@powersgd", "zero_redundancy"]
