@@ -9,8 +9,9 @@ from common.process.ranks import Ranks
 # Its own choice of what to log would be changed.
 OF_USER = "NCCL_DEBUG"
 SUBSYSTEMS = "INIT,NET"
-# Of NCCL up to 2.26, and of those since.
+# NCCL says the first in every version (src/init.cc), and the second since 2.27 (src/plugin/net.cc).
 CHOSEN = re.compile(r"NCCL INFO (?:Using network|Assigned NET plugin) (.+?)(?: to comm.*)?$", re.MULTILINE)
+# src/nccl_ofi_net.cpp of aws-ofi-nccl.
 PLUGIN = re.compile(r"NCCL INFO NET/OFI Initializing (aws-ofi-(?:nccl|rccl) \S+)", re.MULTILINE)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from common.errors import UserError
+
 DRM = Path("/sys/class/drm")
 AMD, INTEL = 0x1002, 0x8086
 # Processors with graphics give them a smaller part of their memory.
@@ -44,3 +46,9 @@ def problem(gpus: Iterable[Card]) -> str | None:
         return None
     text = f"an {vendor} GPU" if number == 1 else f"{number} {vendor} GPUs"
     return f"this node has {text}, which Tandem does not use; give --device cpu to train on its cores"
+
+
+def expect_none(gpus: Iterable[Card]) -> None:
+    """Raises UserError where Tandem does not use one of these GPUs: its node would train on its cores, which nobody asked for."""
+    if reason := problem(gpus):
+        raise UserError(reason)

@@ -23,6 +23,8 @@ MPIEXEC = "mpiexec"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 # The port on which torchrun's agents meet, on the first node.
 RENDEZVOUS_PORT = 29400
+# By which PALS gives each rank of a node as many cores as its --depth.
+BY_DEPTH = "depth"
 
 
 class Launcher(NamedTuple):
@@ -42,6 +44,8 @@ class Launcher(NamedTuple):
     arguments: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
     # By which interface ranks find each other, where the launcher has several.
     mpi: str = "none"
+    # How PALS binds the ranks of a node.
+    cpu_bind: str = BY_DEPTH
 
     @property
     def further_arguments(self) -> tuple[str, ...]:
@@ -77,7 +81,7 @@ class Start(NamedTuple):
 def by_options(start: Start) -> list[str]:
     """Returns the argv of a launcher whose row in LAUNCHERS has its options."""
     kind, hosts = KINDS[start.launcher.name], start.launcher.hosts
-    options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi)
+    options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi, cpu_bind=start.launcher.cpu_bind)
     argv = [start.launcher.executable, *options]
     if hosts:
         nodes = hosts_in(hosts)
@@ -118,7 +122,8 @@ def torchrun(start: Start) -> list[str]:
         raise UserError(
             f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; {advice}"
         )
-    agent_launcher = agent_launcher_of(start.launcher)
+    # An agent has the cores of all ranks of its node.
+    agent_launcher = agent_launcher_of(start.launcher)._replace(cpu_bind=BY_DEPTH)
     numbering, rendezvous = rendezvous_of(agent_launcher)
     agents = start._replace(
         launcher=agent_launcher, num_ranks=start.num_nodes, ranks_per_node=1, cores_per_rank=start.cores_per_rank * start.ranks_per_node,
@@ -222,7 +227,7 @@ LAUNCHERS = {
     ),
     # HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra.
     "pals": Kind(
-        "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind depth", hosts_option="--hostfile {hosts}",
+        "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind {cpu_bind}", hosts_option="--hostfile {hosts}",
         variable_option="--env {name}={value}", signatures=("PALS",), allocations=PBS_OR_COBALT, places="cluster",
         joins_environments_mpi=False,
         rank_variables=ranks.PALS, node_rank=ranks.PALS.rank,

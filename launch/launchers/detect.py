@@ -114,7 +114,8 @@ def choose(
     needed = LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
     texts = {machine.launcher or name: machine.launcher_args} | ({} if arguments is None else {name: arguments})
     by_name = {named: arguments_in(text, "--launcher-args") for named, text in texts.items()}
-    chosen = Launcher(name, executable, needed | machine.variables, hosts, arguments=by_name, python=python)
+    variables = needed | machine.variables
+    chosen = Launcher(name, executable, variables, hosts, arguments=by_name, python=python, cpu_bind=machine.cpu_bind)
     if LAUNCHERS[name].places != "node":
         return chosen._replace(mpi=machine.mpi or interface_of(chosen)) if LAUNCHERS[name].mpi_variable else chosen
     chosen = chosen._replace(first_node=first_node_of(hosts, host_suffix))

@@ -17,7 +17,7 @@ from common.command_line import RANKS, THREADS, declarations
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import texts
-from launch.launchers.commands import LAUNCHERS, PYTHON, THREADS_VARIABLE, arguments_in
+from launch.launchers.commands import BY_DEPTH, LAUNCHERS, PYTHON, THREADS_VARIABLE, arguments_in
 
 FOLDER = ROOT / "launch" / "launchers" / "machines"
 
@@ -32,6 +32,8 @@ class Machine:
     """Its further arguments, quoted as for a shell."""
     mpi: str | None = None
     """How srun lets ranks find each other, its --mpi."""
+    cpu_bind: str = BY_DEPTH
+    """How PALS binds the ranks of a node, its --cpu-bind: depth, or list:1-8:9-16."""
     ranks_per_node: Annotated[int | None, RANKS] = None
     """Maximum ranks per node."""
     threads: Annotated[int, THREADS] = Settings.threads
@@ -42,6 +44,8 @@ class Machine:
     """local: local rank 0 uses GPU 0; reversed: the last GPU."""
     gpu_request: str = "gres"
     """How a job asks Slurm for the GPUs of a node: by --gres=gpu:4 or by --gpus-per-node=4."""
+    node_request: str = ""
+    """What a job asks PBS of a node in place of its cores, ranks and GPUs, where the site gives whole nodes: system=polaris."""
     host_suffix: str = Settings.host_suffix
     """Suffix that turns a node's short name into the name of its fast interface."""
     python: str | list | None = None

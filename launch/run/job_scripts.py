@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from launch.run.matrix_options import Matrix
 
 DEFAULT_MINUTES = 60
+# What a job asks PBS of each node, one by one and for itself. A machine file with a `node_request` of its own is of a site that gives whole
+# nodes.
+NODE, PLACE, PLACE_OF_SITE = "ncpus={node_cores}:mpiprocs={ranks_per_node}{gpus}", "scatter:excl", "scatter"
 # A start from a parallel file system, and the step breakdowns, which no clock of a record counts, take minutes.
 STEP_MINUTES = 10
 # The options that each job has of its own, or that concern the printing.
@@ -70,8 +73,8 @@ BATCH_SYSTEMS = {
     "pbs": BatchSystem(
         """#PBS -N tandem-{sizes}
 #PBS -S /bin/bash
-#PBS -l select={num_nodes}:ncpus={node_cores}:mpiprocs={ranks_per_node}{gpus}
-#PBS -l place=scatter:excl
+#PBS -l select={num_nodes}:{node}
+#PBS -l place={place}
 #PBS -l walltime={time}{queue}
 #PBS -j oe
 #PBS -r y""",
@@ -194,7 +197,8 @@ def directives(kind: BatchSystem, jobs: Sequence[Job], minutes: int, queue: str 
     }  # fmt: skip
     gpus = kind.gpus.format(**fields) if job.settings.device == "cuda" else ""
     of_queue = kind.queue.format(queue_option=machine.queue_option, name=queue) if queue else ""
-    return kind.directives.format(**fields, gpus=gpus, queue=of_queue)
+    node, place = machine.node_request or NODE.format(**fields, gpus=gpus), PLACE_OF_SITE if machine.node_request else PLACE
+    return kind.directives.format(**fields, gpus=gpus, node=node, place=place, queue=of_queue)
 
 
 def command(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:

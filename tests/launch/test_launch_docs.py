@@ -56,7 +56,7 @@ def test_the_commands_of_sites_print_jobs_of_whole_nodes(arguments, system, opti
     machine = machine_files.read(re.search(r"--machine-file (\w+)|$", arguments)[1] or "local")
     of_all_ranks = printed.split("END_OF_JOB")[-2]
     gpus = {"gres": "--gres=gpu:4\n", "gpus-per-node": "--gpus-per-node=4\n"}[machine.gpu_request]
-    directives = "--nodes=2\n#SBATCH --ntasks-per-node=4\n" if system == "slurm" else "select=2:ncpus=32:mpiprocs=4:ngpus=4\n"
+    directives = "--nodes=2\n#SBATCH --ntasks-per-node=4\n" if system == "slurm" else "select=2:system=polaris\n"
     assert directives in of_all_ranks
     assert (gpus in of_all_ranks) is (system == "slurm" and machine.device == "cuda")
     assert "PROJECT" in options

@@ -15,7 +15,10 @@ n1:7:9 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.9.1-aws
 n1:7:9 [0] NCCL INFO NET/OFI Selected Provider is cxi (found 2 nics)
 n1:7:9 [0] NCCL INFO Using network AWS Libfabric
 """
-SINCE_2_27 = "n1:7:9 [0] NCCL INFO Initialized NET plugin IB\nn1:7:9 [0] NCCL INFO Assigned NET plugin IB to comm\n"
+SINCE_2_27 = """n1:7:9 [0] NCCL INFO Initialized NET plugin IB
+n1:7:9 [0] NCCL INFO Assigned NET plugin IB to comm
+n1:7:9 [0] NCCL INFO Using network IB
+"""
 
 
 @pytest.mark.parametrize(

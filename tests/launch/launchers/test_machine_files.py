@@ -1,7 +1,5 @@
 """Machine files: parsing, errors, and their effect on the settings."""
 
-import re
-
 import pytest
 
 from common.config import Settings
@@ -89,19 +87,3 @@ def test_the_ranks_python_is_a_path_or_a_command(python, expected):
 def test_the_ranks_python_runs_behind_the_prologue(prologue, printed):
     done = completed(*python_of(Machine(python=["bash", "-c", 'echo "$A" "$1"', "bash"], prologue=prologue)), "x $A")
     assert (done.returncode, done.stdout) == printed
-
-
-# Of the public pages that the files name: ranks, GPUs or halves of them; cores of each.
-NODES = {
-    "aurora": (12, 8), "frontier": (8, 7), "jsc": (4, 12), "jupiter": (4, 72), "jureca": (4, 32), "perlmutter": (4, 16),
-    "perlmutter-shifter": (4, 16), "polaris": (4, 8),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [name for name in machine_files.names() if name != "local"])
-def test_a_site_has_a_rank_for_each_gpu_with_its_share_of_the_cores_and_says_that_it_was_never_tried(name):
-    machine, text = read(name), (machine_files.FOLDER / f"{name}.toml").read_text()
-    assert (machine.ranks_per_node, machine.threads) == NODES[name]
-    assert "Tandem has never run there." in text
-    assert re.search(r"(From|checked against) (docs|apps)\.[\w./-]+", text)
-    assert machine.device == ("auto" if name in ("aurora", "frontier") else "cuda")
