@@ -5,16 +5,18 @@ A backend is a file of frameworks/ and is named after it. A variant is written B
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from common.command_line import flag, names_in
-from common.config import Settings
+from common.config import NO_SETTING, Settings
 from common.errors import UserError
 
+Value = TypeVar("Value")
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "frameworks"
 # Plain single-process training, the reference of every speed-up.
@@ -42,8 +44,14 @@ class Backend(NamedTuple):
     """Whether the default matrix has it."""
     variants: Mapping[str, tuple[str | int, ...]] = MappingProxyType({})
     """The settings of common/config.py that select variants, and their values that do."""
+    combined: tuple[str, ...] = ()
+    """Variants of several settings: their values, joined by +."""
     transport: str | None = None
     """What the gradients go over on CPUs, where variants go over another."""
+    library_settings: Mapping[str, tuple[float | bool, ...]] = MappingProxyType({})
+    """Settings of its library, with values other than the default, that a search of the best tries."""
+    takes: tuple[str, ...] = ()
+    """The settings of common/config.py that it takes and others do not, beside those that select its variants."""
 
     # What trains
 
@@ -51,6 +59,8 @@ class Backend(NamedTuple):
     """Whether it trains otherwise than plain PyTorch does, by more than rounding; or the variants that do."""
     float32_masters: bool = False
     """Whether master parameters are float32, also in a float64 run."""
+    precisions: Mapping[str, str] = MappingProxyType({})
+    """By variant the name in PRECISIONS of common/cost/sharing.py of the numbers that it holds, where these are not of --precision."""
     can_compile: bool | tuple[str, ...] = False
     """Whether it supports --compile; or the variants that do."""
     can_share_gpu: bool = False
@@ -144,6 +154,26 @@ def file_of(name: str) -> str:
     return name.partition("@")[0]
 
 
+def given_of_some(settings: Settings) -> list[str]:
+    """Returns the settings, of those that only some backends take, that do not have their defaults."""
+    of_some = sorted({setting for declaration in declared().values() for setting in declaration.takes})
+    return [name for name in of_some if getattr(settings, name) != getattr(Settings, name)]
+
+
+def without_untaken(name: str, settings: Settings) -> Settings:
+    """Returns the settings without those that other backends take, and this one does not."""
+    untaken = [setting for setting in given_of_some(settings) if setting not in declaration_of(name).takes]
+    return dataclasses.replace(settings, **{setting: getattr(Settings, setting) for setting in untaken})
+
+
+def expect_taken(names: Iterable[str], settings: Settings) -> None:
+    """Raises UserError for a setting that none of these backends takes."""
+    taken = {setting for name in names for setting in declaration_of(name).takes}
+    for setting in given_of_some(settings):
+        if setting not in taken:
+            raise UserError(f"{_is_for(setting)}, and --backends has none of these; leave it out")
+
+
 def needs_mpi(name: str) -> bool:
     """Whether a backend, or a variant of one, needs an MPI launcher."""
     return declaration_of(name).needs_mpi or settings_of(name, Settings()).transport == "mpi"
@@ -163,24 +193,39 @@ def name_of(backend: str, settings: Settings) -> str:
     """Returns a backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
     # A file outside frameworks/ may compile.
     declaration = declared().get(backend, Backend(can_compile=True))
+    for setting in given_of_some(settings):
+        if setting not in declaration.takes:
+            raise UserError(f"{_is_for(setting)}, not for {backend}; leave it out")
     changed = {name: value for name in sorted(variant_settings()) if (value := getattr(settings, name)) != getattr(Settings(), name)}
     for setting, value in changed.items():
         if setting not in declaration.variants:
             raise UserError(f"{flag(setting)} is for {', '.join(_backends_with('variants', setting))}, not for {backend}; leave it out")
         if value not in declaration.variants[setting]:
             raise UserError(_no_variant(backend, value))
-    if len(changed) > 1:
+    variant = "+".join(str(changed[setting]) for setting in declaration.variants if setting in changed)
+    if len(changed) > 1 and variant not in declaration.combined:
         raise UserError(f"{backend} takes one of {' and '.join(map(flag, changed))}; leave the others out")
-    name = "@".join((backend, *map(str, changed.values())))
+    name = f"{backend}@{variant}" if variant else backend
     if settings.compile and not _applies(declaration.can_compile, name):
         if isinstance(declaration.can_compile, tuple):
             able = ", ".join(f"{backend}@{variant}".rstrip("@") for variant in declaration.can_compile)
             raise UserError(f"--compile is not for {name}; use {able}")
         able = ",".join(_backends_with("can_compile"))
         raise UserError(f"--compile is not for {name}; leave it out, or in a matrix choose --backends {able}")
+    if (setting := settings.library_setting) not in (None, NO_SETTING, *(able := settings_of_library(backend))):
+        raise UserError(f"--library-setting {setting} is not for {name}; choose from: {', '.join((NO_SETTING, *able))}")
     if settings.share_gpu and not declaration.can_share_gpu:
         raise UserError(f"--share-gpu is not for {name}; leave it out, or choose from: {', '.join(_backends_with('can_share_gpu'))}")
     return name
+
+
+def _is_for(setting: str) -> str:
+    return f"{flag(setting)} is for {', '.join(_backends_with('takes', setting))}"
+
+
+def settings_of_library(name: str) -> list[str]:
+    """Returns the settings of its library that a search tries for a backend, or a variant, each as NAME=VALUE."""
+    return [f"{setting}={value}" for setting, values in declaration_of(name).library_settings.items() for value in values]
 
 
 def _backends_with(field: str, item: str | None = None) -> list[str]:
@@ -196,8 +241,7 @@ def settings_of(name: str, settings: Settings) -> Settings:
         return settings
     if variant not in (settings_by_variant := _variants(backend)):
         raise UserError(_no_variant(backend, variant))
-    setting, value = settings_by_variant[variant]
-    return dataclasses.replace(settings, **{setting: value})
+    return dataclasses.replace(settings, **settings_by_variant[variant])
 
 
 def variants_of(backend: str) -> list[str]:
@@ -205,9 +249,11 @@ def variants_of(backend: str) -> list[str]:
     return [f"{backend}@{variant}" for variant in _variants(backend)]
 
 
-def _variants(backend: str) -> dict[str, tuple[str, str | int]]:
-    """Returns the setting and the value by which each variant of a backend is selected."""
-    return {str(value): (setting, value) for setting, values in declaration_of(backend).variants.items() for value in values}
+def _variants(backend: str) -> dict[str, dict[str, Any]]:
+    """Returns the settings, with their values, by which each variant of a backend is selected."""
+    declaration = declaration_of(backend)
+    of_one = {str(value): {setting: value} for setting, values in declaration.variants.items() for value in values}
+    return of_one | {name: dict(ChainMap(*(of_one[value] for value in name.split("+")))) for name in declaration.combined}
 
 
 def _no_variant(backend: str, variant: str | int) -> str:
@@ -218,6 +264,12 @@ def _no_variant(backend: str, variant: str | int) -> str:
     if not declaration.variants:
         return f"{backend} has no variants; write it without @{variant}"
     return f"there is no {backend}@{variant}; choose from: {', '.join(variants_of(backend))}, or {backend} alone"
+
+
+def by_variant(values: Mapping[str, Value], name: str) -> Value | None:
+    """Returns the value of a backend's variant among values by variant: that of its name, of one of its settings, or of the default."""
+    variant = name.partition("@")[2]
+    return next((values[key] for key in (variant, *variant.split("+"), "") if key in values), None)
 
 
 def _applies(variants: bool | tuple[str, ...], name: str) -> bool:

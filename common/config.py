@@ -4,6 +4,7 @@ A setting is declared once: its type, the values that it takes, its Roles, the p
 its docstring, its help. The first setting of a section of the help has its heading. Everything else is derived from this.
 """
 
+import ast
 import dataclasses
 import enum
 from collections.abc import Collection
@@ -42,6 +43,8 @@ else:
 Optimizer = Literal["sgd", "adam"]
 LastBatch = Literal["drop", "pad"]
 Control = Literal["copy", "delayed"]
+# The --library-setting of a run that searches with the library as it is.
+NO_SETTING = "none"
 # How much longer a delayed control takes, as a share of its time.
 CONTROL_DELAY = 0.05
 # Each is a module of common/data/formats/.
@@ -50,7 +53,7 @@ DataFormat = Literal["memory", FileFormat]
 SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
 Seed = Annotated[int, SEEDS]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
-RunName = Annotated[str | None, Pattern(r"[\w@-][\w.@-]*", "letters, digits, '_', '@', '-' and, not first, '.'")]
+RunName = Annotated[str | None, Pattern(r"[\w@-][\w.@+-]*", "letters, digits, '_', '@', '-' and, not first, '.' and '+'")]
 
 
 class Role(enum.Enum):
@@ -75,6 +78,7 @@ IN_AXES = Only(SINGLE_RUN, "; here use --workloads and --repeats")
 FROM_EPOCH_1 = Only(SINGLE_RUN, ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1")
 NEVER_COMPARED = Only(SINGLE_RUN, ", python -m frameworks.BACKEND; it is never compared")
 BY_CONTROLS = Only(SINGLE_RUN, "; here use --controls")
+BY_BEST = Only(SINGLE_RUN, "; here use --best")
 
 
 def of_workload(name: str) -> Any:
@@ -182,6 +186,14 @@ class Settings:
     """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
     zero_stage: Literal[0, 1, 2, 3] = 1
     """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
+    deepspeed_config: Annotated[Path | None, Role.MAY_DIFFER] = None
+    """deepspeed_zero: JSON file whose settings of DeepSpeed are added to Tandem's, such as bucket sizes."""
+    deepspeed_conflicts: Annotated[Literal["refuse", "ignore"], Role.MAY_DIFFER] = "refuse"
+    """What the file of --deepspeed-config has otherwise than the run (batch, optimizer, schedule, precision, stage, offload): refuse it, or
+    ignore it and print it."""
+    mixed_precision: Literal["native"] | None = None
+    """deepspeed_zero, fsdp: native, the library's own 16 bit instead of autocast (DeepSpeed's bf16 engine, FSDP2's MixedPrecisionPolicy).
+    Not with --precision fp64."""
     sharding: Literal["keep", "hsdp"] | None = None
     """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, a replica on each node, or two on a single one, each sharded.
     Default: parameters are gathered for each pass."""
@@ -234,6 +246,9 @@ class Settings:
     control: Annotated[Control | None, Role.MAY_DIFFER, BY_CONTROLS] = None
     """Control of the verdicts of a matrix, which is compared with the runs of its backend alone. copy: as they are, so that it should be as
     fast. delayed: with waits that make each epoch, evaluation included, take 5 % longer, so that it should be found slower."""
+    library_setting: Annotated[str | None, Pattern(r"none|\w+=[\w.]+", "NAME=VALUE, or none"), Role.MAY_DIFFER, BY_BEST] = None
+    """A setting of the library, NAME=VALUE, of those in the backend's declaration, in a search of the best; none: as it is. The run is not
+    compared."""
     step_breakdown: Annotated[bool, Role.MAY_DIFFER] = True
     """Measure the step breakdown after training: a few seconds of additional steps with and without communication, off the clock."""
     layer_times: Annotated[bool, Role.MAY_DIFFER] = False
@@ -299,6 +314,8 @@ def check(settings: Settings) -> None:
             raise UserError(f"{flag(name)} {value} is for data that is read from disk; give its --data-format, or leave it out")
     if settings.trace is not None and not (settings.trace in TRACES or Path(settings.trace).is_file()):
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
+    if settings.mixed_precision and settings.precision == "fp64":
+        raise UserError("--precision fp64 is not for a library's own 16 bit; leave native out")
     with_files = [name for name in ("resume", "checkpoint_async") if getattr(settings, name)]
     if with_files and settings.checkpoint_dir is None:
         raise UserError(f"{flag(with_files[0])} requires --checkpoint-dir")
@@ -311,6 +328,17 @@ def cores_per_rank(settings: Settings) -> int:
     if settings.cores_per_rank < settings.threads:
         raise UserError(f"--cores-per-rank is {settings.cores_per_rank}; it must be at least --threads, {settings.threads}")
     return settings.cores_per_rank
+
+
+def computed_precision(settings: Settings) -> str:
+    """Returns the name of --precision in which matrix products are computed, also where the library has 16 bits of its own."""
+    return "bf16" if settings.mixed_precision else settings.precision
+
+
+def library_setting(settings: Settings) -> dict[str, Any]:
+    """Returns the name and the value of --library-setting; nothing without one."""
+    name, is_given, value = (settings.library_setting or NO_SETTING).partition("=")
+    return {name: ast.literal_eval(value)} if is_given else {}
 
 
 def as_arguments(options: "DataclassInstance", leave_out: Collection[str] = ()) -> list[str]:

@@ -102,6 +102,12 @@ def resolve(settings: Settings, degree: int) -> Settings:
     return resolved
 
 
+def clip_norm(settings: Settings) -> float | None:
+    """Returns the CLIP_NORM of the file of the settings; None where gradients are not clipped."""
+    model = workload_of(settings).model
+    return model.file.constant("CLIP_NORM") if isinstance(model, OwnModel) else None
+
+
 def _has_scheduler(settings: Settings) -> bool:
     return settings.model is not None and own_file.read(settings.model, settings.model_args).has("scheduler")
 

@@ -4,7 +4,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from common.backends import Backend
-from common.config import Settings
+from common.config import Settings, library_setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, models, mpi, steps
@@ -14,6 +14,7 @@ BACKEND = Backend(
     variants={"transport": ("mpi",), "reduction": ("fp16", "bf16", "powersgd")}, approximate=("fp16", "bf16", "powersgd"),
     transport="gloo", sharing={"": "replicated", "fp16": "two_bytes", "bf16": "two_bytes", "powersgd": None},
     buffers="buckets", change="wrap in DistributedDataParallel", can_compile=True, can_share_gpu=True,
+    library_settings={"gradient_as_bucket_view": (True,), "static_graph": (True,), "bucket_cap_mb": (1, 100)},
 )  # fmt: skip
 
 
@@ -22,7 +23,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
-        self.configuration = data_parallel.buffer_options(self.module)
+        self.configuration = data_parallel.buffer_options(self.module) | library_setting(settings)
         self.model = DistributedDataParallel(self.module, **self.configuration)
         if self.transport == "mpi":
             mpi.begin(self.ranks, self.device)

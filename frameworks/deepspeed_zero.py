@@ -10,15 +10,20 @@ from common.backends import Backend
 from common.config import Settings
 from common.trainer import Batches, Communication, Held, Observe, Totals
 from common.training.program import main
+from frameworks.shared.deepspeed import configuration
 from frameworks.shared.deepspeed import deepspeed as shared_deepspeed
 from frameworks.shared.pytorch import models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
-    variants={"zero_stage": (0, 2, 3)}, can_compile=("", "0", "2"), float32_masters=True,
-    sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"}, buffers="zero",
-    offloads={"offload": ("", "2", "3"), "offload_parameters": ("3",)}, change="wrap in DeepSpeed's engine",
+    variants={"zero_stage": (0, 2, 3), "mixed_precision": ("native",)}, combined=("2+native", "3+native"),
+    takes=("deepspeed_config", "deepspeed_conflicts"), can_compile=("", "0", "2"), approximate=("native", "2+native", "3+native"),
+    float32_masters=True, precisions={"native": "bf16_masters"}, sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
+    library_settings={
+        "overlap_comm": (True,), "contiguous_gradients": (True,), "reduce_bucket_size": (262144,), "allgather_bucket_size": (262144,),
+    },
+    buffers="zero", offloads={"offload": ("", "2", "3"), "offload_parameters": ("3",)}, change="wrap in DeepSpeed's engine",
 )  # fmt: skip
 
 
@@ -30,9 +35,11 @@ class Trainer(DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
-        self.configuration = shared_deepspeed.configuration(settings, self.ranks)
+        self.configuration = configuration.begin(settings, self.ranks)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
         shared_deepspeed.partition(self.module, self.configuration)
+        if settings.mixed_precision == "native":
+            shared_deepspeed.take_float32_inputs(self.module)
         self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)
         self.num_skipped_steps = lambda: self.model.skipped_steps
 

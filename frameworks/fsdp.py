@@ -9,9 +9,10 @@ from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 # Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(
-    variants={"sharding": ("keep", "hsdp"), "reduction": ("bf16",)}, approximate=("bf16",), multiple_of={"hsdp": 2}, by_default=False,
-    sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid", "bf16": "zero3_two_bytes"}, buffers="gathered",
-    offloads={"offload_parameters": ("", "hsdp")}, change="fully_shard each block",
+    variants={"sharding": ("keep", "hsdp"), "reduction": ("bf16",), "mixed_precision": ("native",)}, approximate=("bf16", "native"),
+    multiple_of={"hsdp": 2}, by_default=False, precisions={"native": "bf16"},
+    sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid", "bf16": "zero3_two_bytes", "native": "zero3_gathered_in_two_bytes"},
+    buffers="gathered", offloads={"offload_parameters": ("", "hsdp")}, change="fully_shard each block",
 )  # fmt: skip
 
 
@@ -20,7 +21,14 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
-        fsdp.shard(self.module, models.layers_of(settings, self.module), self.sharding, settings.reduction, self.ranks, self.device)
+        fsdp.shard(
+            self.module,
+            models.layers_of(settings, self.module),
+            self.sharding,
+            fsdp.policy_of(settings, self.module),
+            self.ranks,
+            self.device,
+        )
         self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

@@ -21,7 +21,7 @@ from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 BACKEND = Backend(
     framework="TensorFlow", library="Horovod",
     variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",
-    change="wrap the gradient tape",
+    library_settings={"HOROVOD_FUSION_THRESHOLD": (0, 1048576), "HOROVOD_CYCLE_TIME": (0.1, 5)}, change="wrap the gradient tape",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ BACKEND = Backend(
     library="Horovod",
     variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),
     transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "two_bytes"}, buffers="fusion",
-    change="wrap the optimizer",
+    library_settings={"HOROVOD_FUSION_THRESHOLD": (0, 1048576), "HOROVOD_CYCLE_TIME": (0.1, 5)}, change="wrap the optimizer",
 )  # fmt: skip
 
 

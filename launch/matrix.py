@@ -17,9 +17,11 @@ from common.model import own_file
 from common.process import inherited
 from common.record import reading, records
 from common.record.definition import Record
+from launch.forecast.memory.fits import size_of
 from launch.launchers import commands, detect, machine_files
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.run import available, check, job_scripts, kept_products, lock, products, reference, resume, room, runner, seeds, until, verify
+from launch.run.best import session as best
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
 from launch.run.plan import Job, plan, stamped
@@ -30,7 +32,7 @@ PROGRAM = "launch/matrix.sh"
 INSTEAD_OF_RUNNING = ("dry_run", "check", "print_jobs")
 
 # Settings with the path of a file or folder.
-PATHS = ("results", "data_dir", "tokenizer")
+PATHS = ("results", "data_dir", "tokenizer", "deepspeed_config")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def prepare(matrix: Matrix) -> Prepared:
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     names, workloads = backends.chosen(matrix.backends), workloads_of(matrix)
+    backends.expect_taken(names, settings)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     with_controls = matrix.controls and matrix.repeats >= MIN_RUNS_CONFIDENT
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, with_controls)
@@ -88,9 +91,18 @@ def prepare(matrix: Matrix) -> Prepared:
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL or settings.model else jobs
     until.check(settings.until, matrix.repeats)
+    best_options(matrix)
     identity = functools.partial(resume.identity, names, workloads, matrix.sizes, ranks_per_node)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix)
     return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, records.folder(settings))
+
+
+def best_options(matrix: Matrix) -> best.Options:
+    """Returns how a matrix searches. Raises UserError for a memory limit that is none, or without a search."""
+    if matrix.memory_limit is not None and not matrix.best:
+        raise UserError("--memory-limit is for --best; leave it out")
+    limit_bytes = None if matrix.memory_limit is None else size_of(matrix.memory_limit, "--memory-limit")
+    return best.Options(matrix.repeats, matrix.time_limit, limit_bytes)
 
 
 def workloads_of(matrix: Matrix) -> list[str]:
@@ -133,14 +145,16 @@ def start(prepared: Prepared) -> int:
             stamp, first_seed = beginning.stamp, beginning.first_seed
             resume.write(file, resume.Begun(identity, stamp, first_seed, matrix.repeats, seeds.runs_of(jobs)))
         print_lines(beginning.notes)
-        jobs = begun_jobs(jobs, beginning)
-        resume.wait_until_ended(jobs)
-        run_records, jobs = resume.divided(jobs)
+        all_jobs = begun_jobs(jobs, beginning)
+        resume.wait_until_ended(all_jobs)
+        run_records, jobs = resume.divided(all_jobs)
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
         measured = products.measure(jobs, launcher)
         status = run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html", measured.products)
         kept_products.remove_exceeded(measured, run_records)
+        if matrix.best:
+            status = max(status, best.run(all_jobs, stamp, launcher, measured.products, best_options(matrix)))
     if matrix.reference:
         reference.show_judgement(run_records)
     return verify.show(run_records) if matrix.verify else status

@@ -78,7 +78,7 @@ def zero(units: Units) -> BufferBytes:
     In stage 0 the gradients are those that are trained. With offload stages 1 and 2 have one bucket that is allocated in full, as with
     `contiguous_gradients` (DeepSpeed 0.19.8, stage_1_and_2.py).
     """
-    stage = units.variant or "1"
+    stage = units.variant.partition("+")[0] or "1"
     # A tensor is gathered and reduced as a whole.
     bucket, live = max(REDUCE_BUCKET, units.largest), max(MAX_LIVE, units.largest)
     num_gradients = bucket if units.offload and stage != "3" else min(units.whole, bucket) * (1 if stage == "0" else 2)

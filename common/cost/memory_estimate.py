@@ -45,7 +45,7 @@ def state(name: str, settings: Settings, num_ranks: int, num_local_ranks: int) -
     ranks divide the model, since it may be elsewhere.
     """
     # The state does not depend on the batch.
-    training = _training(settings, 1, "cpu", num_local_ranks)
+    training = _training(name, settings, 1, "cpu", num_local_ranks)
     whole = sharing.whole_bytes(name, memory_forecast.num_parameters(training), training)
     if way := sharing.of(name):
         in_theory = sharing.held_bytes(way, num_ranks, whole, parallelism.num_nodes(num_ranks, num_local_ranks))
@@ -104,7 +104,7 @@ def _activations(name: str, settings: Settings, num_ranks: int, num_local_ranks:
     if file_of(name) not in declared():
         return ""
     plan = workloads.batch_plan(settings, parallelism.degree(name, settings, num_ranks, num_local_ranks))
-    training = _training(settings, plan.micro_batch, device, num_local_ranks)
+    training = _training(name, settings, plan.micro_batch, device, num_local_ranks)
     if memory_forecast.problem(name, training, num_ranks):
         return ""
     return f" (activations would be {_text(memory_forecast.of(name, training, num_ranks).activations)} more)"
@@ -122,12 +122,12 @@ def _fitting(settings: Settings, num_ranks: int, num_local_ranks: int, device: s
     return sorted(bytes_by_name, key=lambda name: bytes_by_name[name])[:NUM_NAMED]
 
 
-def _training(settings: Settings, batch_size: int, device: str, ranks_per_node: int) -> Training:
+def _training(name: str, settings: Settings, batch_size: int, device: str, ranks_per_node: int) -> Training:
     workload = workloads.workload_of(settings)
     return Training(
         model=workload.model,
         batch_size=batch_size,
-        precision=settings.precision,
+        precision=sharing.precision_of(name, settings.precision),
         optimizer=settings.optimizer or workload.optimizer,
         momentum=settings.momentum,
         recompute=settings.recompute,

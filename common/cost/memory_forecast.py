@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from common.backends import Backend, declaration_of, declared, settings_of
+from common.backends import Backend, declaration_of, declared, file_of, settings_of, variants_of
 from common.config import Settings
 from common.cost import activations, communication_buffers, parallelism, sharing
 from common.cost.activations import Activations
@@ -76,7 +76,8 @@ def of(name: str, training: Training, num_ranks: int) -> Forecast:
 
 def by_rank(name: str, training: Training, num_ranks: int) -> list[Forecast]:
     """Returns the forecasts of ranks that differ, where there is no `problem`: those of a pipeline in order, and one for other backends."""
-    backend, _, offload = name.partition("+")
+    backend, offload = without_offload(name)
+    training = training._replace(precision=sharing.precision_of(backend, training.precision))
     declaration = declaration_of(backend)
     if declaration.pipelined:
         num_stages = _num_stages(declaration, num_ranks)
@@ -95,8 +96,8 @@ def problem(name: str, training: Training, num_ranks: int) -> str | None:
 
     Raises UserError for an unknown offload.
     """
-    backend, _, offload = name.partition("+")
-    if offload and name not in (able := with_offload()):
+    backend, _ = without_offload(name)
+    if "+" in name and name not in (*variants_of(file_of(name)), *(able := with_offload())):
         raise UserError(f"{name} is nothing that a library offers; choose from: {', '.join(able)}")
     declaration = declaration_of(backend)
     settings = settings_of(backend, Settings(workload="this model", microbatches=training.microbatches))
@@ -111,6 +112,12 @@ def problem(name: str, training: Training, num_ranks: int) -> str | None:
     if not declaration.pipelined:
         return None
     return pipelining.problem(name, settings, training.model, _num_stages(declaration, num_ranks), training.batch_size)
+
+
+def without_offload(name: str) -> tuple[str, str]:
+    """Returns the backend or variant of a name as in `of`, and its offload; empty for none."""
+    backend, _, offload = name.rpartition("+")
+    return (backend, offload) if offload in OFFLOADS else (name, "")
 
 
 def with_offload() -> list[str]:

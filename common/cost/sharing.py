@@ -86,6 +86,10 @@ WAYS = {
     "zero3_two_bytes": Sharing(
         "2(n-1)/n P + 2(n-1)/n N", lambda n, settings: (n - 1) / n * (2 + TWO_BYTES / _element_bytes(settings)), PARTS
     ),
+    # The same, with parameters gathered in bfloat16.
+    "zero3_gathered_in_two_bytes": Sharing(
+        "(n-1)/n P + 4(n-1)/n N", lambda n, settings: (n - 1) / n * (1 + 2 * TWO_BYTES / _element_bytes(settings)), PARTS
+    ),
     # As zero3 over the n/r ranks of each of r replicas; then an all-reduce of the rP/n bytes of a shard between r ranks.
     "hybrid": Sharing("3(n-r)/n P + 2(r-1)/n P", _gathered_twice, PARTS, by_node=True),
     "averaged": Sharing("2(n-1)/(n k) P", lambda n, settings: _all_reduce(n, settings) / settings.averaging_period),
@@ -94,8 +98,7 @@ WAYS = {
 
 def of(name: str) -> Sharing | None:
     """Returns the way of a backend, or a variant; None where none is declared."""
-    by_variant = _by_variant(name)
-    way = by_variant.get(name.partition("@")[2], by_variant.get(""))
+    way = backends.by_variant(_by_variant(name), name)
     return WAYS[way] if way else None
 
 
@@ -121,7 +124,8 @@ def sent_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 1
     settings, replicas = backends.settings_of(name, settings), num_replicas(sharing, num_nodes)
     num_shards = num_ranks // replicas
     sent = sharing.sent(num_shards, settings) + _all_reduce(replicas, settings) / num_shards
-    return sent * gradient_bytes(settings)
+    size = PRECISIONS[precision_of(name, settings.precision)].parameters / _element_bytes(settings)
+    return sent * gradient_bytes(settings) * size
 
 
 def state_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 1) -> float | None:
@@ -144,12 +148,17 @@ def whole_bytes(name: str, num_parameters: float, settings: Settings | Training)
 
     The optimizer state has float32 master parameters where the precision has them, or the backend does and shards them.
     """
-    precision, sharing = PRECISIONS[settings.precision], of(name)
+    precision, sharing = PRECISIONS[precision_of(name, settings.precision)], of(name)
     if sharing and sharing.sharded and declaration_of(name).float32_masters:
         precision = precision._replace(states=FLOAT32_BYTES, masters=FLOAT32_BYTES)
     parameters = num_parameters * precision.parameters
     optimizer_state = num_parameters * (_num_states(settings) * precision.states + precision.masters)
     return dict(zip(PARTS, (parameters, parameters, optimizer_state), strict=True))
+
+
+def precision_of(name: str, precision: str) -> str:
+    """Returns the name in PRECISIONS of the numbers that a backend, or a variant, holds under --precision."""
+    return backends.by_variant(declaration_of(name).precisions, name) or precision
 
 
 def _num_states(settings: Settings | Training) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from common import workloads
-from common.config import Settings
+from common.config import Settings, computed_precision
 from common.cost import parallelism
 from common.data import sharding, storage_use
 from common.data.samples import Dataset
@@ -61,7 +61,7 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     checks.expect_same_settings(trainer, settings)
     if not settings.share_gpu:
         gpus.expect_own(trainer)
-    gpus.expect_precision(settings.precision, trainer.describe_device())
+    gpus.expect_precision(computed_precision(settings), trainer.describe_device())
     workload = workloads.workload_of(settings)
     plan = workloads.batch_plan(settings, record.data_parallel_degree)
     # Compilation, first allocations and buckets belong to initialization, not to training.

@@ -8,7 +8,7 @@ import numpy as np
 
 from common import workloads
 from common.backends import declaration_of
-from common.config import Settings
+from common.config import Settings, computed_precision
 from common.model.families import training_flops
 from common.record.definition import Record
 from common.record.parts import Product
@@ -36,7 +36,7 @@ def add_to_record(trainer: Trainer, settings: Settings, record: Record) -> None:
     """Adds the speed of a run that has trained, and the peak of its devices, to its record. All ranks call this, off the clock."""
     model = workloads.workload_of(settings).model
     record.training_flops_per_sample = num_flops = training_flops(model)
-    declaration, flops_per_second = declaration_of(record.backend), framework_flops_per_second(trainer, settings.precision)
+    declaration, flops_per_second = declaration_of(record.backend), framework_flops_per_second(trainer, computed_precision(settings))
     peak = peak_of(COMPUTES_BY.get(declaration.framework, declaration.framework), flops_per_second, record.products or {})
     if peak:
         record.peak_flops_per_second, record.peak_library, record.framework_product_share = peak

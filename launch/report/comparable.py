@@ -33,6 +33,7 @@ def check(records: Sequence[Record]) -> None:
     repeated = attrgetter("workload", "scaling", "backend", "num_ranks")
     _check_equal(records, repeated, attrgetter("num_nodes"), "on different numbers of nodes")
     _check_equal(records, repeated, attrgetter("transport"), "over different transports")
+    _check_equal(records, repeated, attrgetter("library_configuration"), "with different configurations of their library")
 
 
 def check_one_machine(records: Iterable[Record]) -> None:

@@ -121,15 +121,19 @@ class Comparison(NamedTuple):
 def split_traced(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
     """Divides records into those that may be compared and those of runs slowed down by tracing, a timeline or a shared GPU.
 
-    Controls are in neither. Raises UserError where no run may be compared.
+    Controls and searches of the best are in neither. Raises UserError where no run may be compared.
     """
     records = list(records)
     plain = [record for record in records if is_compared(record)]
-    slowed_down = [record for record in records if is_slowed_down(record) and not record.settings.control]
+    slowed_down = [
+        record for record in records if is_slowed_down(record) and not record.settings.control and not record.settings.library_setting
+    ]
     if slowed_down and not plain:
         raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
     if records and not plain:
-        raise UserError("all of these runs are controls of a matrix (--control); compare them together with its other runs")
+        raise UserError(
+            "all of these runs are controls of a matrix (--control) or of a search of the best; compare them together with other runs"
+        )
     return plain, slowed_down
 
 
@@ -139,8 +143,8 @@ def is_slowed_down(record: Record) -> bool:
 
 
 def is_compared(record: Record) -> bool:
-    """Tells whether a run may be compared with those of other backends: it was not slowed down, and it is no control."""
-    return not record.settings.control and not is_slowed_down(record)
+    """Tells whether a run may be compared with those of other backends: it was not slowed down, and it is no control and of no search."""
+    return record.settings.control is None and record.settings.library_setting is None and not is_slowed_down(record)
 
 
 def comparisons(records: Iterable[Record]) -> list[Comparison]:

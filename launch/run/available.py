@@ -26,6 +26,7 @@ from common.cost import parallelism
 from common.data import datasets, sharding
 from common.errors import UserError
 from common.process import binding, gpus, unused_gpus
+from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
 from launch.run import device_problems, failures, processes, runner, turns
@@ -55,6 +56,7 @@ class Settled(NamedTuple):
 def check(jobs: Iterable[Job], launcher: Launcher) -> None:
     """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
     num_samples: dict[str, int] = {}
+    lines: list[str] = []
     for job in jobs:
         name_of(file_of(job.backend), job.settings)
         runner.start_of(job, launcher).argv()
@@ -64,6 +66,10 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
             num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train)
         plan = workloads.batch_plan(settings, job.degree)
         sharding.num_trained_steps(settings, num_samples[settings.workload], plan.global_batch)
+        if settings.deepspeed_config:
+            lines += configuration.of(settings, job.num_ranks)[1]
+    for line in dict.fromkeys(lines):
+        print(line, file=sys.stderr)
 
 
 def trainable(jobs: Sequence[Job]) -> list[Job]:

@@ -51,6 +51,11 @@ class MatrixOptions:
     """Run the matrix that made the committed records (results/reference): two sizes, ten backends and variants, six repeats, on CPU cores;
     also controls, which those lack. At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and
     settings are refused."""
+    best: bool = False
+    """Then search for each backend, in runs of one epoch, the largest batch that fits into memory and gains throughput, and the fastest of
+    a few settings of its library, and print what each reaches so beside its default, with --repeats pairs of runs."""
+    memory_limit: str | None = None
+    """With --best: memory of a rank, such as 8GB. Default: what is free on the node for each rank, or on its GPU."""
     verify: bool = False
     """With --model: train 20 steps in float64 with every backend, and compare each loss with that of one process at the same global batch.
     Exit status 1 where a backend differs."""

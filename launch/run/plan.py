@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, get_args
 
-from common.backends import ALONE, declaration_of, has_one_rank, settings_of
+from common.backends import ALONE, declaration_of, has_one_rank, settings_of, without_untaken
 from common.config import Control, Settings, cores_per_rank
 from common.cost import parallelism
 from common.errors import UserError
@@ -72,7 +72,14 @@ def plan(
                     for backend, run_settings, ending in rotated:
                         run_id = f"{workload}-{backend}-n{num_ranks}-r{repeat}{ending}"
                         named = dataclasses.replace(run_settings, run_id=run_id, layer_times=backend in with_layers)
-                        jobs.append(Job(backend, num_ranks, min(num_ranks, ranks_per_node or num_ranks), settings_of(backend, named)))
+                        jobs.append(
+                            Job(
+                                backend,
+                                num_ranks,
+                                min(num_ranks, ranks_per_node or num_ranks),
+                                settings_of(backend, without_untaken(backend, named)),
+                            )
+                        )
     return jobs
 
 

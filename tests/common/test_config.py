@@ -23,7 +23,13 @@ PROGRAM = "python -m frameworks.some"
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
 
 # Values other than the default, where the type does not give one.
-SPECIAL = {"workload": "other", "dataset": "mnist", "host_suffix": ".hsn.cm.polaris.alcf.anl.gov", "trace": "events"}
+SPECIAL = {
+    "workload": "other",
+    "dataset": "mnist",
+    "host_suffix": ".hsn.cm.polaris.alcf.anl.gov",
+    "trace": "events",
+    "library_setting": "none",
+}
 
 
 def another(name, kind):
@@ -102,8 +108,8 @@ INVALID = [
     ("momentum", 1.0, "--momentum is 1; it must be at least 0 and below 1"),
     ("target", 97.0, "--target is 97; it must be above 0 and at most 1, such as 0.97"),
     ("trace", "everything", "--trace is everything; it must be mpi, events, or the path of a libmpitrace.so"),
-    ("run_id", "a/b", "--run-id is 'a/b'; use letters, digits, '_', '@', '-' and, not first, '.'"),
-    ("run_id", "..", "--run-id is '..'; use letters, digits, '_', '@', '-' and, not first, '.'"),
+    ("run_id", "a/b", "--run-id is 'a/b'; use letters, digits, '_', '@', '-' and, not first, '.' and '+'"),
+    ("run_id", "..", "--run-id is '..'; use letters, digits, '_', '@', '-' and, not first, '.' and '+'"),
     ("threads", 10**30, "--threads is 1000000000000000000000000000000; it must be at least 1 and at most 4096"),
     ("epochs", 10**400, f"--epochs is 1{'0' * 58}…; it must be at least 1 and at most 1000000000"),
     ("machine", ".hidden", "--machine is '.hidden'; use letters, digits, '.', '_' and '-'"),

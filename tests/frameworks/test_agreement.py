@@ -6,7 +6,9 @@ import subprocess
 import numpy as np
 import pytest
 
+from common import backends
 from common.backends import declared, file_of, is_exact
+from common.config import Settings
 from common.model.families import training_flops
 from common.workloads import WORKLOADS
 from launch.run import available
@@ -54,7 +56,7 @@ def test_a_run_has_the_losses_of_its_reference(trained, name, comparison):
     if "zero_optimization" in configuration:
         settings = record["settings"]
         assert (configuration["train_batch_size"], configuration["gradient_accumulation_steps"]) == (8, settings["accumulate"])
-        assert configuration["zero_optimization"]["stage"] == settings["zero_stage"] == int(name.partition("@")[2] or 1)
+        assert configuration["zero_optimization"]["stage"] == settings["zero_stage"] == backends.settings_of(name, Settings()).zero_stage
     if comparison.above == 0 and comparison.steps == slice(None):
         assert record["learning_rates"] == reference["learning_rates"]
     if comparison.above == 0 and comparison.below <= 1e-10 and comparison.steps == slice(None):

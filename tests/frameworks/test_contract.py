@@ -3,7 +3,7 @@
 from common import backends
 from common.cost import communication_buffers, sharing
 from tests.support.backends import DISTRIBUTED
-from tests.support.contract import REDUCED, ROWS
+from tests.support.contract import NATIVE, REDUCED, ROWS
 
 
 def test_every_backend_has_a_row_and_every_one_with_several_ranks_has_its_faults():
@@ -11,9 +11,9 @@ def test_every_backend_has_a_row_and_every_one_with_several_ranks_has_its_faults
     assert {name for name, row in ROWS.items() if row.faults} == set(DISTRIBUTED)
 
 
-def test_every_variant_that_reduces_gradients_in_another_way_has_its_bounds():
+def test_every_approximate_variant_has_its_bounds():
     variants = {variant for name in DISTRIBUTED if backends.is_exact(name) for variant in backends.variants_of(name)}
-    assert set(REDUCED) == {variant for variant in variants if not backends.is_exact(variant)}
+    assert {*REDUCED, *NATIVE} == {variant for variant in variants if not backends.is_exact(variant)}
 
 
 def test_declarations_name_formulas_that_are_there():

@@ -169,7 +169,7 @@ def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, mo
     mode = FakeTensorMode()
     module, samples = faked(mode, module), [mode.from_tensor(tensor) for tensor in batch(training)]
     with mode:
-        fsdp.shard(module, models.layers_of(settings, module), sharding, None, ranks, CPU)
+        fsdp.shard(module, models.layers_of(settings, module), sharding, fsdp.policy_of(settings, module), ranks, CPU)
         optimizer = steps.unfused(steps.optimizer_for(settings, module))
         tracker = FSDPMemTracker(module, optimizer)
         tracker.track_inputs(())

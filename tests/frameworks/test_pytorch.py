@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.functional import cross_entropy
 
 from common import workloads
@@ -234,7 +235,7 @@ def test_fsdp_shards_each_layer_by_itself_and_the_forecast_knows_them(name, monk
     monkeypatch.setattr(fsdp, "fully_shard", lambda part, **_: sharded.append(part))
     model = small_models.MODELS[name]
     module = families.implementation_of(model, models.MODELS, "PyTorch")(model, False)
-    fsdp.shard(module, module.layers(), None, None, Ranks(0, 2, 0, 2), torch.device("cpu"))
+    fsdp.shard(module, module.layers(), None, MixedPrecisionPolicy(), Ranks(0, 2, 0, 2), torch.device("cpu"))
     assert sharded == [*module.layers(), module]
     blocks = dict.fromkeys(part.block for part in model.parts() if part.block)
     assert len(blocks) == len(module.layers()) > 1

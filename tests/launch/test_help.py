@@ -21,7 +21,7 @@ OF_A_RUN = {
 }  # fmt: skip
 OF_A_MATRIX = {
     "matrix": ["--backends", "--workloads"], "workload": ["--dataset", "--data-dir"],
-    **{title: OF_A_RUN[title] for title in ("duration", "training")}, "backend": ["--powersgd-rank", "--local-after"],
+    **{title: OF_A_RUN[title] for title in ("duration", "training")}, "backend": ["--powersgd-rank", "--deepspeed-config"],
     **{title: OF_A_RUN[title] for title in ("machine", "record", "data reading", "timeout")},
 }  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_each_option_is_in_the_help_of_those_programs_that_take_it():
     assert sorted(of_run) == sorted(["-h", *(flag(name) for name in FIELDS if name not in ("until", "trace"))])
     assert len(set(of_matrix)) == len(of_matrix)
     of_variants = backends.variant_settings()
-    absent = {"workload", "run_id", "repeat", "control", "share_gpu"} | of_variants
+    absent = {"workload", "run_id", "repeat", "control", "library_setting", "share_gpu"} | of_variants
     absent |= {"checkpoint_dir", "checkpoint_every", "checkpoint_async"}
     assert {flag(name) for name in FIELDS} - set(of_matrix) == {flag(name) for name in absent}
     assert {"--until", "--trace", "--quiet-limit", "--launcher", "--print-jobs"} < set(of_matrix)

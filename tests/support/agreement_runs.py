@@ -94,6 +94,9 @@ MIXED_SGD = SHORT_DECODER._replace(precision="bf16")
 # "Precision".
 MIXED_BOUND, MIXED_BOUND_OF_FRAMEWORKS = 2e-3, same.tolerance_of("bf16", environment.instruction_sets())
 
+# Of a library's own 16 bit, which has gradients and, between layers, activations in bfloat16 too.
+NATIVE_BOUND = 3e-2
+
 # Every epoch is one step, which each worker of a server takes from the same parameters. Without momentum the sum of their updates is the
 # update with the average gradient.
 ONE_STEP = Run("cnn", "sgd", short=True, training=(
@@ -125,6 +128,14 @@ def in_mixed_precision(compared, variant="", ranks=2, below=MIXED_BOUND):
         yield Comparison(run, variant, ranks, below, steps=slice(0, 2))
         full = ("single", 1, run._replace(precision="fp32"))
         yield Comparison(run, variant, ranks, below=1e-2, above=1e-5, steps=slice(0, 2), reference=full)
+
+
+def in_native_precision(variant):
+    """Of the first two steps, in which the library rounds parameters and activations, with the plain run in float32."""
+    for run in MIXED:
+        yield Comparison(
+            run, variant, below=NATIVE_BOUND, above=1e-5, steps=slice(0, 2), reference=("single", 1, run._replace(precision="fp32"))
+        )
 
 
 def of_resnet(below=1e-10):

@@ -48,6 +48,8 @@ class Row(NamedTuple):
     """{ranks: runs} that it makes besides those that are compared."""
     reduced: Mapping = EMPTY
     """{variant that reduces gradients in another way: bounds of the loss difference over the first 20 steps}; the CNN would amplify it."""
+    native: tuple = ()
+    """The variants that compute in the library's own 16 bit, in which the CNN would amplify the difference too."""
     tied: tuple = ()
     """The variants whose ranks hold parts of an embedding that is the head too, or gather it, in other ways."""
     held: Mapping = EMPTY
@@ -130,7 +132,8 @@ ROWS = {
         # Not the CNN: at its default learning rate even a correct run differs.
         faulty=("", DECODER),
         in_sync_under_faults=True,
-        one_model=("3",),
+        one_model=("3", "3+native"),
+        native=("native", "2+native", "3+native"),
         comparisons=runs.ZERO,
         runs={4: [(variant, run) for variant in ("0", "", "2", "3") for run in runs.RESTORED]},
         # In stage 3, gradients in its buffer, and again as those of the master parameters.
@@ -139,6 +142,7 @@ ROWS = {
         off_theory={"": 0.833, "3": 1.25},
         breakdowns=(
             Breakdown("cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
+            Breakdown("cnn", ("--mixed-precision", "native"), {"all_reduce": 1 / 2, "all_gather": 1 / 4}),
             Breakdown("cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
             Breakdown("cnn", ("--zero-stage", 1, *ACCUMULATE), {"all_reduce": 1, "all_gather": 1 / 2}),
             # Stages 2 and 3 reduce gradients at each micro-batch, and what gathers parameters does so for each.
@@ -153,6 +157,7 @@ ROWS = {
         # Two replicas of two shards; at two ranks a replica is a rank.
         comparisons=[*runs.of_resnet(), Comparison(runs.SHORT_CNN, "hsdp", ranks=4)],
         reduced={"bf16": (1e-7, 1e-3)},
+        native=("native",),
         tied=("keep", "hsdp"),
         held={
             "": {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)},
@@ -164,6 +169,7 @@ ROWS = {
         breakdowns=(
             Breakdown("cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
             Breakdown("cnn", ("--reduction", "bf16"), {"all_gather": 1, "reduce_scatter": 1 / 2}),
+            Breakdown("cnn", ("--mixed-precision", "native"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
             Breakdown("cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
             # What gathers parameters does so for each micro-batch.
             Breakdown("cnn", ACCUMULATE, {"all_gather": 4, "reduce_scatter": 1}),
@@ -269,6 +275,7 @@ def named(field):
 
 HELD = named("held")
 REDUCED = named("reduced")
+NATIVE = tuple(f"{name}@{variant}" for name, row in ROWS.items() for variant in row.native)
 
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
 SIZES = (1, 2, 3, 4)
@@ -294,6 +301,7 @@ def comparisons():
     """(name of a backend or variant, Comparison) of all that is compared."""
     for backend, row in ROWS.items():
         compared = [*exact(backend), *row.comparisons]
+        compared += [comparison for variant in row.native for comparison in runs.in_native_precision(variant)]
         for variant, (low, high) in row.reduced.items():
             # While the learning rate is warmed up.
             compared.append(Comparison(DECODER, variant, 4, high, low, slice(0, 14)))

@@ -16,14 +16,13 @@ from deepspeed.comm import comm
 from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 from torch import nn
 
-from common import workloads
 from common.config import Settings
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, Held, ProfiledCommunication
-from frameworks.shared.pytorch import clipping, devices, memory, process_group, states
+from frameworks.shared.pytorch import devices, memory, process_group, states, trees
 from frameworks.shared.replaced import Replacement, replaced
 
 # DeepSpeed does not state the types of its engine's attributes, nor of its optimizers': a plain one in stage 0, else a ZeRO optimizer.
@@ -35,25 +34,6 @@ COLLECTIVES = {
     "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_coalesced", "reduce", "reduce_scatter",
     "reduce_scatter_tensor", "broadcast", "barrier",
 }  # fmt: skip
-
-
-def configuration(settings: Settings, ranks: Ranks) -> dict[str, Any]:
-    """Returns DeepSpeed's configuration for the settings, with all other features off. `train_batch_size` is the global batch."""
-    plan = workloads.batch_plan(settings, ranks.size)
-    return {
-        "train_batch_size": plan.global_batch,
-        "train_micro_batch_size_per_gpu": plan.micro_batch,
-        "gradient_accumulation_steps": settings.accumulate,
-        "gradient_clipping": clipping.max_norm(settings) or 0.0,
-        "zero_allow_untested_optimizer": True,
-        "zero_optimization": {
-            "stage": settings.zero_stage,
-            # By default stage 3 does not shard parameters of up to 100,000 elements, which are most of a small model.
-            "stage3_param_persistence_threshold": 0,
-            # Copies of gradients into one buffer save large models from fragmented memory, and take 5 to 9 % of an epoch here.
-            "contiguous_gradients": False,
-        },
-    }
 
 
 def device_problem(device: str) -> str | None:
@@ -82,6 +62,16 @@ def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
         process_group.join(backend, ranks)
     deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
     return backend
+
+
+def take_float32_inputs(module: Any) -> None:
+    """Makes a module round its inputs to bfloat16, which the bf16 engine leaves to its caller, and compute without autocast."""
+    module.mixed = False
+
+    def round_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(trees.mapped(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, part) for part in inputs)
+
+    module.register_forward_pre_hook(round_inputs)
 
 
 def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
@@ -197,6 +187,9 @@ def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             whole = parameter.detach().clone()
+        if whole.dtype == torch.bfloat16:
+            # The engine's; the optimizer updates masters.
+            whole = cast("torch.Tensor", utils.safe_get_full_fp32_param(parameter)).view_as(whole)
         arrays[name] = states.as_array(name, whole, model)
         for key, value in optimizer_state.items():
             # It is there, as the shard has it.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.config import Settings
+from common.config import Settings, library_setting
 from common.errors import UserError
 from common.process import meeting, mpi, threads, watchdog
 from common.process.gpus import version_text
@@ -93,10 +93,11 @@ def nccl_version(hvd: ModuleType) -> str | None:
 
 
 def variables(settings: Settings) -> dict[str, str]:
-    """Returns environment variables for the timeline and autotuning; creates the trace folder of the run if one of them is on."""
+    """Returns environment variables for --library-setting, the timeline and autotuning; creates the trace folder for one of the latter."""
+    by_name = {name: str(value) for name, value in library_setting(settings).items()}
     if not (settings.timeline or settings.autotune):
-        return {}
-    folder, by_name = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune")), {}
+        return by_name
+    folder = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune"))
     if settings.timeline:
         by_name |= {"HOROVOD_TIMELINE": str(folder / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     if settings.autotune:

@@ -7,26 +7,19 @@ from torch.optim import Optimizer
 
 from common.config import Settings
 from common.errors import UserError
-from common.model.own_model import OwnModel
-from common.workloads import workload_of
-
-
-def max_norm(settings: Settings) -> float | None:
-    """Returns the CLIP_NORM of the file of the settings; None where gradients are not clipped."""
-    model = workload_of(settings).model
-    return model.file.constant("CLIP_NORM") if isinstance(model, OwnModel) else None
+from common.workloads import clip_norm
 
 
 def before_steps(optimizer: Optimizer, settings: Settings) -> Optimizer:
     """Makes an optimizer clip before it updates. Its parameters are all of the model's, whole or PyTorch's sharded ones (DTensor)."""
-    if (limit := max_norm(settings)) is not None:
+    if (limit := clip_norm(settings)) is not None:
         optimizer.register_step_pre_hook(lambda *_: _clip(optimizer, limit))
     return optimizer
 
 
 def after_synchronize(optimizer: Any, settings: Settings) -> None:
     """Makes Horovod's optimizer clip when it has averaged the gradients, which it does within its step. Raises UserError for Adasum."""
-    if (limit := max_norm(settings)) is None:
+    if (limit := clip_norm(settings)) is None:
         return
     if settings.reduction == "adasum":
         raise UserError("Adasum combines updates, so that there is no whole gradient to clip; leave adasum or CLIP_NORM out")

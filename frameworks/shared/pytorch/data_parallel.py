@@ -48,7 +48,7 @@ def gpus(device: torch.device) -> list[int]:
     return [device.index, *(index for index in range(torch.cuda.device_count()) if index != device.index)]
 
 
-def buffer_options(module: nn.Module) -> dict[str, bool]:
+def buffer_options(module: nn.Module) -> dict[str, Any]:
     """Returns DDP's option by which rank 0's buffers are broadcast at every step: only where a module has buffers that change.
 
     DDP would broadcast constant tables too. PyTorch 2.11 has an older name of the option.

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
+from common.config import Settings
 from common.cost.sharing import replicas_on
 from common.errors import UserError
 from common.process.ranks import Ranks
@@ -27,16 +28,23 @@ if TYPE_CHECKING:
 COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter", "all_reduce": "all_reduce"}
 
 
+def policy_of(settings: Settings, module: Any) -> MixedPrecisionPolicy:
+    """Returns the types in which FSDP2 gathers parameters and computes, and averages gradients. With its own the module has no autocast."""
+    if settings.mixed_precision == "native":
+        module.mixed = False
+        return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    return MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if settings.reduction == "bf16" else None)
+
+
 def shard(
-    module: nn.Module, layers: Sequence[nn.Module], sharding: str | None, reduction: str | None, ranks: Ranks, device: torch.device
+    module: nn.Module, layers: Sequence[nn.Module], sharding: str | None, policy: MixedPrecisionPolicy, ranks: Ranks, device: torch.device
 ) -> nn.Module:
     """Shards the parameters of a module: those of each of its layers by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
 
     With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` the ranks of a node have all of them, and
-    on a single node each half of its ranks. `reduction`: None, or `bf16`, in which gradients are then averaged. Raises UserError where
+    on a single node each half of its ranks. Raises UserError where
     consecutive ranks are on different nodes.
     """
-    policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if reduction == "bf16" else None)
     sizes = hybrid_sizes(ranks) if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     for part in (*layers, module):

@@ -29,11 +29,11 @@ class Fit(NamedTuple):
     fewest_ranks: int | None
 
 
-def size_of(text: str) -> float:
+def size_of(text: str, option: str = "--fits") -> float:
     """Returns the bytes in a text such as 80GB. Raises UserError for any other text."""
     size_bytes = units.size_bytes(text) if text.endswith("B") else None
     if not size_bytes:
-        raise UserError(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB")
+        raise UserError(f"{option} is {text!r}; give the memory of a rank, such as 80GB or 64GiB")
     return size_bytes
 
 

@@ -41,7 +41,9 @@ class Block(nn.Module):
         # Under tensor parallelism each rank has some of the heads.
         heads = (projection(normed).unflatten(-1, (-1, self.head_width)) for projection in (self.query, self.key, self.value))
         query, key, value = (tensor.transpose(1, 2) for tensor in heads)
-        mixed = scaled_dot_product_attention(rotated(query, rotary), rotated(key, rotary), value, is_causal=True)
+        # Rotated in float32 where the library itself computes in 16 bits.
+        query, key = (rotated(tensor, rotary).to(value.dtype) for tensor in (query, key))
+        mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
         return x + self.attended(mixed.transpose(1, 2).flatten(2))
 
     def feed(self, x: Tensor) -> Tensor:

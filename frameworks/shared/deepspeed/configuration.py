@@ -1,0 +1,196 @@
+"""DeepSpeed's configuration of a run: Tandem's, and what the file of --deepspeed-config adds to it. It imports no library.
+
+The run decides the keys in DECIDED. A file may have them with the value that they have anyway, or with "auto". All other keys are the
+file's.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import workloads
+from common.command_line import shortened
+from common.config import Settings, library_setting
+from common.errors import UserError
+from common.model import conventions
+from common.process.ranks import Ranks
+
+SAME_TRAINING = "every backend trains the same samples and layers"
+NO_OFFLOAD = "nothing is offloaded"
+ONE_MODEL = "all ranks train one model"
+EXCHANGED_AS_THEY_ARE = "numbers are exchanged as they are"
+# Keys, and with them those below, that the run decides, and by what.
+DECIDED = {
+    "train_batch_size": "--batch-size",
+    "train_micro_batch_size_per_gpu": "--batch-size",
+    "gradient_accumulation_steps": "--accumulate",
+    "optimizer": "--optimizer, --learning-rate, --momentum",
+    "zero_allow_untested_optimizer": "the optimizer is PyTorch's",
+    "zero_force_ds_cpu_optimizer": "the optimizer is PyTorch's",
+    "scheduler": "--schedule, --warmup-epochs",
+    "gradient_clipping": "CLIP_NORM of a --model",
+    "gradient_allreduce_op": "gradients are averaged",
+    **dict.fromkeys(("fp16", "bf16", "amp", "torch_autocast", "data_types"), "--precision"),
+    "communication_data_type": EXCHANGED_AS_THEY_ARE,
+    "zero_optimization.stage": "the variant, such as deepspeed_zero@3",
+    **dict.fromkeys(
+        (f"zero_optimization.{name}" for name in ("offload_param", "offload_optimizer", "cpu_offload", "cpu_offload_param", "zenflow")),
+        NO_OFFLOAD,
+    ),
+    **dict.fromkeys(
+        (f"zero_optimization.zero_{name}" for name in ("quantized_weights", "quantized_gradients", "quantized_nontrainable_weights")),
+        EXCHANGED_AS_THEY_ARE,
+    ),
+    "zero_optimization.zero_hpz_partition_size": ONE_MODEL,
+    **dict.fromkeys(("tensor_parallel", "sequence_parallel_size", "expert_parallel", "pipeline", "elasticity"), ONE_MODEL),
+    "activation_checkpointing": "--recompute",
+    "compile": "--compile",
+    **dict.fromkeys(("checkpoint", "nebula", "datastates_ckpt"), "--checkpoint-dir"),
+    **dict.fromkeys(
+        (
+            "curriculum_learning", "data_efficiency", "progressive_layer_drop", "compression_training", "weight_quantization",
+            "quantize_training", "sparse_attention", "sparse_gradients", "eigenvalue", "hybrid_engine", "autotuning",
+        ),
+        SAME_TRAINING,
+    ),
+}  # fmt: skip
+# A value of HuggingFace's, which leaves the choice to the program.
+AUTO = "auto"
+# DeepSpeed's own values, of 0.19.8, of decided keys that the configuration of a run has not, where they are not 0 or false.
+DEFAULTS = {
+    "communication_data_type": "fp32",
+    "gradient_allreduce_op": "mean",
+    "sequence_parallel_size": 1,
+    "zero_optimization.zero_hpz_partition_size": 1,
+}
+
+
+class Conflict(NamedTuple):
+    """A value of a file that the run decides otherwise; `present` is what it has itself, None for nothing."""
+
+    key: str
+    value: Any
+    present: Any
+    decided_by: str
+
+    def __str__(self) -> str:
+        of_run = "not" if self.present is None else json.dumps(self.present)
+        return f"{self.key} {shortened(json.dumps(self.value), 40)} ({of_run} here: {self.decided_by})"
+
+
+def begin(settings: Settings, ranks: Ranks) -> dict[str, Any]:
+    """Returns the configuration of a run. Rank 0 prints what it leaves out of the file of --deepspeed-config."""
+    configuration, lines = of(settings, ranks.size)
+    for line in lines if ranks.rank == 0 else ():
+        print(line, file=sys.stderr, flush=True)
+    return configuration
+
+
+def of(settings: Settings, num_ranks: int) -> tuple[dict[str, Any], list[str]]:
+    """Returns DeepSpeed's configuration for resolved settings, and lines about what it leaves out of the file of --deepspeed-config.
+
+    Raises UserError for a file that is no JSON object, and for what it says otherwise than the run, with --deepspeed-conflicts refuse.
+    """
+    configuration = of_run(settings, num_ranks)
+    if settings.deepspeed_config is None:
+        return configuration, []
+    content = read(settings.deepspeed_config)
+    found = conflicts(content, configuration | optimizer_of(settings))
+    if not found:
+        return merged(configuration, content), []
+    text = ", ".join(map(str, found))
+    if settings.deepspeed_conflicts == "refuse":
+        raise UserError(
+            f"{settings.deepspeed_config} has other values than the run: {text}; leave these out, or give --deepspeed-conflicts ignore"
+        )
+    return merged(configuration, content), [f"{settings.deepspeed_config}: ignored, since the run decides them: {text}"]
+
+
+def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:
+    """Returns Tandem's configuration, with all other features off. `train_batch_size` is the global batch."""
+    plan = workloads.batch_plan(settings, num_ranks)
+    return {
+        "train_batch_size": plan.global_batch,
+        "train_micro_batch_size_per_gpu": plan.micro_batch,
+        "gradient_accumulation_steps": settings.accumulate,
+        "gradient_clipping": workloads.clip_norm(settings) or 0.0,
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            "stage": settings.zero_stage,
+            # By default stage 3 does not shard parameters of up to 100,000 elements, which are most of a small model.
+            "stage3_param_persistence_threshold": 0,
+            # Copies of gradients into one buffer save large models from fragmented memory, and take 5 to 9 % of an epoch here.
+            "contiguous_gradients": False,
+            **library_setting(settings),
+        },
+        **({"bf16": {"enabled": True}} if settings.mixed_precision == "native" else {}),
+    }
+
+
+def optimizer_of(settings: Settings) -> dict[str, Any]:
+    """Returns the optimizer of the settings as a configuration would have it; that of a user's model is not known."""
+    if settings.model is not None:
+        return {}
+    rate = {"lr": settings.learning_rate, "weight_decay": 0.0}
+    if settings.optimizer == "adam":
+        parameters = rate | {"betas": list(conventions.ADAM_BETAS), "eps": conventions.ADAM_EPSILON}
+        return {"optimizer": {"type": "Adam", "params": parameters}}
+    return {"optimizer": {"type": "SGD", "params": rate | {"momentum": settings.momentum, "dampening": 0.0, "nesterov": False}}}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Reads the JSON object in a file. Raises UserError where there is none."""
+    try:
+        content = json.loads(path.read_text())
+    except OSError as problem:
+        raise UserError(f"--deepspeed-config {path}: {problem.strerror}") from None
+    except (ValueError, RecursionError) as problem:
+        raise UserError(f"--deepspeed-config {path} is no JSON ({problem})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"--deepspeed-config {path} has no JSON object")
+    return content
+
+
+def conflicts(content: Mapping[str, Any], configuration: Mapping[str, Any]) -> list[Conflict]:
+    """Returns what a file says otherwise than the configuration of a run: of each key in DECIDED the first."""
+    found: dict[str, Conflict] = {}
+    present = DEFAULTS | dict(leaves(configuration))
+    for key, value in leaves(content):
+        decided = decided_key(key)
+        if decided and value != AUTO and not _is_equal(value, present.get(key)):
+            found.setdefault(decided, Conflict(key, value, present.get(key), DECIDED[decided]))
+    return list(found.values())
+
+
+def merged(configuration: Mapping[str, Any], content: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Returns a configuration with the keys of a file that the run does not decide."""
+    result = dict(configuration)
+    for name, value in content.items():
+        key = f"{path}{name}"
+        if value == AUTO or decided_key(key):
+            continue
+        result[name] = merged(result.get(name) or {}, value, f"{key}.") if isinstance(value, dict) else value
+    return result
+
+
+def decided_key(key: str) -> str | None:
+    """Returns the key in DECIDED that a key is, or is below; None where the run does not decide it."""
+    return next((decided for decided in DECIDED if key == decided or key.startswith(f"{decided}.")), None)
+
+
+def leaves(content: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the values of nested objects with their keys, joined by dots; none of a feature that is off."""
+    for name, value in content.items():
+        if not isinstance(value, dict):
+            yield f"{path}{name}", value
+        elif value.get("enabled", True) not in (False, AUTO) and value.get("device") != "none":
+            yield from leaves(value, f"{path}{name}.")
+
+
+def _is_equal(value: Any, present: Any) -> bool:
+    """Tells whether a value is the run's: of a text in any case, and of a feature that it has not, off."""
+    if present is None:
+        return not value or value == "none"
+    return value.lower() == present.lower() if isinstance(value, str) and isinstance(present, str) else value == present

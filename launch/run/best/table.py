@@ -1,0 +1,92 @@
+"""The table of a search: what each backend reaches at its best, and what it gains over the default."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from common.config import NO_SETTING
+from launch.report import statistics, tables
+from launch.report.export import terminal
+from launch.report.statistics import Ratio
+from launch.report.tables import MIB, Cell, Column
+from launch.report.words import interval
+from launch.run.best import search
+from launch.run.best.search import Cell as Searched
+from launch.run.best.search import Measured, Runs, Trial
+
+QUESTION = "And if each may choose?"
+NOTE = (
+    "Batch and setting were searched in runs of one epoch. Samples/s and gain are of runs of the default and the best in turns. These runs "
+    "are in no other table."
+)
+
+
+class Best(NamedTuple):
+    """What a search has found so far for a backend at a size."""
+
+    workload: str
+    num_ranks: int
+    backend: str
+    default: Trial
+    chosen: Trial
+    # Of the runs in turns, or else of those that searched.
+    default_speed: float | None
+    speed: float | None
+    gain: Ratio | None
+    rank_bytes: float | None
+    seconds_to_target: Cell
+    end: str | None
+
+
+def best_of(workload: str, num_ranks: int, backend: str, runs: Runs, cell: Searched) -> Best | None:
+    """Returns what a search has found; None before its first run has completed."""
+    default = Trial(cell.default_batch)
+    if runs.get(default, Measured(None)).samples_per_second is None:
+        return None
+    chosen = search.chosen(runs)
+    gain, default_speed, speed = None, runs[default].samples_per_second, runs[chosen].samples_per_second
+    pairs = paired_speeds(default, chosen, runs, cell.num_pairs)
+    if pairs:
+        above, below = [list(side) for side in zip(*pairs, strict=True)]
+        gain = statistics.simultaneous_ratio(above, below, paired=True, num_compared=2)
+        default_speed, speed = statistics.geometric_mean(below), statistics.geometric_mean(above)
+    solution = runs.get(chosen._replace(purpose="solution"))
+    seconds_to_target: Cell = None
+    if solution:
+        seconds_to_target = "not reached" if solution.seconds_to_target is None else solution.seconds_to_target
+    end = search.end_of_batches(runs, cell)
+    rank_bytes = runs[chosen].rank_bytes
+    return Best(workload, num_ranks, backend, default, chosen, default_speed, speed, gain, rank_bytes, seconds_to_target, end)
+
+
+def paired_speeds(default: Trial, chosen: Trial, runs: Runs, num_pairs: int) -> list[tuple[float, float]]:
+    """Returns the throughput of the best and of the default in each pair that is complete."""
+    pairs = []
+    for repeat in range(num_pairs if chosen != default else 0):
+        in_turns = [runs.get(trial._replace(purpose="pair", repeat=repeat)) for trial in (chosen, default)]
+        speeds = statistics.complete([run.samples_per_second if run else None for run in in_turns])
+        if speeds:
+            pairs.append((speeds[0], speeds[1]))
+    return pairs
+
+
+COLUMNS: tuple[Column[Best], ...] = (
+    Column("workload", lambda best: best.workload),
+    Column("ranks", lambda best: best.num_ranks),
+    Column("backend", lambda best: best.backend),
+    Column("samples/s", lambda best: best.speed, ".0f"),
+    Column("--batch-size", lambda best: best.chosen.batch_size),
+    Column("setting", lambda best: None if best.chosen.setting == NO_SETTING else best.chosen.setting),
+    Column("gain", lambda best: best.gain and best.gain.value, ".2f"),
+    Column("95 % interval", lambda best: best.gain and interval(best.gain)),
+    Column("default samples/s", lambda best: best.default_speed, ".0f"),
+    Column("default batch", lambda best: best.default.batch_size),
+    Column("memory of a rank (MiB)", lambda best: best.rank_bytes and best.rank_bytes / MIB, ".0f"),
+    Column("time to solution (s)", lambda best: best.seconds_to_target, ".2f"),
+    Column("no larger batch, since", lambda best: best.end),
+)
+
+
+def show(found: Sequence[Best]) -> None:
+    """Prints the table, the fastest of each workload and size first."""
+    ordered = sorted(found, key=lambda best: (best.workload, best.num_ranks, -(best.speed or 0.0)))
+    terminal.show_result(tables.filled(QUESTION, COLUMNS, ordered), [NOTE] if found else [])

@@ -1,0 +1,140 @@
+"""What the file of --deepspeed-config may have, and what DeepSpeed is given then."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common import backends, workloads
+from common.config import Settings
+from frameworks.shared.deepspeed import configuration
+from launch.run.plan import plan
+from tests.support.mistakes import expect_refused, refusal, refused
+
+# The settings of ALCF's hands-on workshop for DeepSpeed (learningFrameworks/distributedDeepLearning/DeepSpeed/ds_config.json).
+OF_WORKSHOP = {
+    "train_batch_size": 512,
+    "optimizer": {"type": "Adam", "params": {"lr": 0.01, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 3e-7}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001, "warmup_num_steps": 1000}},
+    "gradient_clipping": 1.0,
+    "fp16": {"enabled": True, "loss_scale": 0, "loss_scale_window": 500, "hysteresis": 2, "min_loss_scale": 1, "initial_scale_power": 15},
+    "steps_per_print": 2000,
+    "prescale_gradients": False,
+    "wall_clock_breakdown": False,
+    "zero_optimization": {
+        "stage": 0, "allgather_partitions": True, "reduce_scatter": True, "allgather_bucket_size": 50_000_000,
+        "reduce_bucket_size": 50_000_000, "overlap_comm": True, "contiguous_gradients": True, "cpu_offload": False,
+    },
+}  # fmt: skip
+# Of these the run decides otherwise.
+DECIDED_THERE = ["train_batch_size", "optimizer.type", "scheduler.type", "gradient_clipping", "fp16.enabled"]
+
+
+def resolved(**settings):
+    return workloads.resolve(Settings(**settings), 2)
+
+
+def written(tmp_path, content):
+    path = tmp_path / "ds_config.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def conflicting(content, **settings):
+    """The keys of a file that a run at two ranks decides otherwise."""
+    run = resolved(**settings)
+    return [conflict.key for conflict in configuration.conflicts(content, configuration.of_run(run, 2) | configuration.optimizer_of(run))]
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "keys"),
+    [
+        (OF_WORKSHOP, {"zero_stage": 0}, DECIDED_THERE),
+        (OF_WORKSHOP, {}, [*DECIDED_THERE, "zero_optimization.stage"]),
+        (OF_WORKSHOP, {"optimizer": "adam", "learning_rate": 0.01, "zero_stage": 0}, [
+            "train_batch_size", "optimizer.params.betas", *DECIDED_THERE[2:],
+        ]),
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 32}, {"batch_size": 32}, []),
+        ({"train_batch_size": 64, "gradient_accumulation_steps": 2}, {"batch_size": 16, "accumulate": 2}, []),
+        ({"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2}, {"batch_size": 32}, [
+            "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+        ]),
+        ({"optimizer": {"type": "adam", "params": {"lr": 0.01, "betas": [0.9, 0.999]}}}, {"optimizer": "adam", "learning_rate": 0.01}, []),
+        ({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}}, {"optimizer": "adam"}, ["optimizer.type"]),
+        ({"optimizer": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.8}}}, {"learning_rate": 0.1}, ["optimizer.params.momentum"]),
+        ({"fp16": {"enabled": "auto", "loss_scale_window": 1000}, "bf16": {"enabled": "auto"}, "gradient_clipping": "auto"}, {}, []),
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "none", "pin_memory": True}}}, {"zero_stage": 3}, []),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, {}, ["zero_optimization.offload_optimizer.device"]),
+        ({"zero_optimization": {"zero_hpz_partition_size": 1, "zero_quantized_weights": False}}, {"zero_stage": 3}, []),
+        ({"zero_optimization": {"zero_quantized_gradients": True}}, {}, ["zero_optimization.zero_quantized_gradients"]),
+        ({"communication_data_type": "fp32", "gradient_allreduce_op": "mean", "scheduler": None, "amp": {"enabled": False}}, {}, []),
+        ({"communication_data_type": "fp16"}, {}, ["communication_data_type"]),
+    ],
+)  # fmt: skip
+def test_what_the_run_decides_otherwise_is_found_by_its_key(content, settings, keys):
+    assert conflicting(content, **settings) == keys
+
+
+def test_the_optimizer_of_a_users_model_is_not_known_and_so_any_other_is_a_conflict():
+    settings = Settings(model="mine.py", optimizer="adam")
+    assert configuration.optimizer_of(settings) == {}
+    assert [conflict.key for conflict in configuration.conflicts({"optimizer": {"type": "Adam"}}, {})] == ["optimizer.type"]
+
+
+def test_a_tutorials_file_is_refused_in_one_line_with_what_decides_each_key(tmp_path):
+    path = written(tmp_path, OF_WORKSHOP)
+    message = refusal(configuration.of, resolved(deepspeed_config=path, batch_size=32, zero_stage=0), 2)
+    assert message.startswith(f"{path} has other values than the run: train_batch_size 512 (64 here: --batch-size), ")
+    assert 'scheduler.type "WarmupLR" (not here: --schedule, --warmup-epochs)' in message
+    assert 'optimizer.type "Adam" ("SGD" here: --optimizer, --learning-rate, --momentum)' in message
+    assert "fp16.enabled true (not here: --precision); leave these out, or give --deepspeed-conflicts ignore" in message
+
+
+def test_a_tutorials_file_is_accepted_with_a_line_about_what_the_run_decides_and_all_else_reaches_deepspeed(tmp_path):
+    path = written(tmp_path, OF_WORKSHOP)
+    run = resolved(deepspeed_config=path, deepspeed_conflicts="ignore", batch_size=32, zero_stage=0)
+    used, (line,) = configuration.of(run, 2)
+    assert line.startswith(f"{path}: ignored, since the run decides them: train_batch_size 512 (64 here: --batch-size), optimizer.type ")
+    own = configuration.of_run(run, 2)
+    of_file = {"allgather_partitions", "reduce_scatter", "allgather_bucket_size", "reduce_bucket_size", "overlap_comm"}
+    sharding = {name: OF_WORKSHOP["zero_optimization"][name] for name in (*of_file, "contiguous_gradients")}
+    outputs = {name: OF_WORKSHOP[name] for name in ("steps_per_print", "prescale_gradients", "wall_clock_breakdown")}
+    assert used == own | outputs | {"zero_optimization": own["zero_optimization"] | sharding}
+
+
+def test_without_a_file_and_with_an_empty_one_the_configuration_is_tandems(tmp_path):
+    own = configuration.of(resolved(), 2)
+    assert own == (configuration.of_run(resolved(), 2), [])
+    for content in ({}, {"train_batch_size": "auto", "zero_optimization": {"reduce_bucket_size": "auto"}}):
+        assert configuration.of(resolved(deepspeed_config=written(tmp_path, content)), 2) == own
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "is no JSON (Expecting property name"), ("[1]", "has no JSON object"), (None, "No such file or directory")],
+)
+def test_a_file_that_is_no_configuration_is_refused(content, message, tmp_path):
+    path = written(tmp_path, content) if content else tmp_path / "missing.json"
+    with refused(message):
+        configuration.of(resolved(deepspeed_config=path), 2)
+
+
+def test_other_backends_do_not_get_the_file_and_refuse_it_alone():
+    path = Path("ds_config.json")
+    jobs = plan(["ddp", "deepspeed_zero", "deepspeed_zero@3"], ["cnn"], [2], 1, None, Settings(deepspeed_config=path))
+    assert {job.backend: job.settings.deepspeed_config for job in jobs} == {
+        "ddp": None, "deepspeed_zero": path, "deepspeed_zero@3": path,
+    }  # fmt: skip
+    with refused("--deepspeed-config is for deepspeed_zero, not for ddp; leave it out"):
+        backends.name_of("ddp", Settings(deepspeed_config=path))
+    with refused("--deepspeed-config is for deepspeed_zero, and --backends has none of these; leave it out"):
+        backends.expect_taken(["single", "ddp"], Settings(deepspeed_config=path))
+
+
+def test_the_matrix_refuses_a_file_with_other_values_before_its_first_run(tmp_path):
+    path, results = written(tmp_path, {"gradient_clipping": 1.0}), tmp_path / "results"
+    arguments = ("2", "--backends", "ddp,deepspeed_zero", "--workloads", "cnn", "--deepspeed-config", path, "--results", results)
+    expect_refused(
+        "ds_config.json has other values than the run: gradient_clipping 1.0 (0.0 here: CLIP_NORM of a --model); ", "launch.matrix", *arguments
+    )
+    assert not results.exists()
