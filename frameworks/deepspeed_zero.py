@@ -36,10 +36,10 @@ class Trainer(DistributedTrainer):
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         self.configuration = configuration.begin(settings, self.ranks)
+        if settings.mixed_precision == "native":
+            shared_deepspeed.compute_in_bfloat16(self.module)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
         shared_deepspeed.partition(self.module, self.configuration)
-        if settings.mixed_precision == "native":
-            shared_deepspeed.take_float32_inputs(self.module)
         self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)
         self.num_skipped_steps = lambda: self.model.skipped_steps
 

@@ -64,9 +64,14 @@ def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
     return backend
 
 
-def take_float32_inputs(module: Any) -> None:
-    """Makes a module round its inputs to bfloat16, which the bf16 engine leaves to its caller, and compute without autocast."""
+def compute_in_bfloat16(module: Any) -> None:
+    """Prepares a module for the bf16 engine: its parameters are in bfloat16, its inputs are rounded to it, and it has no autocast.
+
+    The engine rounds no inputs, and not the parameters that zero.Init has sharded.
+    """
     module.mixed = False
+    for parameter in module.parameters():
+        parameter.data = parameter.data.bfloat16()
 
     def round_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(trees.mapped(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, part) for part in inputs)

@@ -82,3 +82,10 @@ def test_the_device_that_was_asked_for_may_differ_and_a_record_may_not_tell(firs
 def test_records_of_two_machines_are_refused():
     with pytest.raises(UserError, match=r"several machines \(here, there\)"):
         check([made(), *on_machine("there", [made(backend="single")])])
+
+
+def test_runs_of_a_backend_with_different_configurations_of_its_library_are_refused_at_one_size_only():
+    first, second = ({"library_configuration": {"zero_optimization": {"reduce_bucket_size": size}}} for size in (1, 2))
+    check([made(**first), made(num_ranks=2, **second), made(backend="single", **second), made(repeat=1)])
+    with pytest.raises(UserError, match=r"ran with different configurations of their library \(\{'zero_opt.* compare them separately"):
+        check([made(**first), made(repeat=1, **second)])
