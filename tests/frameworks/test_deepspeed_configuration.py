@@ -135,6 +135,8 @@ def test_the_matrix_refuses_a_file_with_other_values_before_its_first_run(tmp_pa
     path, results = written(tmp_path, {"gradient_clipping": 1.0}), tmp_path / "results"
     arguments = ("2", "--backends", "ddp,deepspeed_zero", "--workloads", "cnn", "--deepspeed-config", path, "--results", results)
     expect_refused(
-        "ds_config.json has other values than the run: gradient_clipping 1.0 (0.0 here: CLIP_NORM of a --model); ", "launch.matrix", *arguments
+        "ds_config.json has other values than the run: gradient_clipping 1.0 (0.0 here: CLIP_NORM of a --model); ",
+        "launch.matrix",
+        *arguments,
     )
     assert not results.exists()
