@@ -21,14 +21,8 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
-        fsdp.shard(
-            self.module,
-            models.layers_of(settings, self.module),
-            self.sharding,
-            fsdp.policy_of(settings, self.module),
-            self.ranks,
-            self.device,
-        )
+        layers, policy = models.layers_of(settings, self.module), fsdp.policy_of(settings, self.module)
+        fsdp.shard(self.module, layers, self.sharding, policy, self.ranks, self.device)
         self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

@@ -42,8 +42,7 @@ def shard(
     """Shards the parameters of a module: those of each of its layers by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
 
     With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` the ranks of a node have all of them, and
-    on a single node each half of its ranks. Raises UserError where
-    consecutive ranks are on different nodes.
+    on a single node each half of its ranks. Raises UserError where consecutive ranks are on different nodes.
     """
     sizes = hybrid_sizes(ranks) if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
