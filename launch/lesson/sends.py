@@ -30,7 +30,7 @@ def main() -> None:
     tables = [table_of(table) for comparison in entries.comparisons(completed) for table in choice.tables(comparison, limit_of)]
     formulas = {record.backend: way.formula for record in completed if (way := sharing.of(record.backend))}
     lines = [f"{backend}: {formula}" for backend, formula in formulas.items()]
-    terminal.show_result(tables, ["by formula, of n ranks and P bytes of parameters:", *lines])
+    terminal.show_result(tables, ["by formula, of n ranks, r replicas and P bytes of parameters:", *lines])
 
 
 if __name__ == "__main__":
