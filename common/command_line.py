@@ -80,6 +80,7 @@ MOST = 10**9
 FROM_0 = Bounds(at_least=0, at_most=MOST)
 FROM_1 = Bounds(at_least=1, at_most=MOST)
 POSITIVE = Bounds(above=0, at_most=MOST)
+NUMBER = Bounds(at_least=-1e30, at_most=1e30)
 RANKS = Bounds(at_least=1, at_most=2**24)
 # What is started for each: a run, a thread, a layer.
 REPEATS = Bounds(at_least=1, at_most=1000)

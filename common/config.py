@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import tyro
 
 from common import command_line
-from common.command_line import FROM_0, FROM_1, LAYERS, PERCENT, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
+from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, PERCENT, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
 from common.errors import UserError
 from common.help_sections import Section
 from common.model import pipelining, schedules
@@ -51,6 +51,7 @@ CONTROL_DELAY = 0.05
 FileFormat = Literal["npy", "hdf5", "tfrecord"]
 DataFormat = Literal["memory", FileFormat]
 SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
+SHARE = Bounds(above=0, at_most=1, hint=", such as 0.97")
 Seed = Annotated[int, SEEDS]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
 RunName = Annotated[str | None, Pattern(r"[\w@-][\w.@+-]*", "letters, digits, '_', '@', '-' and, not first, '.' and '+'")]
@@ -132,8 +133,9 @@ class Settings:
     """transformer-alcf: vectors that the decoder reads in a sample."""
     epochs: Annotated[int | None, Section("duration"), FROM_1, of_workload("epochs")] = None
     """Maximum number of epochs."""
-    target: Annotated[float | None, Bounds(above=0, at_most=1, hint=", such as 0.97"), Role.TRAINS, of_workload("target")] = None
-    """Target accuracy on the held-out samples (labels or next tokens), from 0 to 1; it stops the clock."""
+    target: Annotated[float | None, NUMBER, Role.TRAINS, of_workload("target")] = None
+    """Target accuracy on the held-out samples (labels or next tokens), above 0 and at most 1, or number of the metric of --model; it stops
+    the clock."""
     stop_at_target: bool = True
     """Stop at the evaluation that reaches the target; otherwise train all epochs."""
     steps_per_epoch: Annotated[int | None, FROM_1, Role.TRAINS] = None
@@ -309,6 +311,8 @@ def check(settings: Settings) -> None:
     """Raises UserError for the first invalid setting."""
     command_line.check(settings)
     cores_per_rank(settings)
+    if settings.model is None:
+        check_accuracy(settings.target)
     for name in with_role(Role.FROM_DISK):
         if settings.data_format == "memory" and (value := getattr(settings, name)) != getattr(Settings, name):
             raise UserError(f"{flag(name)} {value} is for data that is read from disk; give its --data-format, or leave it out")
@@ -319,6 +323,12 @@ def check(settings: Settings) -> None:
     with_files = [name for name in ("resume", "checkpoint_async") if getattr(settings, name)]
     if with_files and settings.checkpoint_dir is None:
         raise UserError(f"{flag(with_files[0])} requires --checkpoint-dir")
+
+
+def check_accuracy(target: float | None) -> None:
+    """Raises UserError for a target that no accuracy meets, or each does."""
+    if target is not None and (problem := SHARE.problem(target)):
+        raise UserError(f"--target is {target:g}; {problem}")
 
 
 def cores_per_rank(settings: Settings) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 from common.command_line import FROM_0, FROM_1
+from common.metric import Metric
 
 # A function that is called with the amount that is read, and the whole amount.
 OnProgress = Callable[[int, int], None]
@@ -15,7 +16,7 @@ SILENT_SECONDS, INTERVAL_SECONDS = 3.0, 1.0
 
 
 class Progress(NamedTuple):
-    """How far a run is. `loss` is that of rank 0, `accuracy` that of the last evaluation; None before there is one."""
+    """How far a run is. `loss` is that of rank 0, `accuracy` the `metric` of the last evaluation; None before there is one."""
 
     epoch: Annotated[int, FROM_1]
     num_epochs: Annotated[int, FROM_0]
@@ -24,6 +25,7 @@ class Progress(NamedTuple):
     loss: float | None
     accuracy: float | None
     elapsed_seconds: Annotated[float, FROM_0]
+    metric: Metric = "accuracy"
 
     def seconds_left(self) -> int | None:
         """Estimates the time until all epochs are done, at the pace so far, rounded up; meeting the target ends the run before that.
@@ -43,7 +45,7 @@ def format_line(progress: Progress) -> str:
 
     return (
         f"progress: epoch {progress.epoch}/{progress.num_epochs} step {progress.step}/{progress.num_steps} "
-        f"loss {number(progress.loss, '.4f')} accuracy {number(progress.accuracy, '.4f')} "
+        f"loss {number(progress.loss, '.4f')} {progress.metric} {number(progress.accuracy, '.4f')} "
         f"elapsed {progress.elapsed_seconds:.1f} s left {number(progress.seconds_left(), 'd')} s"
     )
 

@@ -43,11 +43,25 @@ class Batches(Protocol):
 
 
 class Totals(NamedTuple):
-    """Evaluation sums of one rank over the losses of its held-out samples, without padding."""
+    """Evaluation sums of one rank over the losses of its held-out samples, without padding.
+
+    `sums` are those of the metric of a user's file with finish().
+    """
 
     loss: float
     num_correct: float
     num_losses: float
+    sums: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Totals:
+        """Returns the totals in a row of numbers, as they are added up."""
+        loss, num_correct, num_losses, *sums = values
+        return cls(loss, num_correct, num_losses, tuple(sums))
+
+    @property
+    def values(self) -> list[float]:
+        return [*self[:3], *self.sums]
 
 
 class ProfiledCommunication(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from common import tokens
 from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import flag
-from common.config import TRAINING_SETTINGS, Settings, as_json, check
+from common.config import TRAINING_SETTINGS, Settings, as_json, check, check_accuracy
 from common.errors import UserError
 from common.model import model_sizes, own_file, own_model, schedules
 from common.model.conventions import CONVENTIONS
@@ -70,7 +70,9 @@ def _own_workload(settings: Settings) -> Workload:
     learning_rate = file.constant("LEARNING_RATE")
     rates = {"sgd": learning_rate or 0.01, "adam": learning_rate or 0.001}
     batch_size, epochs, target = (file.constant(name) for name in ("BATCH_SIZE", "EPOCHS", "TARGET"))
-    return Workload(model, (OF_FILE,), batch_size, batch_size, epochs, target, "sgd", rates)
+    metric = "accuracy" if file.has_accuracy else "metric"
+    lower_is_better = file.constant("LOWER_IS_BETTER")
+    return Workload(model, (OF_FILE,), batch_size, batch_size, epochs, target, "sgd", rates, metric, lower_is_better)
 
 
 def gradient_bytes(settings: Settings) -> int:
@@ -90,6 +92,8 @@ def resolve(settings: Settings, degree: int) -> Settings:
         raise UserError(f"--dataset {settings.dataset} is not for {settings.workload}; choose from: {', '.join(workload.datasets)}")
     if settings.target is not None and workload.target is None:
         raise UserError(f"--target is not for {settings.workload}, which is for throughput only")
+    if workload.metric == "accuracy":
+        check_accuracy(settings.target)
     if settings.model is not None:
         if settings.optimizer is not None and own_file.read(settings.model, settings.model_args).has("optimizer"):
             raise UserError(f"--optimizer is not for {settings.model}, which has an optimizer(); leave it out")

@@ -19,7 +19,11 @@ NUM_IN_DIGEST = 64
 
 @dataclass(frozen=True)
 class OwnSamples:
-    """A map-style data set. Where its samples draw random numbers, these follow from `seeds`, such as the seed of the run and the epoch."""
+    """A map-style data set.
+
+    What it draws, as a random transform does, follows from `seeds`, such as the seed of the run and the epoch, and from the index of the
+    sample; what collate() draws, from the seeds and the indices of the batch. `draws`: whether its first samples draw.
+    """
 
     file: OwnFile
     dataset: Any
@@ -38,12 +42,18 @@ class OwnSamples:
         return np.ones(len(self), np.int64)
 
     def batches(self, indices: np.ndarray) -> Iterator[tuple[Any, Any]]:
-        return (own_file.batch_of(self.file, [self._sample(int(index)) for index in row]) for row in indices)
+        for row in map(np.ndarray.tolist, indices):
+            # The last seed tells a batch of one sample from the sample.
+            yield own_file.batch_of(self.file, self._samples(row), *self.seeds, *row, 1)
 
-    def _sample(self, index: int) -> Any:
-        if self.draws:
-            return own_file.seeded_sample(self.file, self.dataset, index, *self.seeds)
-        return own_file.sample(self.file, self.dataset, index)
+    def _samples(self, indices: list[int]) -> list[Any]:
+        if not self.draws:
+            before = own_file.generators()
+            samples = [own_file.sample(self.file, self.dataset, index) for index in indices]
+            if not own_file.have_drawn(before):
+                return samples
+            own_file.set_generators(before)
+        return [own_file.seeded_sample(self.file, self.dataset, index, *self.seeds) for index in indices]
 
 
 def reader(model: OwnModel) -> Any:

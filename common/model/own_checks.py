@@ -5,7 +5,7 @@ import pickle
 from typing import Any
 
 from common.command_line import shortened
-from common.model import own_file, own_model
+from common.model import own_file, own_metric, own_model
 from common.model.own_file import OwnFile
 from common.model.own_model import OwnModel
 from common.model.weights import OPTIMIZER_STATE
@@ -14,6 +14,7 @@ from common.model.weights import OPTIMIZER_STATE
 TOLERANCE = 1e-3
 # Steps of the scheduler, of which it may have phases.
 NUM_SCHEDULED = 20
+OF_RIGHT = "it must return the number of right samples"
 
 
 @functools.cache
@@ -27,13 +28,16 @@ def check(model: OwnModel) -> None:
     loss = loss_of(file, outputs, targets)
     own_file.attempt(file, own_file.line_of(file, "loss"), loss.mean().backward)
     if file.has("metric"):
-        _expect_number(file, own_file.call(file, "metric", outputs, targets))
+        with own_file.torch().no_grad():
+            _expect_metric(file, own_file.call(file, "metric", outputs, targets))
     own_file.layers_of(file, module)
     if file.has("optimizer"):
         _expect_optimizer(file, own_file.call(file, "optimizer", module.parameters()))
     if file.has("scheduler"):
         own_model.learning_rates(model, file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
-    _expect_mean(file, module.eval(), inputs, targets)
+    _expect_sums(file, module.eval(), inputs, targets)
+    if file.has("finish"):
+        own_metric.finished(model, own_metric.flat(own_metric.of_first(model)).tolist(), own_model.NUM_FIRST)
 
 
 def without_gradient(model: OwnModel) -> list[str]:
@@ -69,12 +73,13 @@ def loss_of(file: OwnFile, outputs: Any, targets: Any) -> Any:
     return loss
 
 
-def _expect_number(file: OwnFile, value: Any) -> None:
+def _expect_metric(file: OwnFile, value: Any) -> None:
+    has_finish = file.has("finish")
     try:
-        float(value)
+        own_metric.flat(value) if has_finish else float(value)
     except (TypeError, ValueError, RuntimeError):
-        message = f"metric() returns {shortened(repr(value))}; it must return the number of right samples"
-        own_file.refuse(file, own_file.line_of(file, "metric"), message)
+        expected = "with finish() it must return sums, as a tensor or a tuple or dictionary of them" if has_finish else OF_RIGHT
+        own_file.refuse(file, own_file.line_of(file, "metric"), f"metric() returns {shortened(repr(value))}; {expected}")
 
 
 def _expect_optimizer(file: OwnFile, optimizer: Any) -> None:
@@ -91,15 +96,26 @@ def _expect_optimizer(file: OwnFile, optimizer: Any) -> None:
         own_file.refuse(file, own_file.line_of(file, "optimizer"), message)
 
 
-def _expect_mean(file: OwnFile, module: Any, inputs: Any, targets: Any) -> None:
-    """Raises UserError where the loss of a batch is the sum of those of its halves."""
+def _expect_sums(file: OwnFile, module: Any, inputs: Any, targets: Any) -> None:
+    """Raises UserError where the loss of a batch is the sum of those of its halves, or the metric is no sum."""
     half = own_model.NUM_FIRST // 2
-    halves = [slice(None), slice(half), slice(half, None)]
     with own_file.torch().no_grad():
-        whole, first, second = (
-            float(own_file.call(file, "loss", module(own_file.mapped(lambda tensor, part=part: tensor[part], inputs)), of_part).mean())
-            for part in halves
+        parts = [
+            (module(own_file.mapped(lambda tensor, part=part: tensor[part], inputs)), of_part)
+            for part in (slice(None), slice(half), slice(half, None))
             for of_part in [own_file.mapped(lambda tensor, part=part: tensor[part], targets)]
-        )
+        ]
+        whole, first, second = (float(own_file.call(file, "loss", *part).mean()) for part in parts)
+        metrics = [own_metric.flat(own_file.call(file, "metric", *part)) for part in parts] if file.has("metric") else []
     if abs(whole - first - second) < TOLERANCE * abs(whole) / 2:
         own_file.refuse(file, own_file.line_of(file, "loss"), "loss() is a sum over the samples of a batch; return their mean")
+    if metrics and _is_no_sum(*metrics):
+        own_file.refuse(file, own_file.line_of(file, "metric"), "metric() is no sum over the samples of a batch; return their sum")
+
+
+def _is_no_sum(whole: Any, first: Any, second: Any) -> bool:
+    """Returns whether numbers of a batch are by sample, or the means of those of its halves."""
+    if not whole.shape == first.shape == second.shape:
+        return True
+    is_mean, is_sum = (own_file.torch().allclose(whole, value, TOLERANCE, TOLERANCE) for value in ((first + second) / 2, first + second))
+    return is_mean and not is_sum

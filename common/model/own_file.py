@@ -9,7 +9,7 @@ import functools
 import hashlib
 import importlib.util
 import json
-import pickle
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,14 +27,15 @@ REQUIRED = {
     "data": "def data(): returns a training and a held-out data set",
     "loss": "def loss(outputs, targets): returns the mean over the samples of a batch",
 }
-OPTIONAL = ("optimizer", "scheduler", "metric", "collate", "layers")
+OPTIONAL = ("optimizer", "scheduler", "metric", "finish", "collate", "layers")
 # The constants of a file: the type of each, its default, and the values that it takes in words.
 CONSTANTS: dict[str, tuple[type, Any, str, Callable[[Any], bool]]] = {
-    "TARGET": (float, None, "a share above 0, at most 1", lambda value: 0 < value <= 1),
+    "TARGET": (float, None, "a finite number", math.isfinite),
     "BATCH_SIZE": (int, 32, "a whole number from 1 on", lambda value: value >= 1),
     "EPOCHS": (int, 10, "a whole number from 1 on", lambda value: value >= 1),
     "LEARNING_RATE": (float, None, "a number above 0", lambda value: value > 0),
     "CLIP_NORM": (float, None, "a number above 0", lambda value: value > 0),
+    "LOWER_IS_BETTER": (bool, False, "True or False", lambda _: True),
 }
 KERAS_PACKAGES = {"keras", "tf_keras"}
 OF_KERAS = (
@@ -60,6 +61,11 @@ class OwnFile(NamedTuple):
 
     def has(self, name: str) -> bool:
         return hasattr(self.content, name)
+
+    @property
+    def has_accuracy(self) -> bool:
+        """Whether the metric is a share, that of the right samples."""
+        return not (self.has("finish") or self.constant("LOWER_IS_BETTER"))
 
     def constant(self, name: str) -> Any:
         return getattr(self.content, name, CONSTANTS[name][1])
@@ -148,11 +154,17 @@ def _read(path: Path, arguments: str | None) -> OwnFile:
             refuse(file, line_of(file, name), f"{name} is no function")
     for name, (kind, _, words, is_allowed) in CONSTANTS.items():
         value = file.constant(name)
-        is_kind = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+        is_kind = isinstance(value, int | float if kind is float else kind) and (kind is bool or not isinstance(value, bool))
         if value is not None and not (is_kind and is_allowed(value)):
             refuse(file, line_of(file, name), f"{name} is {shortened(repr(value))}; it must be {words}")
-    if file.constant("TARGET") and not file.has("metric"):
+    if file.has("finish") and not file.has("metric"):
+        refuse(file, line_of(file, "finish"), "finish() needs metric(outputs, targets), which returns sums over the samples of a batch")
+    target = file.constant("TARGET")
+    if target is not None and not file.has("metric"):
         refuse(file, line_of(file, "TARGET"), "TARGET needs metric(outputs, targets), which returns the number of right samples")
+    if target is not None and file.has_accuracy and not 0 < target <= 1:
+        message = f"TARGET is {target!r}; it must be a share above 0, at most 1, but with finish() or LOWER_IS_BETTER = True"
+        refuse(file, line_of(file, "TARGET"), message)
     if file.has("optimizer") and not file.constant("LEARNING_RATE"):
         refuse(
             file,
@@ -216,32 +228,52 @@ def seed_generators(seed: int) -> None:
 @contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
     """Restores the generators that `seed_generators` seeds: dropout draws from one of them."""
-    of_torch, of_numpy, of_python = _generators()
+    state = generators()
     try:
         yield
     finally:
-        torch().set_rng_state(of_torch)
-        np.random.set_state(of_numpy)
-        random.setstate(of_python)
+        set_generators(state)
 
 
-def _generators() -> tuple[Any, Any, Any]:
+@contextlib.contextmanager
+def seeded(*seeds: int) -> Iterator[None]:
+    """Is a context in which random numbers follow from the seeds alone. Afterwards the generators are as they were."""
+    with generators_kept():
+        seed_generators(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
+        yield
+
+
+def generators() -> tuple[Any, Any, Any]:
+    """Returns the states of PyTorch's, NumPy's and Python's generators."""
     return torch().get_rng_state(), np.random.get_state(), random.getstate()
+
+
+def set_generators(state: tuple[Any, Any, Any]) -> None:
+    of_torch, of_numpy, of_python = state
+    torch().set_rng_state(of_torch)
+    np.random.set_state(of_numpy)
+    random.setstate(of_python)
+
+
+def have_drawn(state: tuple[Any, Any, Any]) -> bool:
+    """Returns whether a generator has drawn numbers since it had its part of the state."""
+    of_torch, (_, key, *more), of_python = state
+    now_of_torch, (_, key_now, *more_now), now_of_python = generators()
+    return not (torch().equal(of_torch, now_of_torch) and more == more_now and (key == key_now).all() and of_python == now_of_python)
 
 
 def draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
     """Returns whether one of the first samples of a data set draws random numbers, as augmentation does."""
     with generators_kept():
-        before = pickle.dumps(_generators())
+        before = generators()
         for index in range(min(len(dataset), num_samples)):
             sample(file, dataset, index)
-        return pickle.dumps(_generators()) != before
+        return have_drawn(before)
 
 
 def seeded_sample(file: OwnFile, dataset: Any, index: int, *seeds: int) -> Any:
     """Returns a sample whose random numbers follow from the seeds and its index alone, and so not from the number of ranks."""
-    with generators_kept():
-        seed_generators(int(np.random.SeedSequence((*seeds, index)).generate_state(1)[0]))
+    with seeded(*seeds, index):
         return sample(file, dataset, index)
 
 
@@ -302,10 +334,11 @@ def sample(file: OwnFile, dataset: Any, index: int) -> Any:
     return pair
 
 
-def batch_of(file: OwnFile, samples: list[Any]) -> tuple[Any, Any]:
-    """Collates samples as PyTorch's DataLoader does, or by collate(), into inputs and targets."""
+def batch_of(file: OwnFile, samples: list[Any], *seeds: int) -> tuple[Any, Any]:
+    """Collates samples into inputs and targets as a DataLoader does, or by collate(), whose random numbers follow from the seeds."""
     if file.has("collate"):
-        return call(file, "collate", samples)
+        with seeded(*seeds):
+            return call(file, "collate", samples)
     return tuple(attempt(file, line_of(file, "data"), torch().utils.data.default_collate, samples))
 
 

@@ -120,7 +120,7 @@ def first_samples(file_path: str, arguments: str | None) -> list[Any]:
 def first_batch(model: OwnModel, batch_size: int) -> tuple[Any, Any]:
     """Returns a batch of the first samples, each as often as it takes."""
     samples = first_samples(model.source, model.arguments)
-    return own_file.batch_of(model.file, [samples[index % len(samples)] for index in range(batch_size)])
+    return own_file.batch_of(model.file, [samples[index % len(samples)] for index in range(batch_size)], 0)
 
 
 def training_flops(model: OwnModel) -> int | None:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from common.metric import Metric
 from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50, parameters_of
 from common.model.weights import Initial
 
@@ -10,7 +11,7 @@ class Workload(NamedTuple):
     """A model and the default settings to train it.
 
     The first of `datasets` is the default. A workload with `target` None is for throughput only: it has no accuracy and no time
-    to solution.
+    to solution. `metric` is the name of what is compared with the target.
     """
 
     model: Model
@@ -21,6 +22,8 @@ class Workload(NamedTuple):
     target: float | None
     optimizer: str
     learning_rates: dict[str, float]
+    metric: Metric = "accuracy"
+    lower_is_better: bool = False
 
     @property
     def parameters(self) -> dict[str, Initial]:

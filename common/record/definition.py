@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from common.command_line import Pattern
 from common.config import Settings
+from common.metric import Metric
 from common.record.parts import (
     BY_RANK,
     CheckpointIo,
@@ -22,6 +23,7 @@ from common.record.parts import (
     MachineNoise,
     Moment,
     MpiProfile,
+    Number,
     Numbers,
     Positive,
     Product,
@@ -92,15 +94,20 @@ class Record(Closed):
     """Launcher that started the run."""
     command: str
     """Shell command that repeats the run in the root of the checkout."""
-    target: Share | None
-    """Accuracy to reach, from 0 to 1. `null` for a workload that measures throughput alone."""
+    target: Number | None
+    """Accuracy, or number of another metric, to reach. `null` for a workload that measures throughput alone."""
+    metric: Metric = "accuracy"
+    """What `accuracy` and `accuracies` are. `accuracy`: the share of held-out labels, or next tokens, that are predicted correctly.
+    `metric`: the number that `finish()` of a user's file makes of sums, or a mean of which less is better."""
+    lower_is_better: bool = False
+    """Whether less of the metric is better, and so the target is met from above: `LOWER_IS_BETTER` of a user's file."""
     reached: bool | None = None
     """Whether an evaluation met the target. `null` without a target."""
     time_to_solution_seconds: Seconds | None = None
     """Seconds from before the first access to the data to the end of the first evaluation that met the target. `null` if none did, and for
     a run that resumed after one epoch or more."""
-    accuracy: Share | None = None
-    """Accuracy of the last evaluation, from 0 to 1: the share of held-out labels, or next tokens, that are predicted correctly."""
+    accuracy: Number | None = None
+    """The metric of the last evaluation: an accuracy is from 0 to 1."""
     samples_per_second: Positive | None = None
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count."""
     training_flops_per_sample: FromOne | None = None
@@ -167,8 +174,8 @@ class Record(Closed):
     """Seconds of training in each epoch."""
     eval_seconds: list[Seconds | None] = field(default_factory=list)
     """Seconds of each evaluation."""
-    accuracies: list[Share | None] = field(default_factory=list)
-    """Accuracy on all held-out samples after each epoch."""
+    accuracies: Numbers = field(default_factory=list)
+    """The metric on all held-out samples after each epoch."""
     eval_losses: Numbers = field(default_factory=list)
     """Loss on all held-out samples after each epoch."""
     staleness: list[dict[Annotated[str, Pattern("[0-9]{1,9}", "digits")], FromZero]] | None = None
@@ -195,6 +202,11 @@ class Record(Closed):
     """Source of `energy_joules`. RAPL measures the packages and memory of a node; NVML measures the GPUs that a rank uses."""
     parameter_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of all parameters before training and after each epoch."""
+    sample_digests: list[Sha256] = field(default_factory=list)
+    """SHA-256 of the indices of the samples that each epoch has trained, step by step in the order of the global batch, as the ranks took
+    them. Empty in older records."""
+    first_batch_digest: Sha256 | None = None
+    """SHA-256 of the inputs, targets and weights of the first step, shard by shard, before they are moved to a device."""
     buffer_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of rank 0's buffers before training and after each epoch."""
     resumed_after_epochs: FromZero | None = None

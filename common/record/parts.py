@@ -24,7 +24,8 @@ Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "64 of the digits 0 to 9 and a t
 Transport = Literal["mpi", "gloo", "nccl"]
 EnergySource = Literal["RAPL", "NVML", "RAPL and NVML"]
 # A number that is not finite is written as null.
-Numbers = list[Annotated[float, Bounds(at_least=-1e40, at_most=1e40)] | None]
+Number = Annotated[float, Bounds(at_least=-1e40, at_most=1e40)]
+Numbers = list[Number | None]
 Rates = list[Positive | None]
 SecondsByRank = Annotated[list[Seconds], BY_RANK]
 CountsByRank = Annotated[list[FromZero], BY_RANK]

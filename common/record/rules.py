@@ -42,6 +42,8 @@ def problems(record: Record) -> Iterator[str]:
         yield f"num_nodes: {record.num_nodes} nodes have {record.num_ranks} ranks"
     if is_ok and record.in_sync is False:
         yield "in_sync: the ranks of a completed run have equal parameters"
+    numbers = (record.target, record.accuracy, *record.accuracies) if record.metric == "accuracy" else ()
+    yield from (f"accuracy: {number} is not from 0 to 1" for number in numbers if number is not None and not 0 <= number <= 1)
     if record.time_to_solution_seconds == 0:
         yield "time_to_solution_seconds: it is above 0"
     yield from (f"settings/{name}: every run has it" for name in RESOLVED if getattr(record.settings, name) is None)

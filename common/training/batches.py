@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ from common.model.families import Described, Model
 from common.model.own_model import OwnModel
 from common.process.watchdog import Watchdog
 from common.trainer import Batch
+from common.training.taken import Taken
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,18 @@ class SampleBatches:
     watchdog: Watchdog
     # From 1; 0 for an evaluation.
     epoch: int = 0
+    # What has been asked for.
+    taken: Taken = field(default_factory=Taken)
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __iter__(self) -> Iterator[Batch]:
         model = workloads.workload_of(self.settings).model
-        yield from self._of_own_data() if isinstance(model, OwnModel) else self._of_arrays(model)
+        batches = self._of_own_data() if isinstance(model, OwnModel) else self._of_arrays(model)
+        for row, batch in zip(self.indices, batches, strict=True):
+            self.taken.note(row, batch)
+            yield batch
 
     def _of_arrays(self, model: Described) -> Iterator[Batch]:
         precision = self.settings.precision

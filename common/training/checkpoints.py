@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from common import durable, workloads
+from common import durable, metric, workloads
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
@@ -149,7 +149,7 @@ class Checkpoints:
         folder = self._settings.checkpoint_dir
         if folder is None:
             return
-        is_best = accuracy is not None and (self.about.best_accuracy is None or accuracy > self.about.best_accuracy)
+        is_best = accuracy is not None and self._is_best(accuracy)
         self.about = self.about._replace(epochs=epochs, best_accuracy=accuracy if is_best else self.about.best_accuracy)
         is_due = ended or epochs % self._settings.checkpoint_every == 0
         paths = [folder / name for name, is_written in ((LAST, is_due), (BEST, is_best)) if is_written]
@@ -164,6 +164,10 @@ class Checkpoints:
             self._writing = self._pool.submit(self._write, paths, copy, self.about)
         elif self._trainer.ranks.rank == 0:
             self._write(paths, state, self.about)
+
+    def _is_best(self, accuracy: float) -> bool:
+        best, lower_is_better = self.about.best_accuracy, workloads.workload_of(self._settings).lower_is_better
+        return best is None or metric.is_better(accuracy, best, lower_is_better)
 
     def io(self) -> CheckpointIo | None:
         """Waits until all is written and returns `checkpoint_io` of the record; None where nothing was read or written."""

@@ -10,13 +10,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from common import workloads
+from common import metric, workloads
 from common.config import Settings, computed_precision
 from common.cost import parallelism
 from common.data import sharding, storage_use
 from common.data.samples import Dataset
+from common.data.sharding import DataParallel
 from common.meter import Meter
-from common.model import families, weights
+from common.model import families, own_metric, weights
+from common.model.families import Model
+from common.model.own_model import OwnModel
 from common.process import energy, gpus, messages
 from common.process.messages import Place
 from common.process.ranks import Ranks
@@ -26,7 +29,7 @@ from common.progress import Progress, format_line, reading
 from common.record.definition import Record
 from common.record.parts import HeldByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer, by_rank
-from common.training import batches, checks
+from common.training import batches, checks, taken
 from common.training.batches import SampleBatches
 from common.training.checkpoints import About, Checkpoints
 from common.training.delays import Delay
@@ -128,7 +131,9 @@ def train(
     turns.begin(num_steps)
     _record_samples(record, num_samples, num_steps * global_batch)
     record.workload_digest = workload_digest(data)
+    workload = workloads.workload_of(settings)
     record.reached = None if settings.target is None else False
+    record.metric, record.lower_is_better = workload.metric, workload.lower_is_better
     use = storage_use.Recorder(trainer, data.train, settings, clock)
     about = About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
     files = Checkpoints(trainer, settings, about)
@@ -155,6 +160,7 @@ def train(
         _record_times(record, begun, step_ends, trained)
         with clock.pause("checks"):
             checks.check_epoch(trainer, losses, skipped, record, epoch)
+            _record_taken(trainer, epoch_batches, place, record)
         ended = epoch + 1 == settings.epochs or bool(record.reached and settings.stop_at_target)
         files.keep(epoch + 1, record.accuracy, ended)
         if ended:
@@ -165,6 +171,15 @@ def train(
     record.energy_joules, record.energy_source = energy.total(trainer, joules.now())
     _record_use(trainer, record, turns, clock)
     return epoch_batches
+
+
+def _record_taken(trainer: Trainer, epoch_batches: SampleBatches, place: DataParallel, record: Record) -> None:
+    """Adds digests of the samples of an epoch, and of the data of the first step, to the record. All ranks call this."""
+    used, shape = epoch_batches.taken, (len(epoch_batches), epoch_batches.indices.shape[1])
+    if not record.sample_digests:
+        record.first_batch_digest = taken.digest_of_data(trainer, used.first, place)
+    used.first = None
+    record.sample_digests.append(taken.digest_of_samples(trainer, used, shape, place))
 
 
 def _start(trainer: Trainer, record: Record, turns: Turns) -> tuple[Meter[float], Meter[np.ndarray]]:
@@ -252,19 +267,19 @@ def _evaluate(
     trainer: Trainer, data: Dataset, settings: Settings, record: Record, clock: Meter[float], watchdog: Watchdog, delay: Delay
 ) -> None:
     """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
-    assert settings.target, workloads.RESOLVED
+    assert settings.target is not None, workloads.RESOLVED
     assert settings.evaluation_batch_size, workloads.RESOLVED
     begun = clock.now()
     place = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
     indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, place)
     evaluation_batches = SampleBatches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
-    totals = Totals(*trainer.sum(np.array(trainer.evaluate(evaluation_batches), dtype=np.float64)).tolist())
+    totals = Totals.of(trainer.sum(np.array(trainer.evaluate(evaluation_batches).values, dtype=np.float64)).tolist())
     delay.wait()
     evaluated = clock.now()
-    accuracy = totals.num_correct / totals.num_losses
+    accuracy = _metric(workloads.workload_of(settings).model, totals)
     # NaN has predictions too.
-    if accuracy >= settings.target and not record.reached and math.isfinite(totals.loss):
+    if metric.meets(accuracy, settings.target, record.lower_is_better) and not record.reached and math.isfinite(totals.loss):
         record.reached = True
         # The epochs before a checkpoint were on another clock.
         if not record.resumed_after_epochs:
@@ -273,6 +288,17 @@ def _evaluate(
     record.eval_losses.append(totals.loss / totals.num_losses)
     record.accuracies.append(accuracy)
     record.accuracy = accuracy
+
+
+def _metric(model: Model, totals: Totals) -> float:
+    """Returns the accuracy, or the number of a user's file in its place. Raises UserError where that is not finite, though the loss is."""
+    accuracy = totals.num_correct / totals.num_losses
+    if not isinstance(model, OwnModel):
+        return accuracy
+    value = own_metric.finished(model, totals.sums, round(totals.num_losses)) if totals.sums else accuracy
+    if math.isfinite(totals.loss):
+        own_metric.expect_number(model.file, value)
+    return value
 
 
 def _reading(ranks: Ranks, watchdog: Watchdog) -> OnProgress:
@@ -297,6 +323,6 @@ def _reporter(ranks: Ranks, num_epochs: int, record: Record, epoch: int, num_ste
         now = clock.now()
         if ranks.rank == 0 and (shows or now - printed >= PROGRESS_INTERVAL_SECONDS):
             printed = now
-            show(Progress(epoch + 1, num_epochs, step, num_steps, float(loss), record.accuracy, now))
+            show(Progress(epoch + 1, num_epochs, step, num_steps, float(loss), record.accuracy, now, record.metric))
 
     return report

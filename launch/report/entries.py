@@ -85,8 +85,13 @@ class Comparison(NamedTuple):
 
     @property
     def target(self) -> float | None:
-        """The accuracy to reach; None for a workload without one."""
+        """The accuracy, or the number of another metric, to reach; None for a workload without one."""
         return next((record.target for entry in self.entries for record in entry.records if record.target is not None), None)
+
+    @property
+    def metric(self) -> str:
+        """The name of what is compared with the target."""
+        return next((record.metric for entry in self.entries for record in entry.records if record.metric != "accuracy"), "accuracy")
 
     @property
     def precision(self) -> str:

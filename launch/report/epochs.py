@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from common import metric
 from common.record.definition import Record
 from launch.report import statistics
 
@@ -35,7 +36,7 @@ def to_target(record: Record) -> int | None:
     if record.status != "ok" or record.target is None or record.resumed_after_epochs:
         return None
     target = record.target
-    reached = (accuracy is not None and accuracy >= target for accuracy in record.accuracies)
+    reached = (value is not None and metric.meets(value, target, record.lower_is_better) for value in record.accuracies)
     return next((number for number, is_reached in enumerate(reached, 1) if is_reached), None)
 
 

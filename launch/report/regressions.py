@@ -94,13 +94,21 @@ def changes(records: list[Record], baseline: list[Record]) -> list[Change]:
     ]  # fmt: skip
     if not any(entry for _, _, entry in pairs):
         raise UserError("the baseline and the results have no backend, workload and size in common; run the same matrix for both")
-    return [change for name, base, entry in pairs for measure in MEASURES if (change := _change(name, base, entry, measure))]
+    return [change for name, base, entry in pairs for measure in _measures(base) if (change := _change(name, base, entry, measure))]
+
+
+def _measures(base: Entry) -> tuple[Measure, ...]:
+    record = base.records[0]
+    if record.metric == "accuracy":
+        return MEASURES
+    of_file = Measure(record.metric, "worse", "accuracy", 1, record.lower_is_better, 0.01, False)
+    return tuple(of_file if measure.key == "accuracy" else measure for measure in MEASURES)
 
 
 def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Change | None:
     before, after = _number(base, measure), _number(entry, measure)
-    # Relative to 0, as of an accuracy, there is no ratio, and nothing is worse.
-    if not before or (after is None and not measure.is_vital):
+    # Relative to 0, as of an accuracy, or to a negative metric there is no ratio, and nothing is worse.
+    if before is None or before <= 0 or (after is None and not measure.is_vital):
         return None
     if after is None:
         ratio, verdict = None, WORSE

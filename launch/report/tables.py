@@ -93,6 +93,11 @@ accuracy_column = partial(Column, "accuracy", form=".4f")
 OVERSUBSCRIBED = "oversubscribed: not a scaling measurement"
 
 
+def of_metric(columns: Sequence[Column[Subject]], metric: str) -> tuple[Column[Subject], ...]:
+    """Returns the columns with the name of a comparison's metric in place of the accuracy."""
+    return tuple(column._replace(name=column.name.replace("accuracy", metric)) for column in columns)
+
+
 def through(attribute: str, *columns: Column[Any]) -> tuple[Column[Any], ...]:
     """Returns the columns for subjects that have the columns' subject as an attribute."""
     subject_of = attrgetter(attribute)

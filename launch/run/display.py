@@ -129,7 +129,7 @@ def describe(progress: Progress) -> str:
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4f}")
     if progress.accuracy is not None:
-        parts.append(f"accuracy {progress.accuracy:.4f}")
+        parts.append(f"{progress.metric} {progress.accuracy:.4f}")
     seconds_left = progress.seconds_left()
     if seconds_left is not None:
         parts.append(f"at most {seconds_left} s left")
@@ -143,7 +143,7 @@ def outcome(record: Record) -> str:
     if record.reached is None:
         result = f"{record.samples_per_second:.1f} samples/s"
     elif record.reached:
-        result = f"reached {record.target:g} in {record.time_to_solution_seconds:.2f} s (accuracy {record.accuracy:.4f})"
+        result = f"reached {record.target:g} in {record.time_to_solution_seconds:.2f} s ({record.metric} {record.accuracy:.4f})"
     else:
-        result = f"not reached {record.target:g} (accuracy {record.accuracy:.4f} after {len(record.accuracies)} epochs)"
+        result = f"not reached {record.target:g} ({record.metric} {record.accuracy:.4f} after {len(record.accuracies)} epochs)"
     return result + (f"; then its launcher failed: {record.launcher_error}" if record.launcher_error else "")

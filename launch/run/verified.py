@@ -9,6 +9,7 @@ from common.errors import UserError
 from common.model import own_causes, own_checks
 from common.model.own_model import OwnModel
 from common.record.definition import Record
+from launch.report import samples
 
 # Relative, of the loss of a step.
 BOUND = 1e-9
@@ -86,6 +87,7 @@ def _reason(record: Record, reference: Record | None) -> str | None:
         UNSEEDED_DATA: record.workload_digest != reference.workload_digest,
         UNSEEDED: record.parameter_digests[:1] != reference.parameter_digests[:1],
         f"it took {len(record.losses)} steps, and {BASELINE} took {len(reference.losses)}": len(record.losses) != len(reference.losses),
+        f"it trained {(difference := samples.difference(record, reference))} than {BASELINE}": difference is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -121,7 +121,7 @@ def test_an_invalid_setting_is_refused_with_its_flag(name, value, message):
     invalid = dataclasses.replace(changed(name), **{name: value})
     assert refusal(check, invalid) == message
     assert refusal(workloads.resolve, invalid, 2) == message
-    if name != "trace":
+    if name not in ("trace", "target"):
         assert refusal(parsed, [f"{flag(name)}={value}"]) == message
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-LEARNING_RATE, BATCH_SIZE = 0.01, 8
+LEARNING_RATE, BATCH_SIZE, TARGET, LOWER_IS_BETTER = 0.01, 8, 0.001, True
 
 class Net(nn.Module):
     def __init__(self):
@@ -47,6 +47,14 @@ def data():
 
 def loss(outputs, targets):
     return nn.functional.cross_entropy(outputs, targets)
+
+def metric(outputs, targets):
+    probabilities = outputs.softmax(1)
+    return probabilities.sum(0), {"right": probabilities.gather(1, targets[:, None]).sum()}
+
+def finish(sums, num_samples):
+    of_classes, right = sums
+    return -(right["right"] / num_samples).log() + of_classes[0] / of_classes.sum()
 
 def optimizer(parameters):
     return torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.1)
@@ -154,8 +162,15 @@ def test_every_step_has_the_loss_of_one_process(backend, tmp_path):
     assert set(names) <= set(started_with(backend))
     arguments = ("--model", path, *FLOAT64)
     ((plain, _),) = train_in_turn(1, tmp_path / "one", [("single", "none", *arguments)])
+    first_data = set()
     for record, _ in train_in_turn(2, tmp_path / "two", [(name, "none", *arguments) for name in names]):
         assert record["status"] == "ok", record["error"]
         assert record["workload_digest"] == plain["workload_digest"]
         assert len(record["losses"]) == 10
-        np.testing.assert_allclose(record["losses"], plain["losses"], rtol=1e-6 if backend == "deepspeed_zero" else 1e-10)
+        tolerance = 1e-6 if backend == "deepspeed_zero" else 1e-10
+        np.testing.assert_allclose(record["losses"], plain["losses"], rtol=tolerance)
+        np.testing.assert_allclose(record["accuracies"], plain["accuracies"], rtol=tolerance)
+        assert (record["metric"], record["lower_is_better"], record["reached"]) == ("metric", True, False)
+        assert record["sample_digests"] == plain["sample_digests"]
+        first_data.add(record["first_batch_digest"])
+    assert len(first_data) == 1

@@ -10,4 +10,4 @@ from frameworks.shared.pytorch.steps import CROSS_ENTROPY, Criterion
 def criterion_of(settings: Settings) -> Criterion:
     """Returns the Criterion of the settings' model."""
     model = workload_of(settings).model
-    return OwnCriterion(model.file) if isinstance(model, OwnModel) else CROSS_ENTROPY
+    return OwnCriterion(model) if isinstance(model, OwnModel) else CROSS_ENTROPY

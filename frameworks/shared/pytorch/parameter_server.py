@@ -194,8 +194,10 @@ class ServerTrainer(PyTorchTrainer):
 
     @final
     def evaluate(self, batches: Batches) -> Totals:
-        # The server has no shard.
-        return Totals(0.0, 0.0, 0.0) if self.serves else steps.evaluate(self.model, batches, self.device, self.criterion)
+        if self.serves:
+            # It has no shard.
+            return Totals.of([0.0] * (3 + self.criterion.num_sums))
+        return steps.evaluate(self.model, batches, self.device, self.criterion)
 
     @final
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:

@@ -31,6 +31,9 @@ def weighted_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 class Criterion(Protocol):
     """The loss of a model and what its evaluation counts, from its outputs."""
 
+    # Of those of a file with finish().
+    num_sums: int
+
     def loss(self, outputs: Any, targets: Any, weights: Tensor, /) -> Tensor:
         """Returns the weighted sum of the losses of a batch."""
         ...
@@ -42,6 +45,8 @@ class Criterion(Protocol):
 
 class CrossEntropy:
     """The criterion of all of Tandem's own models."""
+
+    num_sums = 0
 
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         return weighted_loss(outputs, targets, weights)
@@ -116,10 +121,10 @@ def in_micro_batches(batches: Iterable[Batch], accumulate: int, device: torch.de
 def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device, criterion: Criterion = CROSS_ENTROPY) -> Totals:
     """Returns the Totals of the batches, for every PyTorch backend."""
     model.eval()
-    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    totals = torch.zeros(3 + criterion.num_sums, dtype=torch.float64, device=device)
     for inputs, targets, weights, _ in tensors(batches, device):
         totals += criterion.totals(model(inputs), targets, weights)
-    return Totals(*totals.tolist())
+    return Totals.of(totals.tolist())
 
 
 def totals_of(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from launch.report.export.vega_lite import DOT, NEUTRAL, Spec, layer, layered, n
 from launch.report.questions import cost, scaling, step
 from launch.report.statistics import Ratio
 from launch.report.summary import Answer
-from launch.report.tables import BACKEND, RANKS, Column, Table, accuracy_column, apart, filled
+from launch.report.tables import BACKEND, RANKS, Column, Table, accuracy_column, apart, filled, of_metric
 from launch.report.words import ranks_of
 
 # The rows of a chart: its data, and the subjects of its table.
@@ -32,7 +32,7 @@ SHOWN_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 QUANTILES = {"low": 0.05, "q1": 0.25, "median": 0.5, "q3": 0.75, "high": 0.95}
 # The kinds of charts by the key of their section, in the order of the page.
 KINDS = {
-    "first": ("Time to solution", "Accuracy over time"),
+    "first": ("Time to solution", "Accuracy over time", "Metric over time"),
     "scaling": ("Throughput over own 1 rank", scaling.SPEED_UP_OVER_PLAIN.capitalize()),
     "cost": ("Where a run's time goes", "Step times", "Peak memory"),
     "step": ("Parts of a step",),
@@ -68,7 +68,7 @@ def of(answer: Answer) -> dict[str, list[Chart]]:
                 same_size = [entry for entry in completed if entry.num_ranks == size]
                 at = f"{comparison.name}, {ranks_of(size)}"
                 if comparison.target is not None:
-                    charts.append(_accuracy(same_size, at, comparison.target, look))
+                    charts.append(_accuracy(same_size, at, comparison.target, comparison.metric, look))
                 charts += [_stages(same_size, at), _parts(comparison, same_size, at), _losses(same_size, at, look)]
             drawn += [chart._replace(oversubscribed=chosen[0].oversubscribed) for chart in charts if chart]
     ordered = sorted(statistics.present(drawn), key=lambda chart: chart.oversubscribed)
@@ -152,7 +152,7 @@ def _times(compared: Iterable[Entry], name: str, look: _Look) -> Chart | None:
     return _chart("Time to solution", name, caption, rows, height, layers)
 
 
-def _accuracy(ran: Iterable[Entry], at: str, target: float, look: _Look) -> Chart | None:
+def _accuracy(ran: Iterable[Entry], at: str, target: float, metric: str, look: _Look) -> Chart | None:
     rows: list[ChartRow] = []
     for entry in ran:
         for number, record in enumerate(entry.ok):
@@ -166,7 +166,7 @@ def _accuracy(ran: Iterable[Entry], at: str, target: float, look: _Look) -> Char
                 run | {"epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
                 for epoch, (end, accuracy) in enumerate(zip(ends, record.accuracies, strict=False), 1) if accuracy is not None
             ]  # fmt: skip
-    y = quantity("accuracy", "accuracy", scale={"zero": False})
+    y = quantity("accuracy", metric, scale={"zero": False})
     curve = {"x": quantity("seconds", "time (s)", scale={"zero": True}), "y": y, "color": look.colour(rows), "detail": {"field": "run"}}
     shown = tooltip("backend", "repeat", "epoch", "seconds", accuracy=".4f")
     layers = layered(
@@ -179,9 +179,9 @@ def _accuracy(ran: Iterable[Entry], at: str, target: float, look: _Look) -> Char
         _column("repeat", "repeat"),
         _column("epoch", "epoch"),
         _column("seconds", "seconds", ".2f"),
-        accuracy_column(itemgetter("accuracy")),
+        *of_metric([accuracy_column(itemgetter("accuracy"))], metric),
     )
-    return _chart("Accuracy over time", at, f"The dashed line is the target, {target:g}.", rows, 230, layers, columns)
+    return _chart(f"{metric.capitalize()} over time", at, f"The dashed line is the target, {target:g}.", rows, 230, layers, columns)
 
 
 def _scaling(comparison: Comparison, look: _Look) -> list[Chart | None]:

@@ -18,7 +18,7 @@ COLUMNS = (
     "launch_seconds", "import_seconds", "init_seconds", "load_seconds", "samples_per_epoch", "samples_dropped_per_epoch",
     "samples_padded_per_epoch", "resumed_after_epochs", "energy_joules", "energy_source", "peak_memory_bytes", "peak_memory_bytes_by_rank",
     "train_seconds", "eval_seconds", "accuracies", "eval_losses", "losses", "step_seconds", "learning_rates", "parameter_digests",
-    "buffer_digests",
+    "sample_digests", "buffer_digests",
 )  # fmt: skip
 # A formula of a spreadsheet begins with one of these.
 FORMULA = ("=", "+", "-", "@", "\t", "\n")

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from common import metric
 from launch.report import comparable, entries
 from launch.report.entries import Comparison, Entry
 from launch.report.glance import advice, causes, state
@@ -196,7 +197,9 @@ def _miss(entry: Entry) -> str:
     """Returns why an entry has no value, with the best accuracy of runs that did not reach the target."""
     miss = (entries.misses(entry) or ["no time"])[0]
     accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
-    return f"{miss} ({max(accuracies):.3g})" if miss == entries.NOT_REACHED and accuracies else miss
+    if miss != entries.NOT_REACHED or not accuracies:
+        return miss
+    return f"{miss} ({metric.best(accuracies, entry.ok[0].lower_is_better):.3g})"
 
 
 def _num_runs(group: Group) -> list[int]:

@@ -9,7 +9,7 @@ from launch.report import entries, epochs
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import same
 from launch.report.statistics import Ratio, mean, present
-from launch.report.tables import BACKEND, RANKS, Column, Findings, filled, interval_column, through
+from launch.report.tables import BACKEND, RANKS, Column, Findings, filled, interval_column, of_metric, through
 from launch.report.words import interval, ranks_of
 
 QUESTION = "What do approximate backends gain, and what do they cost?"
@@ -53,7 +53,7 @@ def answer(comparison: Comparison) -> Findings:
             rows.append(_row(entry, reference, candidates))
     sentences = [_sentence(comparison.name, row) for row in rows]
     sentences += [_on_staleness(comparison.name, entry) for entry in comparison.entries if any(record.staleness for record in entry.ok)]
-    return Findings(sentences, filled(comparison.name, COLUMNS, rows))
+    return Findings(sentences, filled(comparison.name, of_metric(COLUMNS, comparison.metric), rows))
 
 
 def _row(entry: Entry, reference: Entry, candidates: list[Entry]) -> Row:
@@ -99,7 +99,8 @@ def _sentence(name: str, row: Row) -> str:
         parts.append(f"an epoch takes {row.ratio.value:.2f} times {reference}'s seconds")
     accuracy, reference_accuracy = row.accuracies
     if accuracy is not None:
-        parts.append(f"after as many epochs its accuracy is {accuracy:.4f}, {reference}'s {reference_accuracy:.4f}")
+        name_of_metric = row.entry.records[0].metric
+        parts.append(f"after as many epochs its {name_of_metric} is {accuracy:.4f}, {reference}'s {reference_accuracy:.4f}")
     return "; ".join(parts) + "."
 
 

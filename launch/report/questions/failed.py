@@ -68,7 +68,7 @@ def failure(record: Record) -> tuple[str, str] | None:
     if record.reached is False:
         return (
             MISSED,
-            f"accuracy {record.accuracy:.4f} after {len(record.accuracies)} epochs; the target is {record.target:g}",
+            f"{record.metric} {record.accuracy:.4f} after {len(record.accuracies)} epochs; the target is {record.target:g}",
         )
     if record.reached and record.time_to_solution_seconds is None:
         return "no time to solution", resumed

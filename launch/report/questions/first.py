@@ -16,6 +16,7 @@ from launch.report.tables import (
     apart,
     filled,
     interval_column,
+    of_metric,
     rate_column,
     through,
     time_column,
@@ -287,7 +288,7 @@ def answer(comparison: Comparison) -> Findings:
             sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", places(candidates)))
     for title, chosen in apart(comparison.name, comparison.entries):
         rows = [row for size in comparison.sizes for row in _rows([entry for entry in chosen if entry.num_ranks == size])]
-        tables += filled(title, COLUMNS, rows)
+        tables += filled(title, of_metric(COLUMNS, comparison.metric), rows)
     return Findings(sentences, tables)
 
 

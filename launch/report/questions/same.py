@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from common.record.definition import Record
+from launch.report import samples
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import mean, present
-from launch.report.tables import RANKS, Column, Findings, accuracy_column, filled
+from launch.report.tables import RANKS, Column, Findings, accuracy_column, filled, of_metric
 from launch.report.words import listed, ranks_of
 
 QUESTION = "Does every backend train the same thing?"
@@ -19,6 +20,8 @@ TOLERANCES = {"bf16": 2e-3, "tf32": 2e-3}
 # In bfloat16 without AVX-512: TensorFlow's kernels round partial sums too.
 TOLERANCE_OF_PARTIAL_SUMS = 1e-2
 NUM_EQUAL_STEPS = 2
+# A sentence names at most so many runs.
+NUM_NAMED = 3
 
 
 class Agreement(NamedTuple):
@@ -111,7 +114,7 @@ def answer(comparison: Comparison) -> Findings:
     """Answers for a comparison."""
     agreements = _agreements(comparison)
     sentences = [_sentence(comparison, agreements)] if agreements else []
-    return Findings(sentences, filled(comparison.name, COLUMNS, _groups(agreements, _results)))
+    return Findings(sentences, filled(comparison.name, of_metric(COLUMNS, comparison.metric), _groups(agreements, _results)))
 
 
 def _agreements(comparison: Comparison) -> list[Agreement]:
@@ -179,7 +182,15 @@ def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
     ]:
         names = listed([f"{entry.backend} at {ranks_of(entry.num_ranks)}" for entry in unequal])
         sentences.append(f"Buffers, such as statistics of batch norm, differ between the ranks of {names}: each evaluates with its own.")
-    return " ".join([*sentences, *_on_final_parameters(agreements)])
+    return " ".join([*sentences, *_on_samples(records), *_on_final_parameters(agreements)])
+
+
+def _on_samples(records: Iterable[Record]) -> list[str]:
+    """Returns a sentence on whether runs of one seed and global batch train the same samples; none where nothing tells."""
+    pairs = list(samples.pairs(records))
+    if unequal := [str(pair) for pair in pairs if pair.difference]:
+        return [f"NOT the same samples: {'; '.join(unequal[:NUM_NAMED])}."]
+    return ["Runs of one seed and global batch train the same samples in the same order."] if pairs else []
 
 
 def _on_final_parameters(agreements: Sequence[Agreement]) -> list[str]:

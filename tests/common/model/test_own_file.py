@@ -379,3 +379,54 @@ def test_what_a_file_draws_leaves_the_generator_of_dropout_as_it_was(tmp_path):
 )
 def test_backends_that_cannot_train_it_say_why(backend, reason, tmp_path):
     assert reason in parallelism.problem(backend, settings_of(written(tmp_path)), 2)
+
+
+COLLATED = (
+    PLAIN
+    + """
+def collate(samples):
+    inputs, targets = zip(*samples)
+    return torch.stack(inputs) + torch.rand(()), torch.stack(targets)
+"""
+)
+# Of its samples the first draw nothing.
+RARELY_AUGMENTED = AUGMENTED.replace(
+    "    def __getitem__(self, index):\n",
+    "    def __getitem__(self, index):\n        if index < 12:\n            return torch.zeros(3) + index, 0\n",
+)
+
+
+def read_with(path, rows, epoch=1, seed=1):
+    """Returns the inputs of batches of these rows, after which the generators are as before."""
+    import torch
+
+    from common.process.watchdog import Watchdog
+    from common.training.batches import SampleBatches
+
+    settings = workloads.resolve(settings_of(path, seed=seed), 1)
+    samples, weights = datasets.loader(settings)(None).train, np.ones(np.shape(rows))
+    torch.rand(np.random.randint(1, 9))
+    before = torch.get_rng_state()
+    batches = list(SampleBatches(samples, np.array(rows), weights, np.zeros(len(rows)), settings, Watchdog(0, None), epoch))
+    assert torch.equal(torch.get_rng_state(), before)
+    return [batch.inputs.numpy() for batch in batches]
+
+
+def test_random_numbers_of_collate_follow_from_seed_epoch_and_the_samples_of_a_batch(tmp_path):
+    path = written(tmp_path, COLLATED)
+    first, second = read_with(path, [[3, 0], [4, 7]])
+    np.testing.assert_array_equal(read_with(path, [[4, 7], [3, 0]]), [second, first])
+    for others in (read_with(path, [[3, 0]], epoch=2), read_with(path, [[3, 0]], seed=2), read_with(path, [[3, 1]])):
+        assert (others[0][0] != first[0]).all()
+    assert (
+        datasets.loader(workloads.resolve(settings_of(path), 1))(None).digest
+        == datasets.loader(workloads.resolve(settings_of(path), 1))(None).digest
+    )
+
+
+def test_samples_that_draw_late_are_seeded_too(tmp_path):
+    path = written(tmp_path, RARELY_AUGMENTED)
+    (whole,) = read_with(path, [[2, 15, 3, 13]])
+    np.testing.assert_array_equal(read_with(path, [[2, 3]])[0], whole[[0, 2]])
+    np.testing.assert_array_equal(np.concatenate(read_with(path, [[13], [15]])), whole[[3, 1]])
+    assert len(np.unique(whole[[1, 3]] % 1)) == 6

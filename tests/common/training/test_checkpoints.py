@@ -33,7 +33,7 @@ def _small(monkeypatch, request):
     """Outside of the runs, the parameters of the model are those of STATE."""
     if not request.node.get_closest_marker("matrix"):
         parameters = {name: weights.constant(shape) for name, shape in SHAPES.items()}
-        monkeypatch.setattr(checkpoints.workloads, "workload_of", lambda _: SimpleNamespace(parameters=parameters))
+        monkeypatch.setattr(checkpoints.workloads, "workload_of", lambda _: SimpleNamespace(parameters=parameters, lower_is_better=False))
 
 
 def test_a_checkpoint_survives_writing_and_reading(tmp_path):

@@ -19,7 +19,8 @@ from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.record import records
 from common.trainer import NO_LOSS, POINTS, Device, Held, Totals
-from common.training import loop
+from common.training import checkpoints, loop
+from launch.report import epochs
 from launch.run.display import outcome
 from tests.support.small_models import RESNET
 
@@ -104,6 +105,16 @@ def test_the_clock_has_loading_and_evaluation_and_stops_where_the_target_is_firs
     record = trained(0.2, 0.6, 0.7, stop_at_target=False)
     assert record.accuracies == pytest.approx([0.2, 0.6, 0.7])
     assert record.time_to_solution_seconds == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
+
+
+def test_a_target_of_which_less_is_better_is_met_from_above(trained, monkeypatch, tmp_path):
+    monkeypatch.setitem(workloads.WORKLOADS, "cnn", workloads.WORKLOADS["cnn"]._replace(metric="metric", lower_is_better=True))
+    record = trained(0.9, 0.3, 0.4, stop_at_target=False, checkpoint_dir=tmp_path)
+    assert record.time_to_solution_seconds == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
+    assert epochs.to_target(dataclasses.replace(record, status="ok")) == 2
+    assert checkpoints.read(tmp_path / checkpoints.BEST)[1].best_accuracy == pytest.approx(0.3)
+    record.status = "ok"
+    assert outcome(record).startswith("reached 0.5 in 20.00 s (metric 0.4000)")
 
 
 def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):

@@ -17,7 +17,7 @@ DIGESTS = ["a" * 64, "b" * 64, "c" * 64]
 
 def verified(losses=CLOSE, by_rank=None, **changes):
     fields = {"backend": "ddp", "num_ranks": 2, "parameter_digests": DIGESTS, "scaling": "strong"} | changes
-    references = [made(backend="single", losses=LOSSES, parameter_digests=DIGESTS)]
+    references = [made(backend="single", losses=LOSSES, parameter_digests=DIGESTS, sample_digests=["8" * 64])]
     if by_rank:
         references.append(made(backend="single", losses=by_rank, settings={"accumulate": 2, "batch_size": 8}))
     (run,) = verification.verified(typed([*references, made(losses=losses, **fields)]))
@@ -37,6 +37,7 @@ def test_losses_that_differ_by_rounding_agree_and_float32_masters_have_a_bound_o
         ({"by_rank": CLOSE}, "statistics by rank do not explain it"),
         ({"num_ranks": 1}, "a step depends on more than its batch"),
         ({"parameter_digests": ["f" * 64, *DIGESTS[1:]]}, "model() draws other parameters in every process"),
+        ({"sample_digests": ["9" * 64]}, "it trained other samples in epoch 1, or in another order, than single"),
         ({"workload_digest": "9" * 64}, "data() or the parameters' shapes are not the same in every process"),
     ],
 )

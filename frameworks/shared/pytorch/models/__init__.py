@@ -34,6 +34,8 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
     model = workload_of(settings).model
     if isinstance(model, OwnModel):
         module = own.build(model, settings, torch.device(device), ranks).to(device=device, dtype=DTYPES[settings.precision])
+        # Its forward pass and its loss may draw from NumPy's and Python's generators too.
+        own_file.seed_generators(seed_of_dropout % 2**32)
         torch.manual_seed(seed_of_dropout)
     else:
         module = families.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from common.config import Settings
-from common.model import own_file
+from common.model import own_file, own_metric
 from common.model.own_file import OwnFile
 from common.model.own_model import OwnModel
 from common.process.ranks import Ranks
@@ -19,8 +19,8 @@ from frameworks.shared.pytorch.models.layers import autocast
 class OwnCriterion:
     """The loss and the metric of a file."""
 
-    def __init__(self, file: OwnFile) -> None:
-        self.file = file
+    def __init__(self, model: OwnModel) -> None:
+        self.file, self.num_sums = model.file, own_metric.num_sums(model)
 
     def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the weighted sum of the samples' losses, which have equal weights where the file returns their mean."""
@@ -29,8 +29,13 @@ class OwnCriterion:
 
     def totals(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the Totals of one batch as a tensor. A batch that has only padding has weight 0."""
-        right = torch.as_tensor(own_file.call(self.file, "metric", outputs, targets), dtype=weights.dtype, device=weights.device)
-        return torch.stack([self.loss(outputs, targets, weights), right * (weights.sum() > 0), weights.sum()])
+        has_samples, metric = weights.sum() > 0, own_file.call(self.file, "metric", outputs, targets)
+        if self.num_sums:
+            right, sums = torch.zeros_like(weights.sum()), own_metric.flat(metric, weights.device)
+        else:
+            right, sums = torch.as_tensor(metric, dtype=weights.dtype, device=weights.device), weights.new_zeros(0)
+        totals = torch.stack([self.loss(outputs, targets, weights), right * has_samples, weights.sum()])
+        return torch.cat([totals, torch.where(has_samples, sums, 0.0)])
 
 
 def optimizer_of(settings: Settings, module: nn.Module) -> Optimizer | None:

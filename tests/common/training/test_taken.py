@@ -1,0 +1,115 @@
+"""The digests of the samples and of the first data of a training, from what several ranks have taken."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from common.data.sharding import DataParallel, Epoch, training_shard
+from common.process.ranks import Ranks
+from common.trainer import Batch
+from common.training import taken
+from common.training.taken import Taken
+
+NUM_SAMPLES, GLOBAL_BATCH = 43, 8
+DATA = np.arange(NUM_SAMPLES * 3.0).reshape(NUM_SAMPLES, 3)
+
+
+class Together:
+    """Threads that add up arrays as ranks do."""
+
+    def __init__(self, size):
+        self.size, self.barrier, self.arrays = size, threading.Barrier(size), {}
+
+    def trainer(self, rank):
+        return Member(self, Ranks(rank, self.size))
+
+    def run(self, function):
+        results = {}
+        threads = [
+            threading.Thread(target=lambda rank=rank: results.update({rank: function(self.trainer(rank))})) for rank in range(self.size)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [results[rank] for rank in range(self.size)]
+
+
+class Member:
+    def __init__(self, together, ranks):
+        self.together, self.ranks = together, ranks
+
+    def sum(self, values):
+        together = self.together
+        together.arrays[self.ranks.rank] = values
+        together.barrier.wait()
+        total = sum(together.arrays.values())
+        together.barrier.wait()
+        return total
+
+
+def digests(num_ranks, degree=None, change=lambda rank, rows: rows, seed=1, epoch=0):
+    """Returns the digests of the samples and of the first data that `num_ranks` ranks have, of which several may share a shard."""
+    degree = degree or num_ranks
+
+    def of_rank(trainer):
+        place = DataParallel(min(trainer.ranks.rank // (num_ranks // degree), degree - 1), degree)
+        indices, weights = training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, "drop", seed, epoch), place)
+        used = Taken()
+        for row, weight in zip(change(trainer.ranks.rank, indices), weights, strict=False):
+            used.note(row, Batch(DATA[row], row % 4, weight))
+        return taken.digest_of_samples(trainer, used, indices.shape, place), taken.digest_of_data(trainer, used.first, place)
+
+    (digest, *others) = Together(num_ranks).run(of_rank)
+    assert {digest, *others} == {digest}
+    return digest
+
+
+def test_the_order_of_the_samples_has_one_digest_at_every_number_of_ranks():
+    samples, data = zip(*(digests(num_ranks) for num_ranks in (1, 2, 4)), strict=True)
+    assert len(set(samples)) == 1
+    # The weights are those of a shard.
+    assert len(set(data)) == 3
+
+
+def test_ranks_that_share_a_model_and_a_server_change_nothing():
+    assert digests(4, degree=2) == digests(2)
+    assert digests(3, degree=2, change=lambda rank, rows: rows[:0] if rank == 2 else rows) == digests(2)
+
+
+@pytest.mark.parametrize("num_at_once", [1, 3, 10**6])
+def test_a_long_epoch_is_added_up_in_parts(num_at_once, monkeypatch):
+    whole = digests(2)
+    monkeypatch.setattr(taken, "NUM_AT_ONCE", num_at_once * GLOBAL_BATCH)
+    assert digests(2) == whole
+
+
+FAULTS = {
+    "the same shard on every rank": lambda _, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, "drop", 1, 0), DataParallel(0, 2))[0],
+    "another order on a rank": lambda rank, rows: rows[::-1] if rank else rows,
+    "another epoch": lambda rank, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, "drop", 1, 1), DataParallel(rank, 2))[0],
+    "a step less": lambda _, rows: rows[:-1],
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_other_samples_have_another_digest(fault):
+    assert digests(2, change=FAULTS[fault])[0] != digests(2)[0]
+
+
+def test_the_first_data_may_be_nested_and_its_types_and_shapes_count():
+    def digest(*parts):
+        return taken.digest_of_data(Member(Together(1), Ranks()), Batch(*parts), DataParallel(0, 1))
+
+    nested = {"image": DATA[:4], "more": (np.arange(4), ["text"])}
+    known = digest(nested, np.arange(4), np.ones(4))
+    assert known == digest(nested | {"image": DATA[:4].copy()}, np.arange(4), np.ones(4))
+    different = [
+        digest(nested | {"image": DATA[:4] + 1e-9}, np.arange(4), np.ones(4)),
+        digest(nested | {"image": DATA[:4].astype(np.float32)}, np.arange(4), np.ones(4)),
+        digest(nested | {"more": (np.arange(4), ["texts"])}, np.arange(4), np.ones(4)),
+        digest(nested, np.arange(4)[::-1], np.ones(4)),
+        digest(nested, np.arange(4), np.ones(4) / 2),
+    ]
+    assert known not in different
