@@ -156,6 +156,8 @@ class Trainer(ABC):
     # Where ranks train asynchronously: the counts of each epoch since `restore`, and a line for each rank that no longer trains.
     staleness: list[dict[str, int]] | None = None
     left_out: list[str] | None = None
+    # Whether the framework's profiler can be used beside the library.
+    can_be_profiled: bool = True
     # Counts the steps that the library has left out without a word, since a gradient was not finite.
     num_skipped_steps: Callable[[], int] = staticmethod(lambda: 0)
     # Functions that say why the framework or the library cannot train on `cpu` or `cuda`; None if it can.

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,23 +32,27 @@ def master_address(hostname: str, suffix: str, on_one_node: bool) -> str:
 
 
 def free_port() -> int:
-    """Finds a free port, if possible below those that Linux assigns to any process: that could get it before the master listens."""
+    """Finds a free port, as held_port does."""
+    with held_port() as port:
+        return port
+
+
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """Holds a free port within a context, if possible below those that Linux assigns to any process: that could get it afterwards."""
     try:
         first_given = int(GIVEN_PORTS.read_text().split()[0])
     except OSError:
         first_given = 0
     below = range(FIRST_PORT, first_given)
-    for port in random.sample(below, min(len(below), MAX_TRIES)):
-        with contextlib.suppress(OSError):
-            return _bound(port)
-    return _bound(0)
-
-
-def _bound(port: int) -> int:
-    """Binds a socket to a port, or to any free port for 0, and returns the port. Raises OSError where it is in use."""
-    with socket.socket() as listener:
-        listener.bind(("", port))
-        return listener.getsockname()[1]
+    with socket.socket() as holder:
+        for port in random.sample(below, min(len(below), MAX_TRIES)):
+            with contextlib.suppress(OSError):
+                holder.bind(("", port))
+                break
+        else:
+            holder.bind(("", 0))
+        yield holder.getsockname()[1]
 
 
 def agree_on_master(ranks: Ranks, suffix: str = "") -> None:

@@ -21,7 +21,7 @@ Moment = Annotated[
     Pattern("[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", "the form 2026-01-31T23:59:59Z"),
 ]
 Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "64 of the digits 0 to 9 and a to f")]
-Transport = Literal["mpi", "gloo", "nccl"]
+Transport = Literal["mpi", "gloo", "nccl", "grpc"]
 EnergySource = Literal["RAPL", "NVML", "RAPL and NVML"]
 # A number that is not finite is written as null.
 Number = Annotated[float, Bounds(at_least=-1e40, at_most=1e40)]
@@ -92,7 +92,7 @@ class StepBreakdown(Closed):
     every millisecond whether tensors are ready. They are part of `communication_exposed_seconds`. `null` for other libraries."""
     communication_seconds: Annotated[list[Seconds | None], BY_RANK]
     """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures MPI, Gloo and NCCL; Horovod's
-    timeline measures rank 0 alone."""
+    timeline measures rank 0 alone; operations of TensorFlow's graph measure gRPC."""
     operations: dict[str, Operation]
     """Calls of each collective, such as `all_reduce`, in a step, and the bytes that one rank contributes to them."""
     bus_bytes_per_second: Amount | None

@@ -53,13 +53,14 @@ def profile_epoch(folder: Path, trainer: Trainer, batches: Batches) -> None:
     """Trains one epoch under the framework's profiler; called by every rank. Writes into the folder after the epoch:
 
     spans.RANK.json.gz, the spans of steps and of waits for data; torch.RANK.json.gz or tensorflow.RANK.json.gz, the framework's trace;
-    torch.RANK.txt, time and memory of each operator.
+    torch.RANK.txt, time and memory of each operator. Without a profiler there are the spans alone.
     """
     rank, schedule = trainer.ranks.rank, schedule_for(len(batches))
     framework = next(name for name in PROFILERS if name in sys.modules)
     meetings = [_meeting(trainer) for _ in range(NUM_CLOCK_SAMPLES)]
     spans = _Spans(batches)
-    with PROFILERS[framework](folder, rank, schedule) as step_profiler:
+    profiler = PROFILERS[framework] if trainer.can_be_profiled else _none
+    with profiler(folder, rank, schedule) as step_profiler:
         spans.begin_step()
 
         def observe(loss: SupportsFloat) -> None:
@@ -171,6 +172,12 @@ def _tensorflow(folder: Path, rank: int, schedule: Schedule) -> Iterator[Callabl
             space.ParseFromString(path.read_bytes())
             metadata = {"origin_nanoseconds": _start_nanoseconds(space), "host": next(iter(space.hostnames), None)}
             chrome.write(folder / f"tensorflow.{rank}.json.gz", _events(space), metadata=metadata)
+
+
+@contextlib.contextmanager
+def _none(folder: Path, rank: int, schedule: Schedule) -> Iterator[Callable[[], None]]:
+    """Profiles nothing."""
+    yield lambda: None
 
 
 def _start_nanoseconds(space: XSpace) -> int:

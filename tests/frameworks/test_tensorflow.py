@@ -158,7 +158,7 @@ def test_both_frameworks_take_the_same_steps(optimizer):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras"])
+@pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras", "tf_mirrored"])
 def test_a_run_traces_nothing_for_evaluations_on_the_clock(trained, backend):
     record, _ = trained(backend, 2, TRACED)
     assert record["status"] == "ok", record["error"]

@@ -146,6 +146,8 @@ def of_resnet(below=1e-10):
 
 # Those of single backends
 
+# With both models, both optimizers and both numbers of ranks.
+FEW = [Comparison(CNN_ADAM), Comparison(DECODER), Comparison(SHORT_CNN, ranks=4)]
 _FULL_RANK = DECODER._replace(fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
 _WARMED_UP_FOR_LESS = DECODER._replace(fault="warmed_up_for_less")
 _WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", *EVALUATION, "--batch-size", "8"))

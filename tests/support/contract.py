@@ -42,6 +42,8 @@ class Row(NamedTuple):
     """Whether the ranks hold one model's shards alone, so that they do not differ without communication either; or the variants that do."""
     comparisons: Sequence = ()
     """The Comparisons that only it is held to."""
+    only_these: bool = False
+    """Whether it is held to no other Comparisons: TensorFlow takes long to start and to trace."""
     mixed_bound: float = runs.MIXED_BOUND
     """How far losses in mixed precision may be from the plain run's."""
     runs: Mapping[int, list] = EMPTY
@@ -250,6 +252,15 @@ ROWS = {
         # wide, each rank has one half, which is twice the width. The gradients of norms are summed.
         breakdowns=(of_numbers("transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=7 * ACTIVATIONS, all_reduce=5 * 64),),
     ),
+    "tf_mirrored": Row(
+        Faults(faults.mirrored_without_all_reduce, faults.mirrored_summed),
+        comparisons=runs.FEW,
+        only_these=True,
+        runs={2: [("", runs.TRACED)]},
+        # TensorFlow frees the gradients within the step.
+        held={"": REPLICATED | {"after_step": (1, 0, 1)}},
+        breakdowns=(ALL_REDUCED,),
+    ),
     "weight_averaging": Row(
         Faults(faults.by_hand_without("average_weights"), faults.by_hand_summed),
         # Every other period differs even in a correct run.
@@ -311,8 +322,8 @@ def comparisons():
 
 
 def exact(backend):
-    """The Comparisons of every backend that is exact in float64, and of the baseline."""
-    if backend not in (BASELINE, *EXACT):
+    """The Comparisons of every backend that is exact in float64, and of the baseline, but for those that are held to their own alone."""
+    if backend not in (BASELINE, *EXACT) or ROWS[backend].only_these:
         return
     ranks = 1 if backend == BASELINE else 2
     # A pipeline has micro-batches of its own.

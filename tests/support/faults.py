@@ -230,6 +230,18 @@ def horovod_summed(name):
     return fault
 
 
+# Of MultiWorkerMirroredStrategy's
+
+
+def mirrored_without_all_reduce(backend):
+    replace(backend.mirrored, "average", lambda gradients: gradients)
+
+
+def mirrored_summed(backend):
+    average = backend.mirrored.average
+    replace(backend.mirrored, "average", lambda gradients: [gradient * from_environment().size for gradient in average(gradients)])
+
+
 # Of every backend
 
 

@@ -51,7 +51,8 @@ class Optimizer(tf.Module):
     def _adam(self, name: str, gradient: tf.Tensor, shared: dict[str, tf.Tensor]) -> None:
         mean, square, step = (self.state[f"{prefix}/{name}"] for prefix in self.prefixes)
         beta1, beta2 = (tf.constant(beta, gradient.dtype) for beta in conventions.ADAM_BETAS)
-        step.assign_add(1)
+        # A variable of a tf.distribute strategy refuses assign_add in a step.
+        tf.raw_ops.AssignAddVariableOp(resource=step.handle, value=tf.ones((), step.dtype))
         num_steps = tf.cast(step, gradient.dtype)
         powers = {"beta1_power": beta1**num_steps, "beta2_power": beta2**num_steps}
         # The operation adds epsilon before bias correction; the factor makes it equal to adding ADAM_EPSILON after it.

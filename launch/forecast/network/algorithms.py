@@ -41,7 +41,7 @@ class Rounds(NamedTuple):
 Algorithm = Callable[[float, int, int], list[Rounds]]
 # The all-reduce of a library for all but short messages. Gloo of PyTorch and Horovod: gloo/allreduce.cc. MPI: Thakur et al., section 4.5.
 # NCCL has trees beside its rings, and chooses by a model of its own.
-BY_TRANSPORT = {"gloo": "ring", "mpi": "halving", "nccl": "ring"}
+BY_TRANSPORT = {"gloo": "ring", "grpc": "ring", "mpi": "halving", "nccl": "ring"}
 
 
 def seconds(collective: str, algorithm: str, size_bytes: float, num_ranks: int, machine: Machine) -> float:

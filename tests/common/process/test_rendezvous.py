@@ -32,6 +32,13 @@ def test_the_port_is_none_that_linux_gives_to_others_meanwhile():
     assert all(rendezvous.FIRST_PORT <= rendezvous.free_port() < first_given for _ in range(20))
 
 
+def test_no_one_else_can_have_a_port_while_it_is_held():
+    with rendezvous.held_port() as port, socket.socket() as listener, pytest.raises(OSError, match="in use"):
+        listener.bind(("", port))
+    with socket.socket() as listener:
+        listener.bind(("", port))
+
+
 def test_a_port_in_use_is_not_taken_and_without_another_it_is_one_that_linux_gives(monkeypatch, tmp_path):
     first_given = int(rendezvous.GIVEN_PORTS.read_text().split()[0])
     monkeypatch.setattr(rendezvous, "GIVEN_PORTS", tmp_path / "ports")

@@ -2,8 +2,7 @@
 
 import pytest
 
-from common.backends import declaration_of
-from launch.report import collect, factors, summary
+from launch.report import collect, summary
 from launch.report.questions import leaving
 from tests.launch.report.test_factors import FOUR, records_of
 from tests.support.answers import answered
@@ -73,14 +72,14 @@ def test_without_horovod_there_is_no_question():
     assert sentences(records_of({("ddp", "gloo"): 1.0, ("ddp@mpi", "mpi"): 1.1})) == []
 
 
-def test_a_strategy_that_declares_tensorflow_answers_for_it(monkeypatch):
-    declaration = declaration_of("ddp")._replace(framework="TensorFlow", change="open the strategy's scope")
-    for module in (leaving, factors):
-        monkeypatch.setattr(module, "declaration_of", lambda name: declaration if name == "ddp" else declaration_of(name))
-    records = records_of({("ddp", "gloo"): 1.1, ("horovod_tf", "gloo"): 1.0})
+def test_tensorflow_is_answered_for_by_its_own_strategy_and_keras_is_not():
+    records = records_of({("tf_mirrored", "grpc"): 1.1, ("horovod_tf@gloo", "gloo"): 1.2, ("horovod_tf", "mpi"): 1.0})
     first, code = sentences(records)
-    assert first.startswith(f"{AT} ddp: 1.10 times as long per epoch (1.10 to 1.10) over gloo, ")
-    assert code == "What changes in the code: ddp: open the strategy's scope; in place of horovod_tf: wrap the gradient tape."
+    assert first.startswith(f"{AT} tf_mirrored: 1.10 times as long per epoch (1.10 to 1.10) over grpc (Horovod over mpi), ")
+    strategy = "build the model in the strategy's scope, average the gradients in its run"
+    assert code == f"What changes in the code: tf_mirrored: {strategy}; in place of horovod_tf: wrap the gradient tape."
+    of_keras = records_of({("horovod_keras", "mpi"): 1.0})
+    assert sentences(records + of_keras)[1:] == ["Keras's own strategy: not measured.", code]
 
 
 def test_the_second_machine_shows_no_difference_to_ddp_and_a_loss_to_deepspeed():

@@ -1,0 +1,153 @@
+"""MultiWorkerMirroredStrategy: how its workers meet, what they exchange, and how that is measured."""
+
+import functools
+import json
+import math
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import tensorflow as tf
+
+from common.process import watchdog
+from common.process.ranks import Ranks
+from common.process.rendezvous import expect_loopback, gathered, held_port, master_address
+from common.record.parts import Transport
+from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared.replaced import replaced
+from frameworks.shared.tensorflow.optimizer import Gradient
+
+IMPLEMENTATIONS = {
+    "grpc": tf.distribute.experimental.CommunicationImplementation.RING,
+    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
+}
+# The operation of an all-reduce in a graph of TensorFlow.
+ALL_REDUCE = "CollectiveReduceV2"
+
+# Makes of a rank's gradients those that update the parameters; called within the strategy's run.
+Average = Callable[[Sequence[Gradient]], Sequence[Gradient]]
+
+
+class Averaging(Protocol):
+    """A trainer whose steps call its `average`."""
+
+    strategy: tf.distribute.Strategy
+    gpu: int | None
+    average: Average
+
+
+def transport_of(gpu: int | None) -> Transport:
+    """Returns what gradients go over, where `gpu` is that of the rank, None on the CPU."""
+    return "grpc" if gpu is None else "nccl"
+
+
+@functools.cache
+def begin(ranks: Ranks, suffix: str, transport: Transport) -> tf.distribute.Strategy:
+    """Starts the workers, whose addresses the ranks exchange over MPI, and returns their strategy; `suffix` as in master_address.
+
+    TensorFlow can start them once in a process. Raises UserError if MPI has a different number of ranks.
+    """
+    on_one_node = ranks.local_size == ranks.size
+    if on_one_node:
+        expect_loopback()
+    with held_port() as port:
+        addresses = gathered(f"{master_address(socket.gethostname(), suffix, on_one_node)}:{port}", ranks)
+    cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": ranks.rank}}
+    os.environ["TF_CONFIG"] = json.dumps(cluster)
+    options = tf.distribute.experimental.CommunicationOptions(implementation=IMPLEMENTATIONS[transport])
+    with watchdog.joining(lambda: "in tf.distribute.MultiWorkerMirroredStrategy()"):
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def end(ranks: Ranks) -> None:
+    """Waits until all ranks have come here: the service that coordinates them ends with rank 0's process."""
+    gathered(None, ranks)
+
+
+def average(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
+    """Averages gradients over the ranks. Those with slices become dense, as with Horovod."""
+    replica = tf.distribute.get_replica_context()
+    return replica.all_reduce(tf.distribute.ReduceOp.MEAN, [tf.convert_to_tensor(gradient) for gradient in gradients])
+
+
+def left_out(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
+    """Leaves gradients as they are, in the place of `average`."""
+    return gradients
+
+
+@tf.function(reduce_retracing=True)
+def summed(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
+    """Sum-all-reduces a tensor."""
+
+    def replica_sum() -> tf.Tensor:
+        # An argument of a traced function has no device, which the strategy needs.
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(values))
+
+    return strategy.run(replica_sum)
+
+
+def communication(trainer: Averaging) -> Communication:
+    """Returns how to measure the communication of a trainer."""
+
+    def without_communication() -> AbstractContextManager[None]:
+        return replaced((trainer, "average", left_out))
+
+    def all_reduce(num_bytes: int) -> Callable[[], None]:
+        buffer = tf.zeros(num_bytes // 4)
+
+        def reduce() -> None:
+            # Reading one value waits for completion.
+            summed(trainer.strategy, buffer)[0].numpy()
+
+        # The first call compiles.
+        reduce()
+        return reduce
+
+    return Communication(without_communication, functools.partial(profile_of, trainer), all_reduce)
+
+
+def profile_of(trainer: Averaging, train: Callable[[], None]) -> ProfiledCommunication:
+    """Times the averages in train() by operations of the graph, since TensorFlow's profiler may crash where there are collectives.
+
+    On a GPU, whose operations are queued, the times are not known.
+    """
+    spans: list[tuple[float, float]] = []
+    sizes: list[int] = []
+    with replaced((trainer, "average", timed(trainer.average, spans, sizes))):
+        # The first call compiles, which ends at another time on each rank.
+        train()
+        spans.clear()
+        train()
+    if not sizes:
+        return ProfiledCommunication(0.0, {}, {})
+    operations = {"all_reduce": (len(spans) * len(sizes), len(spans) * sum(sizes))}
+    if trainer.gpu is not None:
+        return ProfiledCommunication(math.nan, operations, {})
+    return ProfiledCommunication(sum(end - begun for begun, end in spans), operations, {}, {"all_reduce": [begun for begun, _ in spans]})
+
+
+def timed(averages: Average, spans: list[tuple[float, float]], sizes: list[int]) -> Average:
+    """Returns a function that averages, and notes in `spans` when that began and ended, in seconds since 1970.
+
+    It begins when the last gradient is there. `sizes` gets the bytes of each all-reduce, and stays empty where there is none.
+    """
+
+    def note(begun: float, ended: float) -> None:
+        spans.append((float(begun), float(ended)))
+
+    def timed_average(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
+        local = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        with tf.control_dependencies(local):
+            begun = tf.timestamp()
+        with tf.control_dependencies([begun]):
+            averaged = averages([tf.identity(gradient) for gradient in local])
+        calls = [operation for operation in begun.graph.get_operations() if operation.type == ALL_REDUCE]
+        sizes[:] = [call.inputs[0].shape.num_elements() * call.inputs[0].dtype.size for call in calls]
+        if calls:
+            with tf.control_dependencies(averaged):
+                tf.numpy_function(note, [begun, tf.timestamp()], [])
+        return averaged
+
+    return timed_average

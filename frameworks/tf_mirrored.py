@@ -1,0 +1,69 @@
+"""TensorFlow's MultiWorkerMirroredStrategy in a custom training loop, over gRPC on CPUs and NCCL on GPUs."""
+
+import numpy as np
+import tensorflow as tf
+
+from common.backends import Backend
+from common.config import Settings
+from common.trainer import Batches, Communication, Observe
+from common.training.program import main
+from frameworks.shared.tensorflow import autograph, mirrored, models, steps
+from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
+
+BACKEND = Backend(
+    framework="TensorFlow", by_default=False, needs_mpi=True, sharing="replicated", buffers="packed",
+    change="build the model in the strategy's scope, average the gradients in its run",
+)  # fmt: skip
+
+
+class Trainer(TensorFlowTrainer):
+    # TensorFlow's profiler (2.21) frees memory that is not its own when a collective of the strategy began in its time.
+    can_be_profiled = False
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.transport = mirrored.transport_of(self.gpu)
+        self.strategy = mirrored.begin(self.ranks, settings.host_suffix, self.transport)
+        self.average = mirrored.average
+        self.accumulate, self.dropout = settings.accumulate, settings.dropout
+        # The strategy gives every rank the initial values of rank 0.
+        with self.strategy.scope():
+            self.module = models.build(settings, self.ranks)
+            self.optimizer = steps.optimizer_for(settings, self.module)
+
+    def train_epoch(self, batches: Batches, observe: Observe) -> None:
+        for inputs, targets, weights, learning_rate in steps.tensors(batches, self.module):
+            observe(self.train_step(inputs, targets, weights, learning_rate, self.average))
+
+    @tf.function(reduce_retracing=True)
+    def train_step(
+        self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, learning_rate: tf.Tensor, average: mirrored.Average
+    ) -> tf.Tensor:
+        return self.strategy.run(self.replica_step, (inputs, targets, weights, learning_rate, average))
+
+    def replica_step(
+        self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, learning_rate: tf.Tensor, average: mirrored.Average
+    ) -> tf.Tensor:
+        parameters = self.module.parameters
+        with tf.GradientTape() as tape:
+            loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
+        gradients = average(tape.gradient(loss, list(parameters.values())))
+        self.optimizer.step(parameters, gradients, learning_rate)
+        return loss
+
+    def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        return mirrored.summed(self.strategy, tf.constant(values, tf.float64)).numpy()
+
+    def communication(self) -> Communication:
+        return mirrored.communication(self)
+
+    def close(self) -> None:
+        autograph.remove_generated_files()
+        mirrored.end(self.ranks)
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
