@@ -8,7 +8,6 @@ from common.backends import chosen, has_one_rank
 from common.cost import memory_forecast
 from common.cost.memory_forecast import Training
 from common.errors import UserError
-from common.model.families import can_recompute
 from launch.forecast.memory import described, shown
 from launch.forecast.memory.described import Memory
 from launch.forecast.memory.fits import fit, size_of
@@ -64,7 +63,7 @@ def _row(name: str, training: Training, num_ranks: int) -> Row:
     by_rank = memory_forecast.by_rank(name, training, num_ranks)
     most = max(by_rank, key=lambda forecast: forecast.peak)
     recomputed = None
-    if can_recompute(training.model) and not training.recompute:
+    if described.can_forecast_recomputed(training.model) and not training.recompute:
         recomputed = memory_forecast.of(name, training._replace(recompute=True), num_ranks).activations
     return Row(name, num_ranks, most, recomputed, by_rank)
 

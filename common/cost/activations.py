@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.cost.sharing import PRECISIONS
+from common.model import own_activations
 from common.model.families import Model, parts_of
-from common.model.parts import Sizes
+from common.model.own_model import OwnModel
+from common.model.parts import Part, Sizes
 
 
 class Activations(NamedTuple):
@@ -39,13 +41,25 @@ def sizes_of(precision: str, device: str) -> Sizes:
 
 
 def by_part(model: Model, sizes: Sizes, num_divisions: int = 1) -> list[Activations]:
-    """Returns the activations of the parts of a model in the order of the forward pass. The model must state them."""
+    """Returns the activations of the parts of a model in the order of the forward pass. They must be known."""
     activations = []
-    for part in parts_of(model, sizes, num_divisions):
-        assert part.kept is not None, "only models that state their activations have a forecast"
+    for part in _parts(model, sizes, num_divisions):
+        assert part.kept is not None, "only models whose activations are known have a forecast"
         copies = sizes.factor * part.num_multiplied if sizes.mixed else 0
         activations.append(Activations(part.name, part.num_parameters, part.kept, part.working, copies, part.inputs, part.block))
     return activations
+
+
+def are_known(model: Model, sizes: Sizes) -> bool:
+    """Returns whether the activations of a model are stated, or counted for a model of the user's own."""
+    return all(part.kept is not None for part in _parts(model, sizes))
+
+
+def _parts(model: Model, sizes: Sizes, num_divisions: int = 1) -> list[Part]:
+    parts = list(parts_of(model, sizes, num_divisions))
+    if isinstance(model, OwnModel) and (tracked := own_activations.of_sample(model, sizes)):
+        return [part._replace(kept=tracked.kept, working=tracked.working) for part in parts]
+    return parts
 
 
 def recomputed(parts: Sequence[Activations], whole_blocks: bool = True) -> list[Activations]:

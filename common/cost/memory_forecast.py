@@ -20,6 +20,7 @@ from common.cost.sharing import StateBytes
 from common.errors import UserError
 from common.model import pipelining
 from common.model.families import Model, parameters_of, parts_of
+from common.model.own_model import OwnModel
 
 # The parts of the state that are in main memory in place of the GPU's, by the ending of a backend's name. Ren et al. 2021,
 # arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857.
@@ -105,8 +106,8 @@ def problem(name: str, training: Training, num_ranks: int) -> str | None:
         return f"there is no forecast for {name}, whose ranks do different things; leave it out"
     if not parallelism.trains(backend, training.model):
         return f"{name} does not train this model; leave it out"
-    if any(part.kept is None for part in parts_of(training.model)):
-        return f"there is no forecast for {name}: the description of {type(training.model).__name__} does not state its activations"
+    if not activations.are_known(training.model, activations.sizes_of(training.precision, training.device)):
+        return f"there is no forecast for {name}: {_unknown(training.model)}"
     if reason := parallelism.problem_of_division(backend, settings, training.model, num_ranks, training.ranks_per_node):
         return reason
     if not declaration.pipelined:
@@ -118,6 +119,12 @@ def without_offload(name: str) -> tuple[str, str]:
     """Returns the backend or variant of a name as in `of`, and its offload; empty for none."""
     backend, _, offload = name.rpartition("+")
     return (backend, offload) if offload in OFFLOADS else (name, "")
+
+
+def _unknown(model: Model) -> str:
+    if isinstance(model, OwnModel):
+        return f"the activations of {model.file.path.name} are not known in this precision, or PyTorch's MemTracker does not take it"
+    return f"the description of {type(model).__name__} does not state its activations"
 
 
 def with_offload() -> list[str]:

@@ -13,7 +13,8 @@ from common.cost import memory_forecast
 from common.cost.memory_forecast import Training
 from common.errors import UserError
 from common.model import model_sizes
-from common.model.families import Decoder, EncoderDecoder, can_recompute
+from common.model.families import Decoder, EncoderDecoder, Model, can_recompute
+from common.model.own_model import OwnModel
 from common.model.workload_table import WORKLOADS
 
 # The vocabulary and the width of a head of GPT-2.
@@ -25,9 +26,13 @@ SIZES = ("params", "layers", "width", "heads", "context", "vocabulary")
 
 @dataclass(frozen=True)
 class Memory:
-    """What is forecast: a preset, or a decoder of the described sizes."""
+    """What is forecast: a preset, a model of the user's own, or a decoder of the described sizes."""
 
     workload: Annotated[str | None, tyro.conf.arg(help=f"Preset: {', '.join(WORKLOADS)}.")] = None
+    model: str | None = None
+    """A model of your own (frameworks/own_model/README.md): its file, or package.module."""
+    model_args: str | None = None
+    """Arguments of its model() as a JSON object."""
     params: Annotated[float | None, Bounds(at_least=1, at_most=1e18)] = None
     """Number of parameters, such as 1e12, in place of what the sizes give. Needs --layers and --width, from which activations follow."""
     layers: Annotated[int | None, LAYERS] = None
@@ -71,12 +76,17 @@ class Memory:
 def training_of(arguments: Memory) -> Training:
     """Returns the training that the command line describes. Raises UserError where it describes none."""
     sizes = [flag(name) for name in SIZES if getattr(arguments, name) is not None]
-    if arguments.workload and sizes:
-        raise UserError(f"{sizes[0]} is for a model that is described by --layers and --width; leave it out, or --workload")
-    preset = workloads.workload_of(Settings(workload=arguments.workload)) if arguments.workload else None
+    named = [flag(name) for name in ("workload", "model") if getattr(arguments, name)]
+    if named and sizes:
+        raise UserError(f"{sizes[0]} is for a model that is described by --layers and --width; leave it out, or {named[0]}")
+    if len(named) > 1:
+        raise UserError("--model stands in place of --workload; leave one of them out")
+    settings = Settings(workload=arguments.workload or "cnn", model=arguments.model, model_args=arguments.model_args)
+    preset = workloads.workload_of(settings) if named or arguments.model_args else None
     model = preset.model if preset else _decoder(arguments, sizes)
-    if arguments.recompute and not can_recompute(model):
-        raise UserError(f"--recompute would save no memory of {arguments.workload}, which has few layers; leave it out")
+    if arguments.recompute and not can_forecast_recomputed(model):
+        reason = "of whose layers nothing is known" if arguments.model else "which has few layers"
+        raise UserError(f"--recompute would save no memory of {arguments.model or arguments.workload}, {reason}; leave it out")
     return Training(
         model=model,
         batch_size=arguments.batch_size or (preset.batch_size if preset else BATCH_SIZE),
@@ -88,6 +98,11 @@ def training_of(arguments: Memory) -> Training:
         device=arguments.device,
         ranks_per_node=arguments.ranks_per_node,
     )
+
+
+def can_forecast_recomputed(model: Model) -> bool:
+    """Returns whether the layers of a model that --recompute computes again are described."""
+    return not isinstance(model, OwnModel) and can_recompute(model)
 
 
 def _decoder(arguments: Memory, sizes: list[str]) -> Decoder:
