@@ -95,7 +95,7 @@ MIXED_SGD = SHORT_DECODER._replace(precision="bf16")
 MIXED_BOUND, MIXED_BOUND_OF_FRAMEWORKS = 2e-3, same.tolerance_of("bf16", environment.instruction_sets())
 
 # Of a library's own 16 bit, which has gradients and, between layers, activations in bfloat16 too.
-NATIVE_BOUND = 3e-2
+NATIVE_BOUND = 1e-2
 
 # Every epoch is one step, which each worker of a server takes from the same parameters. Without momentum the sum of their updates is the
 # update with the average gradient.
