@@ -109,8 +109,11 @@ if [ "$only_check" = yes ]; then
   exit 1
 fi
 up_to_date && exit 0
-[ -z "${SLURM_JOB_ID-}${PBS_JOBID-}${COBALT_JOBID-}" ] ||
-  die ".venv is missing or stale, and nothing is set up inside an allocation; run launch/setup.sh, or with --light, on a login node"
+# The variables of an allocation stand in the rows of the launchers.
+for name in $(grep -oE '[A-Z]+_JOB_?ID' "$root/launch/launchers/commands.py"); do
+  [ -z "${!name-}" ] ||
+    die ".venv is missing or stale, and nothing is set up inside an allocation; run launch/setup.sh, or with --light, on a login node"
+done
 
 case "$root" in
   *[[:space:]:]*) [ -n "$folder" ] || die "the checkout's path '$root' has a space or a colon, which mpicc and LD_PRELOAD cannot take; move it" ;;

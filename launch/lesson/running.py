@@ -1,7 +1,8 @@
-"""The matrix of a lesson, and the records that it leaves."""
+"""The command line of a lesson, the matrix that it runs, and the records that this leaves."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 from common.backends import ROOT
 from common.record import reading, records
@@ -10,16 +11,26 @@ from common.record.definition import Record
 RESULTS = ROOT / "results" / "lessons"
 
 
+def given(ranks: str) -> tuple[str, list[str]]:
+    """Returns the number of ranks and the options on the command line of a lesson; without a number, `ranks`."""
+    return (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdigit() else (ranks, sys.argv[1:])
+
+
+def new_folder(name: str) -> Path:
+    """Names a folder below results/lessons for the records of a lesson."""
+    return RESULTS / f"{records.new_stamp()}-{name}"
+
+
 def matrix(name: str, ranks: str, *arguments: str) -> list[Record]:
     """Returns the completed records of a matrix at a number of ranks, in a folder of its own below results/lessons.
 
     What follows the name of the lesson on the command line goes to the matrix too: first another number of ranks, if any, then options,
     which take precedence over the arguments. Ends the process if no run completed.
     """
-    ranks, given = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdigit() else (ranks, sys.argv[1:])
-    folder = RESULTS / f"{records.new_stamp()}-{name}"
+    ranks, options = given(ranks)
+    folder = new_folder(name)
     status = subprocess.run(
-        [sys.executable, "-m", "launch.matrix", ranks, *arguments, *given, "--results", str(folder)], cwd=ROOT, check=False
+        [sys.executable, "-m", "launch.matrix", ranks, *arguments, *options, "--results", str(folder)], cwd=ROOT, check=False
     ).returncode
     completed = [record for record in reading.collect([folder])[0] if record.status == "ok"] if folder.exists() else []
     if not completed:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -69,6 +70,12 @@ def test_the_changed_values_are_no_defaults():
 def test_default_settings_need_no_arguments():
     assert as_arguments(Settings()) == []
     assert parsed([]) == Settings()
+
+
+def test_every_setting_is_read_by_a_program():
+    sources = [path for room in ("common", "frameworks", "launch") for path in (ROOT / room).rglob("*.py") if path.name != "config.py"]
+    read = {name for path in sources for name in re.findall(r"\.(\w+)", path.read_text())}
+    assert [name for name in FIELDS if name not in read] == []
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -1,9 +1,15 @@
-"""Every backend has a row of the contract, which has nothing of what is not there."""
+"""Every backend has a row of the contract, which has nothing of what is not there, and runs with all settings that a backend reads."""
+
+import re
 
 from common import backends
+from common.command_line import flag
+from common.config import TRAINING_SETTINGS
 from common.cost import communication_buffers, sharing
+from tests.support.agreement_runs import ACCUMULATED, CHANGED, FLOAT64, MIXED
 from tests.support.backends import DISTRIBUTED
 from tests.support.contract import NATIVE, REDUCED, ROWS
+from tests.support.running import ROOT
 
 
 def test_every_backend_has_a_row_and_every_one_with_several_ranks_has_its_faults():
@@ -21,3 +27,12 @@ def test_declarations_name_formulas_that_are_there():
         ways = backend.sharing.values() if isinstance(backend.sharing, dict) else [backend.sharing]
         assert set(ways) <= {None, *sharing.WAYS}
         assert backend.buffers in {None, *communication_buffers.BUFFERS}
+
+
+def test_every_setting_of_training_that_a_backend_reads_is_changed_in_the_runs_of_all():
+    """What the loop, the data and the model alone read is the same code for all backends."""
+    sources = "".join(path.read_text() for path in (ROOT / "frameworks").rglob("*.py"))
+    settings = {name for name in re.findall(r"settings\.(\w+)", sources) if name in TRAINING_SETTINGS}
+    changed = {word for run in (*FLOAT64, *MIXED, ACCUMULATED, *CHANGED) for word in run.arguments({True: {}, False: {}})}
+    assert settings
+    assert {name for name in settings if flag(name) not in changed} == set()

@@ -79,6 +79,9 @@ SMALL_LEARNING_RATE = SHORT_CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
 RECOMPUTED = SHORT_DECODER._replace(training=RECOMPUTE)
 ACCUMULATED, ACCUMULATED_DECODER = (run._replace(training=MICRO_BATCHES) for run in (SHORT_CNN, SHORT_DECODER))
+# What a backend could ignore, changed: the losses are not those of the plain run, which has the default.
+CHANGES = (("--momentum", "0.5"), ("--dropout",))
+CHANGED = [SHORT_CNN._replace(training=(*SAME_TRAINING, *change)) for change in CHANGES]
 # With an embedding that is the head too; of DeepSpeed, with SGD, as where a fault is injected.
 TIED = {optimizer: Run("transformer", optimizer, short=True, fault="tied") for optimizer in OPTIMIZERS}
 # Its step shows what a rank holds.
@@ -136,6 +139,11 @@ def in_native_precision(variant):
         yield Comparison(
             run, variant, below=NATIVE_BOUND, above=1e-5, steps=slice(0, 2), reference=("single", 1, run._replace(precision="fp32"))
         )
+
+
+def changed(ranks):
+    """With a setting that a backend could ignore."""
+    return [Comparison(run, ranks=ranks, below=float("inf"), above=1e-4) for run in CHANGED]
 
 
 def of_resnet(below=1e-10):

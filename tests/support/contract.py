@@ -108,11 +108,12 @@ def schedule(workload, name, sent):
 
 # Of the tensor-parallel Transformer: samples of a context of 64 with a width of 64.
 ACTIVATIONS = SAMPLES * 64 * 64
-BY_HAND = Faults(faults.by_hand_without("average_gradients"), faults.by_hand_summed)
+BY_HAND = Faults(faults.by_hand_without_all_reduce, faults.by_hand_summed)
+OF_ONE_PROCESS = Row(comparisons=[*(Comparison(run, ranks=1) for run in runs.FLOAT64), *runs.changed(1)])
 
 ROWS = {
     "single": Row(),
-    **{backend: Row(comparisons=[Comparison(run, ranks=1) for run in runs.FLOAT64]) for backend in ("single_tf", "single_keras")},
+    **dict.fromkeys(("single_tf", "single_keras"), OF_ONE_PROCESS),
     "data_parallel": Row(comparisons=runs.DATA_PARALLEL),
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),
@@ -262,7 +263,7 @@ ROWS = {
         breakdowns=(ALL_REDUCED,),
     ),
     "weight_averaging": Row(
-        Faults(faults.by_hand_without("average_weights"), faults.by_hand_summed),
+        Faults(faults.without_average_of_weights, faults.by_hand_summed),
         # Every other period differs even in a correct run.
         faulty=("1", CNN),
         comparisons=runs.WEIGHT_AVERAGING,
@@ -330,6 +331,8 @@ def exact(backend):
     micro_batches = [] if declared()[backend].pipelined else trained_by(backend, [runs.ACCUMULATED])
     yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, runs.RECOMPUTED))
     yield from runs.in_mixed_precision([run for run in runs.MIXED if trains(backend, run.workload)], "", ranks, ROWS[backend].mixed_bound)
+    if trains(backend, "cnn"):
+        yield from runs.changed(ranks)
     if backend == BASELINE:
         return
     yield from runs.in_float32([run for run in runs.FIRST_STEPS if trains(backend, run.workload)])

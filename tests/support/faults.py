@@ -1,6 +1,7 @@
 """Faults that a test injects into a run, and what it changes otherwise: functions of the module of a backend, or of a library.
 
 A fair comparison must catch each fault. tests/support/contract.py has those of each backend; tests/support/fault_injection.py runs them.
+Those that averaging by hand can have are the lesson's (launch/lesson/faults.py).
 """
 
 import contextlib
@@ -18,13 +19,14 @@ from typing import NamedTuple
 import numpy as np
 
 from common import workloads
-from common.data import datasets, sharding
+from common.data import datasets
 from common.model import weights
 from common.process import gpus, inherited
 from common.process.ranks import from_environment
 from common.trainer import Device
 from common.training import loop, step_breakdown
 from frameworks.shared.replaced import replaced
+from launch.lesson import faults as lesson_faults
 from tests.support.small_models import RESNET
 
 
@@ -119,14 +121,17 @@ def multiplied_gradients(backend):
     change_result(backend.steps, "optimizer_for", multiplying)
 
 
-def by_hand_without(name):
-    """A fault: the method of that name does nothing."""
-    return lambda backend: replace(backend.Trainer, name, lambda _: None)
+def of_lesson(fault):
+    """A fault of the lesson's."""
+    return lambda backend: replace(*fault(backend))
 
 
-def by_hand_summed(backend):
-    unpack = backend.vector_to_parameters
-    replace(backend, "vector_to_parameters", lambda vector, parts: unpack(vector * from_environment().size, parts))
+by_hand_without_all_reduce = of_lesson(lesson_faults.no_all_reduce)
+by_hand_summed = of_lesson(lesson_faults.summed_gradients)
+
+
+def without_average_of_weights(backend):
+    replace(backend.Trainer, "average_weights", lambda _: None)
 
 
 def post_local_sgd_without(backend):
@@ -249,10 +254,7 @@ def none(_):
     """Nothing is broken."""
 
 
-def same_shard(_):
-    """Every rank reads the shard of rank 0."""
-    training_shard = sharding.training_shard
-    replace(sharding, "training_shard", lambda epoch, place, num_losses: training_shard(epoch, place._replace(shard=0), num_losses))
+same_shard = of_lesson(lesson_faults.same_shard)
 
 
 def unlike_start(_):

@@ -121,6 +121,13 @@ def test_ranks_come_from_the_launchers_variables(environ, expected):
     assert from_environment(environ) == expected
 
 
+def test_every_source_is_tried_and_knows_the_ranks_of_a_node():
+    """Without their number all ranks would count as those of one node. Slurm's are in lists of the tasks of each node."""
+    sources = [*ranks.LAUNCHERS, *ranks.BATCH_SYSTEMS]
+    assert [source.name for source in sources if not (source.local_size or source.num_nodes)] == [ranks.SLURM.name]
+    assert {source.name for source in sources} <= {expected[-1] for _, expected in ENVIRONMENTS.values()}
+
+
 @pytest.mark.parametrize("changes", [{"PMI_RANK": "3"}, {"PMI_SIZE": "2"}])
 @pytest.mark.parametrize(
     ("environ", "rank_name", "size_name"),

@@ -1,5 +1,6 @@
 """The definition of the record, its schema, its documentation and the records themselves agree."""
 
+import ast
 import dataclasses
 import json
 import re
@@ -55,6 +56,28 @@ def test_every_key_has_a_description_and_may_not_be_missing():
     for kind in (SCHEMA, *parts):
         assert kind["required"] == list(kind["properties"])
         assert [key for key, value in kind["properties"].items() if len(value.get("description", "")) < len("Host name.")] == []
+
+
+def set_in(tree):
+    """The names that a module may set in a record: of attributes, of arguments, of keys and of fields, and of lists that it adds to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.slice, ast.Constant):
+            yield node.slice.value
+        elif isinstance(node, ast.Dict):
+            yield from (key.value for key in node.keys if isinstance(key, ast.Constant))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Attribute):
+            yield node.func.value.attr
+
+
+def test_every_key_is_set_by_a_run():
+    paths = [path for room in ("common", "launch/run", "launch/trace") for path in (ROOT / room).rglob("*.py")]
+    runs = [path for path in paths if path.name not in ("definition.py", "rules.py")]
+    names = {name for path in runs for name in set_in(ast.parse(path.read_text()))}
+    assert [field.name for field in dataclasses.fields(Record) if field.name not in names] == []
 
 
 def test_the_schema_of_the_settings_has_the_bounds_of_the_command_line():

@@ -1,8 +1,10 @@
 """The lessons: what they run, and what they print of it."""
 
+import re
+
 import pytest
 
-from launch.lesson import sends, warmup
+from launch.lesson import broken, faults, sends, warmup
 from launch.report import entries
 from launch.report.questions import choice
 from tests.support.made_records import made, step_breakdown, typed
@@ -34,12 +36,48 @@ def test_both_runs_stand_beside_each_other_by_epoch():
     assert table.texts == [["1", "0.1000", "0.5000"], ["2", "-", "0.7500"]]
 
 
+def test_a_broken_run_stands_beside_what_the_checks_say():
+    losses, parted = [2.0, 1.0, 0.5], "the ranks have different parameters after epoch 1"
+    runs = [
+        made(backend="single", losses=losses, accuracy=0.75),
+        made(backend="gradient_averaging", num_ranks=2, losses=losses, accuracy=0.75),
+        made(backend="same_order", num_ranks=2, losses=[2.0, 1.0, 0.6], accuracy=0.5),
+        made(backend="summed_gradients", num_ranks=2, losses=[2.0, 1.0, None], accuracy=0.5),
+        made(backend="no_all_reduce", num_ranks=2, losses=[2.0, 1.5], accuracy=0.25, status="failed", error=parted),
+    ]
+    (table,) = broken.table_of(typed(runs))
+    assert table.texts == [
+        ["gradient_averaging", "2.00 to 0.50", "0.7500", "agrees with one process", "0e+00"],
+        ["same_order", "2.00 to 0.60", "0.5000", "differs from one process from step 3 on", "2e-01"],
+        ["summed_gradients", "2.00 to not finite", "0.5000", "differs from one process from step 3 on", "inf"],
+        ["no_all_reduce", "2.00 to 1.50", "0.2500", parted, "5e-01"],
+    ]
+
+
+@pytest.mark.matrix
+def test_the_checks_find_every_broken_run(checkout):
+    arguments = ("--epochs", 2, "--steps-per-epoch", 2, "--machine", "here")
+    done = completed(BIN / "python", "-m", "launch.lesson.broken", 2, *arguments, cwd=checkout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = {
+        "gradient_averaging": "agrees with one process",
+        "no_all_reduce": "the ranks have different parameters after epoch 1",
+        "same_shard": "differs from one process from step 1 on",
+        "summed_gradients": "differs from one process from step 2 on",
+        "same_order": "differs from one process from step 3 on",
+    }
+    assert [name for name, text in checks.items() if not re.search(rf" {name} .* {text}", done.stdout)] == []
+    assert [name for name, fault in faults.FAULTS.items() if f"{name}: {fault.__doc__}" not in done.stdout] == []
+    assert left_over(checkout) == []
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     ("lesson", "arguments", "text"),
     [
         ("sends", ("--backends", "ddp,fsdp"), "fsdp: 3(n-1)/n P"),
-        ("warmup", ("--epochs", 1), "with it; of ten digits chance is 0.10"),
+        # It runs two matrices as that one runs its own.
+        ("warmup", ("--dry-run",), "--learning-rate 0.01 --warmup-epochs 0.0"),
     ],
 )
 def test_a_lesson_runs(lesson, arguments, text, checkout):

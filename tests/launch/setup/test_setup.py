@@ -20,8 +20,10 @@ TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "g
 @pytest.fixture
 def fresh(tmp_path):
     """A checkout without an environment, and a PATH with only the required tools."""
-    (tmp_path / "tandem" / "launch" / "setup").mkdir(parents=True)
-    for path in (ROOT / "environment.yml", ROOT / "launch/setup.sh", *(ROOT / "launch/setup").glob("*.py")):
+    for room in ("setup", "launchers"):
+        (tmp_path / "tandem" / "launch" / room).mkdir(parents=True)
+    files = ("environment.yml", "launch/setup.sh", "launch/launchers/commands.py")
+    for path in (*(ROOT / name for name in files), *(ROOT / "launch/setup").glob("*.py")):
         shutil.copy2(path, tmp_path / "tandem" / path.relative_to(ROOT))
     shutil.copytree(ROOT / "launch" / "trace", tmp_path / "tandem" / "launch" / "trace")
     (tmp_path / "bin").mkdir()

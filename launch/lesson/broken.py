@@ -1,0 +1,81 @@
+"""Four broken trainings beside a right one: the loss of each falls, and Tandem's checks find them.
+
+python -m launch.lesson.broken [RANKS] [OPTIONS OF python -m frameworks.gradient_averaging], such as 4 --epochs 6 --seed 2
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from common.backends import BASELINE, ROOT
+from common.record import reading
+from common.record.definition import Record
+from launch.launchers import detect
+from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
+from launch.lesson import running
+from launch.lesson.faults import FAULTS
+from launch.report.export import terminal
+from launch.report.tables import Column, Table, accuracy_column, filled
+from launch.report.words import ranks_of
+from launch.run import processes, turns
+from launch.run.verified import Verified, verified
+
+RIGHT = "gradient_averaging"
+TIME_LIMIT_SECONDS = 3600.0
+# In float64 and with the same global batch at all sizes, where every step of a right run has the loss of one process.
+TRAINING = (
+    "--workload", "cnn", "--precision", "fp64", "--scaling", "strong", "--epochs", "3", "--no-stop-at-target", "--no-step-breakdown",
+)  # fmt: skip
+HINT = "A difference from step 1 on is in the samples, from step 2 on in the gradients, and from the second epoch on in the order."
+
+
+def train(name: str, num_ranks: int, options: Iterable[str], folder: Path) -> Record:
+    """Trains with a backend or with a fault. Ends the process if there is no record."""
+    launcher = detect.choose()
+    module = ("launch.lesson.faults", name) if name in FAULTS else (f"frameworks.{name}",)
+    program = (*launcher.python, "-m", *module, *TRAINING, *options, "--results", str(folder), "--run-id", name)
+    start = Start(launcher, num_ranks, num_ranks, 1, program, {THREADS_VARIABLE: "1"} | launcher.variables)
+    variables = start.variables | {"TANDEM_LAUNCH": json.dumps({"launcher": launcher.name, "command": shell_command(start)})}
+    print(f"training with {ranks_of(num_ranks)}: {name}", flush=True)
+    mark = f"lesson-{os.uname().nodename}-{os.getpid()}-{name}"
+    outcome = turns.alone(processes.run(start.argv(), variables, mark, ROOT, TIME_LIMIT_SECONDS, lambda _: None))
+    if not (paths := [*folder.glob(f"*/{name}.json")]):
+        sys.exit("\n".join(outcome.last_lines))
+    return reading.read(paths[0])
+
+
+def table_of(records: Iterable[Record]) -> list[Table]:
+    """Makes a table with a row for each run but that of one process."""
+    record_of = {record.backend: record for record in records}
+
+    def loss(run: Verified) -> str:
+        losses = record_of[run.backend].losses
+        return " to ".join("not finite" if loss is None else f"{loss:.2f}" for loss in losses[:1] + losses[-1:])
+
+    def checked(run: Verified) -> str:
+        differs = "agrees with one process" if run.first_step is None else f"differs from one process from step {run.first_step} on"
+        return record_of[run.backend].error or differs
+
+    columns: tuple[Column[Verified], ...] = (
+        Column("run", lambda run: run.backend),
+        Column("loss", loss),
+        accuracy_column(lambda run: record_of[run.backend].accuracy),
+        Column("what the checks say", checked),
+        Column("largest difference", lambda run: run.largest_difference, ".0e"),
+    )
+    return filled("", columns, verified(record_of.values()))
+
+
+def main() -> None:
+    """Runs the lesson."""
+    ranks, options = running.given("2")
+    folder = running.new_folder("broken")
+    runs = {BASELINE: 1, RIGHT: int(ranks)} | dict.fromkeys(FAULTS, int(ranks))
+    tables = table_of([train(name, num_ranks, options, folder) for name, num_ranks in runs.items()])
+    terminal.show_result(tables, [*(f"{name}: {fault.__doc__}" for name, fault in FAULTS.items()), HINT])
+
+
+if __name__ == "__main__":
+    main()
