@@ -1,4 +1,4 @@
-"""The CNN of the ALCF tutorials as a user writes it: plain PyTorch, of which `own_cnn` measures the time."""
+"""The CNN of the ALCF tutorials as a user writes it: plain PyTorch, channels last, whose time `own_cnn` measures."""
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +17,16 @@ class Net(nn.Module):
         self.fc1, self.fc2 = nn.Linear(9216, 128), nn.Linear(128, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.conv2(self.conv1(images).relu()).relu()
+        x = images.to(memory_format=torch.channels_last)
+        x = self.conv2(self.conv1(x).relu()).relu()
         x = self.dropout1(nn.functional.max_pool2d(x, 2))
-        return self.fc2(self.dropout2(self.fc1(x.flatten(1)).relu()))
+        # In the order of channels-last memory flattening copies nothing.
+        x = x.permute(0, 2, 3, 1).flatten(1)
+        return self.fc2(self.dropout2(self.fc1(x).relu()))
 
 
 def model() -> nn.Module:
-    return Net()
+    return Net().to(memory_format=torch.channels_last)
 
 
 def data() -> tuple[Dataset, Dataset]:
