@@ -48,12 +48,11 @@ class OwnSamples:
 
     def _samples(self, indices: list[int]) -> list[Any]:
         if not self.draws:
-            before = own_file.generators()
+            before = own_file.states()
             samples = [own_file.sample(self.file, self.dataset, index) for index in indices]
-            if not own_file.have_drawn(before):
+            if own_file.states() == before:
                 return samples
-            own_file.set_generators(before)
-        return [own_file.seeded_sample(self.file, self.dataset, index, *self.seeds) for index in indices]
+        return own_file.seeded_samples(self.file, self.dataset, indices, *self.seeds)
 
 
 def reader(model: OwnModel) -> Any:

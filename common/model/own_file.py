@@ -5,6 +5,7 @@ A mistake in it is a UserError, one line with the place in the file. PyTorch is 
 
 import ast
 import contextlib
+import ctypes
 import functools
 import hashlib
 import importlib.util
@@ -12,7 +13,7 @@ import json
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -37,6 +38,8 @@ CONSTANTS: dict[str, tuple[type, Any, str, Callable[[Any], bool]]] = {
     "CLIP_NORM": (float, None, "a number above 0", lambda value: value > 0),
     "LOWER_IS_BETTER": (bool, False, "True or False", lambda _: True),
 }
+# The Mersenne Twister's: 624 words and the position in them.
+NUMPY_STATE_BYTES = 4 * 625
 KERAS_PACKAGES = {"keras", "tf_keras"}
 OF_KERAS = (
     "the model is Keras's; backends on PyTorch take a file whose model() returns an nn.Module, "
@@ -228,53 +231,60 @@ def seed_generators(seed: int) -> None:
 @contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
     """Restores the generators that `seed_generators` seeds: dropout draws from one of them."""
-    state = generators()
+    of_torch, of_numpy, of_python = torch().get_rng_state(), np.random.get_state(), random.getstate()
     try:
         yield
     finally:
-        set_generators(state)
+        torch().set_rng_state(of_torch)
+        np.random.set_state(of_numpy)
+        random.setstate(of_python)
 
 
 @contextlib.contextmanager
 def seeded(*seeds: int) -> Iterator[None]:
     """Is a context in which random numbers follow from the seeds alone. Afterwards the generators are as they were."""
     with generators_kept():
-        seed_generators(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
+        seed_generators(_seed(*seeds))
         yield
 
 
-def generators() -> tuple[Any, Any, Any]:
-    """Returns the states of PyTorch's, NumPy's and Python's generators."""
-    return torch().get_rng_state(), np.random.get_state(), random.getstate()
+def _seed(*seeds: int) -> int:
+    return int(np.random.SeedSequence(seeds).generate_state(1)[0])
 
 
-def set_generators(state: tuple[Any, Any, Any]) -> None:
-    of_torch, of_numpy, of_python = state
-    torch().set_rng_state(of_torch)
-    np.random.set_state(of_numpy)
-    random.setstate(of_python)
+def states() -> tuple[bytes, bytes, tuple[Any, ...]]:
+    """Returns the states of PyTorch's, NumPy's and Python's generators, which a draw changes.
 
-
-def have_drawn(state: tuple[Any, Any, Any]) -> bool:
-    """Returns whether a generator has drawn numbers since it had its part of the state."""
-    of_torch, (_, key, *more), of_python = state
-    now_of_torch, (_, key_now, *more_now), now_of_python = generators()
-    return not (torch().equal(of_torch, now_of_torch) and more == more_now and (key == key_now).all() and of_python == now_of_python)
+    NumPy's is read from its memory: get_state() takes a tenth of a millisecond, and every batch is watched.
+    """
+    generator = np.random.get_bit_generator()
+    is_default = isinstance(generator, np.random.MT19937)
+    of_numpy = ctypes.string_at(generator.ctypes.state_address, NUMPY_STATE_BYTES) if is_default else repr(generator.state).encode()
+    return torch().get_rng_state().numpy().tobytes(), of_numpy, random.getstate()
 
 
 def draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
     """Returns whether one of the first samples of a data set draws random numbers, as augmentation does."""
     with generators_kept():
-        before = generators()
+        before = states()
         for index in range(min(len(dataset), num_samples)):
             sample(file, dataset, index)
-        return have_drawn(before)
+        return states() != before
 
 
 def seeded_sample(file: OwnFile, dataset: Any, index: int, *seeds: int) -> Any:
     """Returns a sample whose random numbers follow from the seeds and its index alone, and so not from the number of ranks."""
-    with seeded(*seeds, index):
-        return sample(file, dataset, index)
+    return seeded_samples(file, dataset, [index], *seeds)[0]
+
+
+def seeded_samples(file: OwnFile, dataset: Any, indices: Sequence[int], *seeds: int) -> list[Any]:
+    """Does as `seeded_sample` for several: keeping the generators takes as long as seeding them."""
+    samples = []
+    with generators_kept():
+        for index in indices:
+            seed_generators(_seed(*seeds, index))
+            samples.append(sample(file, dataset, index))
+    return samples
 
 
 def build(file: OwnFile, seed: int) -> Any:

@@ -1,0 +1,62 @@
+"""A metric of which less is better, such as an error: the report has its name and its direction."""
+
+import pytest
+
+from launch.report import epochs, regressions
+from launch.report.entries import comparisons
+from launch.report.export import charts
+from launch.report.glance import answer as glance
+from launch.report.questions import failed, first, same
+from launch.report.summary import answer as answered
+from launch.run.display import outcome
+from tests.support.made_records import made, not_reached, typed
+
+ERROR = {"metric": "metric", "lower_is_better": True, "target": 2.0, "accuracy": 1.5, "accuracies": [4.0, 1.5]}
+MISSED = {**ERROR, "accuracy": 3.0, "accuracies": [3.0, 3.5]}
+
+
+def comparison_of(*made_records):
+    (comparison,) = comparisons(typed(made_records))
+    return comparison
+
+
+def test_a_target_is_met_from_above_and_the_metric_has_its_name():
+    (record,) = typed([made(**ERROR)])
+    assert epochs.to_target(record) == 2
+    assert outcome(record) == "reached 2 in 10.00 s (metric 1.5000)"
+    comparison = comparison_of(made(**ERROR), made(backend="fsdp", **ERROR))
+    for question in (first, same):
+        (table,) = question.answer(comparison).tables
+        assert "metric" in [column.name for column in table.columns]
+        assert "accuracy" not in [column.name for column in table.columns]
+
+
+def test_a_run_that_missed_it_is_named_with_its_least_value():
+    runs = [not_reached(**MISSED), not_reached(repeat=1, **MISSED | {"accuracy": 2.5})]
+    assert failed.failure(typed(runs)[0])[1] == "metric 3.0000 after 2 epochs; the target is 2"
+    (entry,) = comparison_of(*runs).entries
+    assert glance._miss(entry) == "not reached (2.5)"
+
+
+def test_a_chart_has_its_name():
+    drawn = charts.of(answered(typed([made(**ERROR)])))["first"]
+    assert [chart.kind for chart in drawn] == ["Time to solution", "Metric over time"]
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"), [((1.7, 1.71, 1.72), "worse"), ((1.3, 1.31, 1.32), "better"), ((-1.0, -1.1, -1.2), "better")]
+)
+def test_more_of_it_is_worse_and_relative_to_a_negative_one_nothing_is(after, verdict):
+    old = {"stamp": "20250101-000000", "started_at": "2025-01-01T00:00:00Z"}
+    before = [made(repeat=repeat, **ERROR | {"accuracy": value}, **old) for repeat, value in enumerate((1.5, 1.51, 1.52))]
+    new = [made(repeat=repeat, **ERROR | {"accuracy": value}) for repeat, value in enumerate(after)]
+    changes = {change.measure.name: change.verdict for change in regressions.changes(typed(new), typed(before))}
+    assert changes["metric"] == verdict
+    reverse = {change.measure.name for change in regressions.changes(typed(before), typed(new))}
+    assert ("metric" in reverse) == (after[0] > 0)
+
+
+@pytest.mark.parametrize("changed", [{"accuracy": 1.5}, {"target": 2.0}, {"accuracies": [0.5, -0.1]}])
+def test_an_accuracy_is_from_0_to_1(changed):
+    with pytest.raises(ValueError, match="is not from 0 to 1"):
+        made(**changed)
