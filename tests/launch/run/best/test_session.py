@@ -4,8 +4,11 @@ import pytest
 
 from common import backends, config
 from common.config import Settings
+from common.record import records
 from launch import matrix
+from launch.launchers.commands import Launcher
 from launch.report import entries
+from launch.run import runner
 from launch.run.best import session
 from launch.run.best.search import Measured, Trial
 from launch.run.plan import plan
@@ -80,3 +83,51 @@ def test_a_record_gives_throughput_and_the_memory_of_the_rank_with_most(record, 
 def test_a_memory_limit_is_a_size_of_a_search(options, message):
     with refused(message):
         matrix.best_options(matrix.Matrix(**options))
+
+
+def searching(monkeypatch, tmp_path, most_runs=1000):
+    """Searches for ddp at two ranks with made runs, twice as fast with twice the batch up to 64. Returns the trials that were run."""
+    run = []
+
+    def measured(job, *_):
+        if len(run) == most_runs:
+            raise KeyboardInterrupt
+        settings = job.settings
+        run.append((settings.batch_size, settings.library_setting, settings.run_id.rpartition("-")[2], settings.epochs))
+        speed = 1000.0 * min(settings.batch_size, 64) + (settings.library_setting == "bucket_cap_mb=1")
+        changes = {"samples_per_second": speed, "samples_per_epoch": 8000, "num_ranks": 2, "time_to_solution_seconds": 2.5}
+        (record,) = typed([made(**changes)])
+        records.make_folder(records.folder(settings))
+        records.write(runner.record_path(job), record)
+        return record
+
+    monkeypatch.setattr(session, "measure", measured)
+    job = jobs_of("ddp", results=tmp_path, machine="here")[0]
+    return run, lambda: session.run([job], "now", Launcher("mpich", "mpiexec"), None, OPTIONS)
+
+
+def test_a_search_prints_a_line_for_each_run_and_then_its_table(monkeypatch, tmp_path, capsys):
+    run, search = searching(monkeypatch, tmp_path)
+    assert search() == 0
+    assert run[:4] == [(batch_size, "none", "search0", 1) for batch_size in (16, 32, 64, 128)]
+    assert [setting for _, setting, _, _ in run[4:8]] == backends.settings_of_library("ddp")
+    best, default = (64, "bucket_cap_mb=1"), (16, "none")
+    assert run[8:12] == [(*default, "pair0", 1), (*best, "pair0", 1), (*best, "pair1", 1), (*default, "pair1", 1)]
+    assert run[12:] == [(*best, "solution0", None)]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "best: cnn ddp 2 ranks, batch size 64: 64000 samples/s"
+    assert lines[12] == "best: cnn ddp 2 ranks, batch size 64, bucket_cap_mb=1: target reached in 2.50 s"
+    (row,) = [line for line in lines if "│ ddp" in line]
+    for cell in ("64001", "bucket_cap_mb=1", "4.00", "16000", "a batch of 128 gained no 2%"):
+        assert f" {cell} " in row
+
+
+def test_an_interrupted_search_shows_what_it_has_and_makes_no_run_again(monkeypatch, tmp_path, capsys):
+    run, search = searching(monkeypatch, tmp_path, most_runs=5)
+    with pytest.raises(KeyboardInterrupt):
+        search()
+    assert "64000" in capsys.readouterr().out
+    again, search = searching(monkeypatch, tmp_path)
+    assert search() == 0
+    assert not set(run) & set(again)
+    assert len(again) == 13 - 5
