@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.random.mtrand import get_bit_generator
 
 from common.command_line import shortened
 from common.errors import UserError
@@ -257,7 +258,7 @@ def states() -> tuple[bytes, bytes, tuple[Any, ...]]:
 
     NumPy's is read from its memory: get_state() takes a tenth of a millisecond, and every batch is watched.
     """
-    generator = np.random.get_bit_generator()
+    generator = get_bit_generator()
     is_default = isinstance(generator, np.random.MT19937)
     of_numpy = ctypes.string_at(generator.ctypes.state_address, NUMPY_STATE_BYTES) if is_default else repr(generator.state).encode()
     return torch().get_rng_state().numpy().tobytes(), of_numpy, random.getstate()

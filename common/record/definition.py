@@ -95,19 +95,19 @@ class Record(Closed):
     command: str
     """Shell command that repeats the run in the root of the checkout."""
     target: Number | None
-    """Accuracy, or number of another metric, to reach. `null` for a workload that measures throughput alone."""
+    """Accuracy, or other `metric`, to reach. `null` for a workload that measures throughput alone."""
     metric: Metric = "accuracy"
-    """What `accuracy` and `accuracies` are. `accuracy`: the share of held-out labels, or next tokens, that are predicted correctly.
-    `metric`: the number that `finish()` of a user's file makes of sums, or a mean of which less is better."""
+    """What `accuracy` and `accuracies` are: the share of held-out labels, or next tokens, that are predicted correctly, or a `metric` of a
+    user's file."""
     lower_is_better: bool = False
-    """Whether less of the metric is better, and so the target is met from above: `LOWER_IS_BETTER` of a user's file."""
+    """Whether less of it is better."""
     reached: bool | None = None
     """Whether an evaluation met the target. `null` without a target."""
     time_to_solution_seconds: Seconds | None = None
     """Seconds from before the first access to the data to the end of the first evaluation that met the target. `null` if none did, and for
     a run that resumed after one epoch or more."""
     accuracy: Number | None = None
-    """The metric of the last evaluation: an accuracy is from 0 to 1."""
+    """That of the last evaluation."""
     samples_per_second: Positive | None = None
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count."""
     training_flops_per_sample: FromOne | None = None
@@ -175,7 +175,7 @@ class Record(Closed):
     eval_seconds: list[Seconds | None] = field(default_factory=list)
     """Seconds of each evaluation."""
     accuracies: Numbers = field(default_factory=list)
-    """The metric on all held-out samples after each epoch."""
+    """That on all held-out samples after each epoch."""
     eval_losses: Numbers = field(default_factory=list)
     """Loss on all held-out samples after each epoch."""
     staleness: list[dict[Annotated[str, Pattern("[0-9]{1,9}", "digits")], FromZero]] | None = None
@@ -203,10 +203,9 @@ class Record(Closed):
     parameter_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of all parameters before training and after each epoch."""
     sample_digests: list[Sha256] = field(default_factory=list)
-    """SHA-256 of the indices of the samples that each epoch has trained, step by step in the order of the global batch, as the ranks took
-    them. Empty in older records."""
+    """SHA-256 of the indices of the samples of each epoch, in the order in which the ranks took them."""
     first_batch_digest: Sha256 | None = None
-    """SHA-256 of the inputs, targets and weights of the first step, shard by shard, before they are moved to a device."""
+    """SHA-256 of the data of the first step, shard by shard."""
     buffer_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of rank 0's buffers before training and after each epoch."""
     resumed_after_epochs: FromZero | None = None
