@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from common import backends
 from common.backends import declaration_of, declared
 from common.config import Settings
+from common.model import own_model
+from common.model.own_model import OwnModel
 from common.trainer import Held
 from common.workloads import gradient_bytes
 
@@ -161,8 +163,10 @@ def precision_of(name: str, precision: str) -> str:
     return backends.by_variant(declaration_of(name).precisions, name) or precision
 
 
-def _num_states(settings: Settings | Training) -> int:
+def _num_states(settings: Settings | Training) -> float:
     """Returns the number of tensors of the parameters' shapes that an optimizer keeps: Adam's two moments, or the velocity of SGD."""
+    if isinstance(settings.model, OwnModel) and settings.model.file.has("optimizer"):
+        return own_model.num_states(settings.model)
     if settings.optimizer == "adam":
         return 2
     return 1 if settings.momentum else 0

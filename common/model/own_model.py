@@ -110,6 +110,19 @@ def _options(optimizer: Any) -> list[dict[str, Any]]:
 
 
 @functools.cache
+def num_states(model: OwnModel) -> float:
+    """Returns how many numbers optimizer() keeps for each parameter, after a step without a gradient."""
+    file, module = model.file, own_file.build(model.file, seed=0)
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.grad = own_file.torch().zeros_like(parameter)
+    optimizer = own_file.call(file, "optimizer", iter(parameters))
+    own_file.attempt(file, own_file.line_of(file, "optimizer"), optimizer.step)
+    kept = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
+    return sum(kept) / sum(parameter.numel() for parameter in parameters)
+
+
+@functools.cache
 def first_samples(file_path: str, arguments: str | None) -> list[Any]:
     """Returns the first samples of the training data."""
     file = own_file.read(file_path, arguments)

@@ -62,6 +62,13 @@ def test_a_forecast_of_a_file_has_its_state_and_its_activations(tmp_path):
         described.training_of(described.Memory(model=model.source, layers=2))
 
 
+@pytest.mark.parametrize(("made", "number"), [("AdamW(p)", 2), ("Adam(p, amsgrad=True)", 3), ("SGD(p, momentum=0.9)", 1), ("SGD(p)", 0)])
+def test_the_state_is_that_of_the_optimizer_of_a_file(made, number, tmp_path):
+    text = f"\nLEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.{made}\n"
+    forecast = memory_forecast.of("single", Training(model_of(tmp_path, SOUND["mlp-mixer"] + text), 8, optimizer="sgd"), 1)
+    assert forecast.optimizer_state == number * forecast.parameters
+
+
 def test_what_depends_on_values_is_not_known(tmp_path):
     text = SOUND["mlp-mixer"].replace("return self.head(x.mean(1))", "return self.head(x.mean(1) * (2 if x.sum().item() > 0 else 1))")
     model = model_of(tmp_path, text)
