@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import ChainMap
@@ -29,7 +30,7 @@ from common.process import binding, gpus, unused_gpus
 from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
-from launch.run import device_problems, failures, processes, runner, turns
+from launch.run import device_problems, failures, kept, processes, runner, turns
 from launch.run.answers import DEVICES, Answer, DeviceName, Node
 from launch.run.plan import Job
 
@@ -37,6 +38,8 @@ from launch.run.plan import Job
 LIMIT_SECONDS = 600.0
 # Before the JSON of an answer, since launchers print lines of their own.
 MARKER = "tandem-probe: "
+# The variables by which programs and libraries are found.
+PATHS = re.compile(r"PATH|(?:LD|PYTHON)\w+")
 
 
 class Answers(NamedTuple):
@@ -232,7 +235,21 @@ def main(precision: str, *names: str, node: Node | None = None) -> None:
     }
     if node:
         of_node["node"] = node
-    print(MARKER + json.dumps({name: answer | of_node for name, answer in ask(names).items()}), flush=True)
+    answers = ask(names) if node else kept_or_asked(names, of_node["num_gpus"])
+    print(MARKER + json.dumps({name: answer | of_node for name, answer in answers.items()}), flush=True)
+
+
+def kept_or_asked(names: Sequence[str], num_gpus: int | None) -> dict[str, Answer]:
+    """Returns the answers of backends that this node has kept for an hour, or asks. What fails is not kept."""
+    code = [path for folder in ("common", "frameworks") for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths = {name: value for name, value in os.environ.items() if PATHS.fullmatch(name)}
+    file = kept.file_for("answers", code, os.environ, sys.path, paths, num_gpus, sorted(names))
+    answers: dict[str, Answer] | None = kept.read(file)
+    if not answers:
+        answers = ask(names)
+        if not any("error" in answer for answer in answers.values()):
+            kept.write(file, answers)
+    return answers
 
 
 def ask(names: Sequence[str]) -> dict[str, Answer]:

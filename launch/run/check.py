@@ -1,6 +1,6 @@
 """launch/matrix.sh --check: what a matrix would use, and what would go wrong, one line each.
 
-It runs nothing and leaves no file but the speed of products, which launch/run/kept_products.py keeps.
+It runs nothing and leaves no file but the speed of products, which launch/run/kept.py keeps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures the matrix products of the libraries at hand, the fastest of which is the limit of the machine.
 
-A matrix does so where its ranks run, unless one of the last hour did so there (launch/run/kept_products.py):
+A matrix does so where its ranks run, unless one of the last hour did so there (launch/run/kept.py):
 python -m launch.run.products PRECISION DEVICE THREADS CORES prints one line of JSON.
 """
 
@@ -19,7 +19,7 @@ from common.config import cores_per_rank
 from common.errors import UserError
 from common.process import binding, inherited
 from launch.launchers.commands import THREADS_VARIABLE, Launcher
-from launch.run import available, kept_products, library_products
+from launch.run import available, kept, kept_products, library_products
 from launch.run.kept_products import Measured, Products
 from launch.run.plan import Job
 
@@ -58,7 +58,7 @@ def main(precision: str, device: str, threads: str, num_cores: str) -> None:
     products = kept_products.read(file)
     if not products:
         products = measured_in(environ, arguments)
-        kept_products.write(file, products)
+        kept.write(file, products)
     print(available.MARKER + json.dumps(Measured(products, file and str(file))._asdict()), flush=True)
 
 

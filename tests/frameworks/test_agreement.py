@@ -12,7 +12,18 @@ from common.config import Settings
 from common.model.families import training_flops
 from common.workloads import WORKLOADS
 from launch.run import available
-from tests.support.agreement_runs import ASYNCHRONOUS, CNN, DECODER, FLOAT64, LEFT_OUT, ONE_STEP, RESTORED, SAME_TRAINING
+from tests.support.agreement_runs import (
+    ASYNCHRONOUS,
+    CNN,
+    DECODER,
+    FLOAT64,
+    LEFT_OUT,
+    NUM_ASYNCHRONOUS_EPOCHS,
+    NUM_STEPS,
+    ONE_STEP,
+    RESTORED,
+    SAME_TRAINING,
+)
 from tests.support.backends import EXACT
 from tests.support.contract import COMPARISONS, INJECTED, ROWS, faulty, ranks_of_faults
 from tests.support.running import train, train_in_turn
@@ -45,7 +56,7 @@ def test_a_run_has_the_losses_of_its_reference(trained, name, comparison):
     assert comparison.above <= disagreement(record, reference, comparison.steps) < comparison.below
     assert (record["backend"], record["num_ranks"], record["in_sync"]) == (name, comparison.ranks, True)
     assert record["exact"] is is_exact(name)
-    assert len(record["losses"]) >= (21 if run.plain.training == SAME_TRAINING and not run.short else 3)
+    assert len(record["losses"]) >= (NUM_STEPS if run.plain.training == SAME_TRAINING and not run.short else 3)
     # Parameters of float64 are given back as such, and mixed precision has them in float32.
     assert {array.dtype.name for array in parameters.values()} == {"float64" if run.precision == "fp64" else "float32"}
     if is_exact(name) and run.training == reference_run.training:
@@ -97,7 +108,7 @@ def test_a_run_has_the_flops_of_its_samples_and_their_share_of_the_peak(trained,
     assert record["share_of_peak"] == pytest.approx(rate / record["peak_flops_per_second"])
 
 
-@pytest.mark.parametrize(("ranks", "run", "counts"), [*((2, run, {"0": 21}) for run in FLOAT64), (3, ONE_STEP, {"0": 1, "1": 1})])
+@pytest.mark.parametrize(("ranks", "run", "counts"), [*((2, run, {"0": NUM_STEPS}) for run in FLOAT64), (3, ONE_STEP, {"0": 1, "1": 1})])
 def test_a_server_counts_the_updates_since_a_worker_fetched_its_parameters(trained, ranks, run, counts):
     record, _ = trained("parameter_server", ranks, run)
     num_epochs = len(record["losses"]) if run == ONE_STEP else 1
@@ -108,7 +119,7 @@ def test_asynchronous_workers_converge_on_stale_parameters(trained):
     record, _ = trained("parameter_server", 3, ASYNCHRONOUS)
     assert (record["status"], record["backend"], record["exact"], record["in_sync"]) == ("ok", "parameter_server", False, True)
     assert np.mean(record["losses"][-20:]) < np.mean(record["losses"][:20]) / 2
-    num_steps = len(record["losses"]) // 6
+    num_steps = len(record["losses"]) // NUM_ASYNCHRONOUS_EPOCHS
     for counts in record["staleness"]:
         assert sum(counts.values()) == 2 * num_steps
         mean = sum(int(value) * number for value, number in counts.items()) / (2 * num_steps)
@@ -118,11 +129,11 @@ def test_asynchronous_workers_converge_on_stale_parameters(trained):
 
 def test_a_worker_whose_training_fails_is_left_out_and_the_others_go_on(trained):
     record, _ = trained("parameter_server", 3, LEFT_OUT)
-    assert (record["status"], record["in_sync"], len(record["accuracies"])) == ("ok", True, 6), record["error"]
-    assert record["left_out"] == ["rank 0, epoch 1, step 20: ArithmeticError: it does not add up"]
-    num_steps = len(record["losses"]) // 6
-    assert [sum(counts.values()) for counts in record["staleness"]] == [19 + num_steps, *[num_steps] * 5]
-    assert record["staleness"][1:] == [{"0": num_steps}] * 5
+    assert (record["status"], record["in_sync"], len(record["accuracies"])) == ("ok", True, NUM_ASYNCHRONOUS_EPOCHS), record["error"]
+    assert record["left_out"] == ["rank 0, epoch 1, step 10: ArithmeticError: it does not add up"]
+    num_steps = len(record["losses"]) // NUM_ASYNCHRONOUS_EPOCHS
+    assert [sum(counts.values()) for counts in record["staleness"]] == [9 + num_steps, *[num_steps] * (NUM_ASYNCHRONOUS_EPOCHS - 1)]
+    assert record["staleness"][1:] == [{"0": num_steps}] * (NUM_ASYNCHRONOUS_EPOCHS - 1)
     assert np.isfinite(record["losses"]).all()
     assert np.mean(record["losses"][-20:]) < np.mean(record["losses"][:20])
 
@@ -131,7 +142,7 @@ def test_a_worker_whose_training_fails_is_left_out_and_the_others_go_on(trained)
     ("backend", "fault", "in_sync", "error"),
     [
         ("ddp", "unlike_start", False, "have different parameters before training"),
-        ("parameter_server", "worker_fails_in_step_20", True, "every worker has failed; the first: rank 0, epoch 1, step 20: Arithmetic"),
+        ("parameter_server", "worker_fails_in_step_10", True, "every worker has failed; the first: rank 0, epoch 1, step 10: Arithmetic"),
     ],
 )
 def test_replicas_unlike_at_the_start_and_the_failure_of_every_worker_end_a_run(data, tmp_path, backend, fault, in_sync, error):

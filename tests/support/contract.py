@@ -49,7 +49,7 @@ class Row(NamedTuple):
     runs: Mapping[int, list] = EMPTY
     """{ranks: runs} that it makes besides those that are compared."""
     reduced: Mapping = EMPTY
-    """{variant that reduces gradients in another way: bounds of the loss difference over the first 20 steps}; the CNN would amplify it."""
+    """{variant that reduces gradients in another way: bounds of the loss difference during the warm-up}; the CNN would amplify it."""
     native: tuple = ()
     """The variants that compute in the library's own 16 bit, in which the CNN would amplify the difference too."""
     tied: tuple = ()
@@ -316,7 +316,7 @@ def comparisons():
         compared += [comparison for variant in row.native for comparison in runs.in_native_precision(variant)]
         for variant, (low, high) in row.reduced.items():
             # While the learning rate is warmed up.
-            compared.append(Comparison(DECODER, variant, 4, high, low, slice(0, 14)))
+            compared.append(Comparison(DECODER, variant, 4, high, low, slice(0, 2 * runs.NUM_STEPS // 3)))
         for comparison in compared:
             reference = comparison.reference or (BASELINE, 1, comparison.run.plain)
             yield with_variant(backend, comparison.variant), comparison._replace(reference=reference)

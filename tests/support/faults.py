@@ -263,8 +263,8 @@ def unlike_start(_):
     replace(weights, "draw", lambda parameters, seed, precision: draw(parameters, seed + from_environment().rank, precision))
 
 
-def worker_fails_in_step_20(backend):
-    """The training of rank 0 raises an exception in its 20th step after the warm-up."""
+def worker_fails_in_step_10(backend):
+    """The training of rank 0 raises an exception in its tenth step after the warm-up."""
     weighted_loss, restore, steps = backend.steps.weighted_loss, backend.Trainer.restore, itertools.count(1)
 
     def begun(self, state):
@@ -273,7 +273,7 @@ def worker_fails_in_step_20(backend):
         restore(self, state)
 
     def failing(logits, *arguments):
-        if logits.requires_grad and from_environment().rank == 0 and next(steps) == 20:
+        if logits.requires_grad and from_environment().rank == 0 and next(steps) == 10:
             raise ArithmeticError("it does not add up")
         return weighted_loss(logits, *arguments)
 

@@ -1,6 +1,7 @@
 """Which backends can run on which device, asked where the ranks will run."""
 
 import json
+import os
 
 import pytest
 
@@ -240,3 +241,27 @@ def test_a_dry_run_does_not_ask_a_python_or_a_container_that_runs_elsewhere(laun
     jobs = jobs_of("ddp")
     assert available.runnable(jobs, launcher._replace(python=python), dry_run=True) == jobs
     assert through == [False] * asked
+
+
+def test_what_backends_answer_is_kept_for_the_same_libraries_but_no_failure(monkeypatch, tmp_path):
+    asked = []
+
+    def ask(names):
+        asked.append(names)
+        return {name: BROKEN if name == "fsdp" else ABLE for name in names}
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(available, "ask", ask)
+    for names, num_asked in ((["ddp"], 1), (["ddp"], 1), (["single"], 2), (["ddp", "fsdp"], 3), (["ddp", "fsdp"], 4)):
+        assert available.kept_or_asked(names, 0).keys() == set(names)
+        assert len(asked) == num_asked
+    for change in ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"):
+        with monkeypatch.context() as changed:
+            changed.setenv(change, "/other")
+            available.kept_or_asked(["ddp"], 0)
+    available.kept_or_asked(["ddp"], 1)
+    assert asked[4:] == [["ddp"]] * 4
+    (file,) = (file for file in (tmp_path / "tandem" / "answers").iterdir() if "single" in file.read_text())
+    os.utime(file, (0, 0))
+    available.kept_or_asked(["single"], 0)
+    assert asked[8:] == [["single"]]

@@ -1,18 +1,19 @@
 """Products are kept for the same measurement on the same boot of a node, for an hour, and until a run exceeds them."""
 
-from datetime import UTC, datetime, timedelta
+import os
+import time
+from datetime import timedelta
 
 import pytest
 
-from launch.run import kept_products
+from launch.run import kept, kept_products
 from launch.run.kept_products import Measured
 from tests.support.made_records import made, typed
 
 ARGUMENTS = ("fp32", "cpu", "1")
 
 
-def made_products(age=timedelta()):
-    return {"NumPy": {"flops_per_second": 1e9, "measured_at": (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")}}
+PRODUCTS = {"NumPy": {"flops_per_second": 1e9, "measured_at": "2026-11-26T10:00:00Z"}}
 
 
 @pytest.fixture
@@ -29,8 +30,9 @@ def test_products_of_the_last_hour_are_read_and_no_others(file):
         (timedelta(minutes=61), False),
         (timedelta(minutes=-5), False),
     ):
-        kept_products.write(file, made_products(age))
-        assert bool(kept_products.read(file)) is is_fresh
+        kept.write(file, PRODUCTS)
+        os.utime(file, (time.time() - age.total_seconds(),) * 2)
+        assert kept_products.read(file) == (PRODUCTS if is_fresh else {})
     for damaged in ("", "[]", "{", '{"NumPy": {}}', '{"NumPy": 1}'):
         file.write_text(damaged)
         assert kept_products.read(file) == {}
@@ -43,10 +45,10 @@ def test_what_a_measurement_depends_on_has_a_file_of_its_own(file, monkeypatch, 
     assert of_no_effect == file
     (tmp_path / "boot").write_text("another")
     for owner, name, value in (
-        (kept_products, "BOOT", tmp_path / "boot"),
+        (kept, "BOOT", tmp_path / "boot"),
         (kept_products.os, "sched_getaffinity", lambda _: {71}),
-        (kept_products.environment.control_groups, "quota_cores", lambda: 0.5),
-        (kept_products.environment, "version", lambda _: "0.0"),
+        (kept.environment.control_groups, "quota_cores", lambda: 0.5),
+        (kept.environment, "version", lambda _: "0.0"),
     ):
         with monkeypatch.context() as changed:
             changed.setattr(owner, name, value)
@@ -58,13 +60,13 @@ def test_without_a_folder_or_a_place_in_it_nothing_is_kept(monkeypatch, tmp_path
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     file = kept_products.file_for(ARGUMENTS, {})
-    kept_products.write(file, made_products())
+    kept.write(file, PRODUCTS)
     assert kept_products.read(file) == {}
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME")
     assert kept_products.file_for(ARGUMENTS, {}) is None
     assert kept_products.read(None) == {}
-    kept_products.write(None, made_products())
+    kept.write(None, PRODUCTS)
 
 
 @pytest.mark.parametrize(
@@ -77,16 +79,16 @@ def test_without_a_folder_or_a_place_in_it_nothing_is_kept(monkeypatch, tmp_path
     ],
 )
 def test_products_that_a_run_exceeds_are_measured_anew(file, run, is_kept):
-    kept_products.write(file, made_products())
-    kept_products.remove_exceeded(Measured(made_products(), str(file)), typed([made(**run)]))
+    kept.write(file, PRODUCTS)
+    kept_products.remove_exceeded(Measured(PRODUCTS, str(file)), typed([made(**run)]))
     assert bool(kept_products.read(file)) is is_kept
 
 
 def test_old_files_are_removed(file, monkeypatch):
-    kept_products.write(file, made_products())
-    later = kept_products.time.time() + 3700
-    monkeypatch.setattr(kept_products.time, "time", lambda: later)
-    kept_products.write(file.with_name("another.json"), {})
+    kept.write(file, PRODUCTS)
+    later = kept.time.time() + 3700
+    monkeypatch.setattr(kept.time, "time", lambda: later)
+    kept.write(file.with_name("another.json"), {})
     assert file.exists()
-    kept_products.write(file.with_name("another.json"), made_products())
+    kept.write(file.with_name("another.json"), PRODUCTS)
     assert not file.exists()
