@@ -20,6 +20,13 @@ UNSEEDED_DATA = "data() or the parameters' shapes are not the same in every proc
 AT_ONE_RANK = "a step depends on more than its batch, or the library trains otherwise"
 BESIDE_STATISTICS = "statistics by rank do not explain it: one process with the micro-batches of the ranks differs too"
 UNKNOWN = "nothing is found in the file: the library trains otherwise"
+# The reasons of failures by a part of their errors.
+FAILURES = {
+    "different parameters before training": UNSEEDED,
+    "read different data": UNSEEDED_DATA,
+    "__init__() missing": "the library makes the class of optimizer() anew from the parameters alone; give its other arguments defaults",
+    "mixed torch.Tensor and DTensor": "optimizer() or the model computes with plain tensors of its own beside FSDP's shards (DTensor)",
+}
 
 
 class Verified(NamedTuple):
@@ -116,8 +123,4 @@ def _reason_of_failure(record: Record) -> str:
         names = own_checks.without_gradient(model) if model else []
         which = shortened(", ".join(names), 100) if names else "parameters"
         return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
-    if "different parameters before training" in error:
-        return UNSEEDED
-    if "read different data" in error:
-        return UNSEEDED_DATA
-    return f"{record.status}, {error}"
+    return next((reason for part, reason in FAILURES.items() if part in error), f"{record.status}, {error}")

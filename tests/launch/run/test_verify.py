@@ -75,6 +75,8 @@ def test_parameters_without_a_gradient_and_other_failures_are_named():
     assert "DDP waits for the gradient of parameters, which a step does not have" in verified(**failed).verdict
     unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
     assert verified(**failed | {"error": unseeded}).reason == verification.UNSEEDED
+    missing = "rank 0: TypeError: Lars.__init__() missing 1 required positional argument: 'lr'"
+    assert verified(**failed | {"error": missing}).reason.endswith("give its other arguments defaults")
     assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "differs: failed, rank 1 was killed"
 
 
