@@ -40,6 +40,8 @@ def run_all(
 
     `products`: what launch/run/products.py has measured, for the records.
     """
+    # A verification has a few steps, and runs of other batch sizes.
+    has_report = not matrix.verify
     remaining = Remaining(allocation_end.end())
     left: list[NumberedJob] = []
     groups_run: list[list[NumberedJob]] = []
@@ -50,7 +52,7 @@ def run_all(
                     display.print_line(line)
                 if not group:
                     continue
-                if run_records:
+                if run_records and has_report:
                     live.write_page(page, run_records, live.RELOAD_SECONDS)
                 if not remaining.has_time_for(group):
                     left += group
@@ -60,7 +62,7 @@ def run_all(
                 groups_run.append(group)
             run_again(matrix, groups_run, launcher, display, run_records, remaining, products)
     finally:
-        if run_records:
+        if run_records and has_report:
             live.write_page(page, run_records)
             live.show(run_records, links_to(page))
         if unrecorded := without_final_record([job for group in groups_run for _, job in group]):

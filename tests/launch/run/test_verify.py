@@ -2,9 +2,10 @@
 
 import pytest
 
+from launch.launchers.commands import Launcher
 from launch.matrix import prepare
+from launch.run import session, verify
 from launch.run import verified as verification
-from launch.run import verify
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
 from tests.support.own_models import BEGINNING, SOUND, TRAPS
@@ -87,6 +88,17 @@ def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(cap
         assert answer in capsys.readouterr().out
     assert verify.show(typed([reference])) == 1
     assert verify.show(typed([made(num_ranks=2)])) == 1
+
+
+def test_runs_with_other_micro_batches_are_not_compared_in_a_report(tmp_path):
+    def run_all(**changes):
+        run_records = typed([made(backend="single"), made(backend="single", settings={"accumulate": 2, "batch_size": 8})])
+        return session.run_all(verify.Matrix(**changes), run_records, [], Launcher("mpich", "mpiexec"), tmp_path / "page.html")
+
+    assert run_all(verify=True) == 0
+    assert not list(tmp_path.iterdir())
+    with refused("compare them separately"):
+        run_all()
 
 
 def test_settings_of_its_own_and_a_process_alone_are_added():
