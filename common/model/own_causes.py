@@ -36,8 +36,8 @@ def of_ranks(model: OwnModel) -> str | None:
     """
     file = model.file
     module = _module(file)
-    batch = own_file.in_precision(own_model.first_batch(model, own_model.NUM_FIRST), "fp64")
-    first, second = (_part(batch, part) for part in (slice(own_model.NUM_FIRST // 2), slice(own_model.NUM_FIRST // 2, None)))
+    size = own_model.NUM_FIRST // 2
+    batch, *halves = (own_file.in_precision(own_model.first_batch(model, *part), "fp64") for part in ((2 * size,), (size,), (size, size)))
     before = _attributes(module)
     whole, again = (_pass(file, module, batch) for _ in range(2))
     if _differ(whole.outputs, again.outputs):
@@ -45,21 +45,23 @@ def of_ranks(model: OwnModel) -> str | None:
         return f"the model keeps {changed or 'a state'} from step to step, which is no buffer: each rank has its own"
     if _differ(whole.outputs, _pass(file, module, batch, seed=1).outputs):
         return "the model draws random numbers in training: those of a rank are its own"
-    halves = [_pass(file, module, half) for half in (first, second)]
-    if _are_of_samples(whole.outputs) and _differ(whole.outputs, map(_joined, zip(*(half.outputs for half in halves), strict=True))):
+    first, second = (_pass(file, module, half) for half in halves)
+    joined = [_joined(*pair) for pair in zip(first.outputs, second.outputs, strict=True)]
+    if any(expected is not None and _differ([output], [expected]) for output, expected in zip(whole.outputs, joined, strict=True)):
         return "the outputs of a sample depend on the other samples of its batch, of which a rank has a part"
-    if _differ([whole.loss], [(halves[0].loss + halves[1].loss) / 2]):
+    if _differ([whole.loss], [(first.loss + second.loss) / 2]):
         return "loss() of a batch is not the mean of those of its halves, which ranks compute"
-    return _of_gradients(file, module, batch, (first, second))
+    return _of_gradients(file, module, batch, halves)
 
 
-def _of_gradients(file: OwnFile, module: Any, batch: Any, halves: tuple[Any, Any]) -> str | None:
+def _of_gradients(file: OwnFile, module: Any, batch: Any, halves: list[Any]) -> str | None:
     """Says that something changes gradients within the backward pass, otherwise than in proportion."""
     hooked = [name for name, parameter in module.named_parameters() if parameter._backward_hooks or parameter._post_accumulate_grad_hooks]
     for factor in (1.0, LARGE):
         whole, first, second = (_pass(file, module, part, factor=factor).gradients for part in (batch, *halves))
-        names = whole.keys() & first.keys() & second.keys()
-        if any(_differ([whole[name]], [(first[name] + second[name]) / 2]) for name in names):
+        names = sorted(whole.keys() & first.keys() & second.keys())
+        # All together: of a bias before a norm the gradient is rounding alone.
+        if _differ([_flat(whole[name] for name in names)], [_flat((first[name] + second[name]) / 2 for name in names)]):
             where = f"hooks of {shortened(', '.join(hooked), MAX_NAMED)}" if hooked else "the model or loss()"
             return (
                 f"the backward pass changes gradients before they are averaged over the ranks, as where they are clipped ({where}); "
@@ -142,17 +144,14 @@ def _pass(file: OwnFile, module: Any, batch: tuple[Any, Any], seed: int = 0, fac
     return Pass(tensors, loss.detach(), gradients)
 
 
-def _part(batch: tuple[Any, Any], part: slice) -> Any:
-    return own_file.mapped(lambda tensor: tensor[part], batch)
+def _flat(tensors: Iterable[Any]) -> Any:
+    return own_file.torch().cat([tensor.flatten() for tensor in tensors])
 
 
-def _joined(parts: tuple[Any, ...]) -> Any:
-    return own_file.torch().cat(parts)
-
-
-def _are_of_samples(outputs: list[Any]) -> bool:
-    """Whether the first axis of the outputs is that of the samples."""
-    return all(tensor.dim() and len(tensor) == own_model.NUM_FIRST for tensor in outputs)
+def _joined(first: Any, second: Any) -> Any:
+    """Returns the outputs of the samples of two batches; None where the first axis is not theirs, or others are padded."""
+    has_samples = first.dim() > 0 and len(first) == len(second) == own_model.NUM_FIRST // 2
+    return own_file.torch().cat([first, second]) if has_samples and first.shape == second.shape else None
 
 
 def _differ(tensors: Iterable[Any], others: Iterable[Any]) -> bool:

@@ -130,10 +130,10 @@ def first_samples(file_path: str, arguments: str | None) -> list[Any]:
     return [own_file.seeded_sample(file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
 
 
-def first_batch(model: OwnModel, batch_size: int) -> tuple[Any, Any]:
-    """Returns a batch of the first samples, each as often as it takes."""
+def first_batch(model: OwnModel, batch_size: int, start: int = 0) -> tuple[Any, Any]:
+    """Returns a batch of the first samples, from the one of index `start` on, each as often as it takes."""
     samples = first_samples(model.source, model.arguments)
-    return own_file.batch_of(model.file, [samples[index % len(samples)] for index in range(batch_size)], 0)
+    return own_file.batch_of(model.file, [samples[index % len(samples)] for index in range(start, start + batch_size)], 0)
 
 
 def training_flops(model: OwnModel) -> int | None:

@@ -40,7 +40,7 @@ class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.GroupNorm(2, width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(width, width), nn.ReLU(),
             nn.Conv2d(width, width, 3, padding=1, bias=False), nn.GroupNorm(2, width),
         )
 

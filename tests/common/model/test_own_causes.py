@@ -7,6 +7,24 @@ from common.model.own_model import OwnModel
 from tests.support.own_models import BEGINNING, SOUND, TRAPS
 
 CLIPS = "the backward pass changes gradients before they are averaged over the ranks, as where they are clipped"
+# Samples of other lengths, which lie one after the other in a batch.
+RAGGED = """
+def data():
+    samples = [((torch.full((index % 3 + 1, 4), float(index)),), index % 3) for index in range(12)]
+    return samples, samples
+
+def collate(samples):
+    parts = [inputs[0] for inputs, _ in samples]
+    return (torch.cat(parts), torch.tensor([len(part) for part in parts])), torch.tensor([label for _, label in samples])
+
+class Net(nn.Linear):
+    def forward(self, inputs):
+        parts, lengths = inputs
+        return torch.stack([part.mean(0) for part in super(Net, self).forward(parts).split(lengths.tolist())])
+
+def model():
+    return Net(4, 3)
+"""
 
 
 def model_of(name, folder):
@@ -20,6 +38,11 @@ def model_of(name, folder):
 def test_nothing_is_found_in_sound_models(name, tmp_path):
     model = model_of(name, tmp_path)
     assert (own_causes.of_ranks(model), own_causes.of_optimizer(model)) == (None, None)
+
+
+def test_halves_of_a_batch_are_collated_by_themselves(tmp_path):
+    (tmp_path / "mine.py").write_text(BEGINNING + RAGGED)
+    assert own_causes.of_ranks(OwnModel(str(tmp_path / "mine.py"), None)) is None
 
 
 @pytest.mark.parametrize(
