@@ -36,6 +36,7 @@ class Trainer(DistributedTrainer):
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         self.configuration = configuration.begin(settings, self.ranks)
+        shared_deepspeed.expect_accepted(settings, self.configuration)
         if settings.mixed_precision == "native":
             shared_deepspeed.compute_in_bfloat16(self.module)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.

@@ -1,5 +1,6 @@
 """What the file of --deepspeed-config may have, and what DeepSpeed is given then."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from common import backends, workloads
 from common.config import Settings
-from frameworks.shared.deepspeed import configuration
+from frameworks.shared.deepspeed import configuration, deepspeed
 from launch.run.plan import plan
 from tests.support.mistakes import expect_refused, refusal, refused
 
@@ -140,3 +141,15 @@ def test_the_matrix_refuses_a_file_with_other_values_before_its_first_run(tmp_pa
         *arguments,
     )
     assert not results.exists()
+
+
+def test_deepspeed_is_asked_whether_it_accepts_a_file_and_refuses_a_mistyped_key_in_one_line(tmp_path):
+    for sharding, key in (
+        ({"reduce_bucket_size": 5}, None),
+        ({"reduce_bucket_sise": 5}, "reduce_bucket_sise Extra inputs are not permitted"),
+    ):
+        run = resolved(deepspeed_config=written(tmp_path, {"zero_optimization": sharding}))
+        used, _ = configuration.of(run, 1)
+        with refused(f"DeepSpeed refuses {run.deepspeed_config}: ", key) if key else contextlib.nullcontext():
+            deepspeed.expect_accepted(run, used)
+    deepspeed.expect_accepted(resolved(), {"zero_optimization": {"reduce_bucket_sise": 5}})
