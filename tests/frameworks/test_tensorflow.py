@@ -165,6 +165,21 @@ def test_a_run_traces_nothing_for_evaluations_on_the_clock(trained, backend):
 
 
 @pytest.mark.matrix
+def test_a_rank_of_the_strategy_ends_with_sigterm():
+    program = """if True:
+        import os, signal, sys, time
+        from common.process.ranks import Ranks
+        from frameworks.shared.tensorflow import mirrored
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+        mirrored.begin(Ranks(), "", "grpc")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    """
+    done = completed(BIN / "python", "-c", program)
+    assert done.returncode == 3, done.stderr
+
+
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("before", "status", "message"),
     [

@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -58,7 +59,10 @@ def begin(ranks: Ranks, suffix: str, transport: Transport) -> tf.distribute.Stra
     os.environ["TF_CONFIG"] = json.dumps(cluster)
     options = tf.distribute.experimental.CommunicationOptions(implementation=IMPLEMENTATIONS[transport])
     with watchdog.joining(lambda: "in tf.distribute.MultiWorkerMirroredStrategy()"):
-        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    # TensorFlow takes SIGTERM as news of a preemption, and would go on training.
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+    return strategy
 
 
 def end(ranks: Ranks) -> None:
