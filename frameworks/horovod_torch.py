@@ -28,6 +28,7 @@ class Trainer(ModuleTrainer):
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.device.type == "cuda")
         self.device_fields["nccl"] = horovod.nccl_version(hvd)
         self.module = self.model = models.build(settings, self.device, self.ranks)
+        horovod.expect_contiguous(self.module)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         reduction = horovod.reduction(hvd, settings)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **reduction)

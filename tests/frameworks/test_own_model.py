@@ -12,6 +12,7 @@ from common.backends import ROOT
 from common.config import Settings
 from common.process.ranks import Ranks
 from common.workloads import resolve
+from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import models, states, steps, trees
 from tests.support.backends import started_with
 from tests.support.mistakes import refused
@@ -136,6 +137,13 @@ def test_the_norm_of_the_whole_gradient_is_clipped_before_the_update(tmp_path):
     assert length_of_step(path, 3.0) == pytest.approx(3.0)
     assert length_of_step(clipped, 3.0) == pytest.approx(0.5 / 54**0.5, rel=1e-5)
     assert length_of_step(clipped, 0.01) == pytest.approx(0.01)
+
+
+def test_parameters_that_are_not_contiguous_are_refused_by_horovod():
+    module = nn.Sequential(nn.Conv2d(2, 2, 2))
+    horovod.expect_contiguous(module)
+    with refused("Horovod does not take 0.weight, which is not contiguous, as with channels_last"):
+        horovod.expect_contiguous(module.to(memory_format=torch.channels_last))
 
 
 def test_synchronized_batch_norm_is_refused_where_it_would_have_the_statistics_of_a_rank(tmp_path):

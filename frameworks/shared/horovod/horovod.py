@@ -27,6 +27,8 @@ from frameworks.shared.horovod import gloo
 from frameworks.shared.replaced import replaced
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from frameworks.shared.pytorch.trainer import PyTorchTrainer
 
 AUTOTUNE = "horovod_autotune.csv"
@@ -113,6 +115,13 @@ def reduction(hvd: ModuleType, settings: Settings) -> dict[str, Any]:
     compression = hvd.Compression.fp16 if name == "fp16" else hvd.Compression.none
     op = hvd.Adasum if name == "adasum" else hvd.Average
     return {"op": op, "compression": compression, "backward_passes_per_step": settings.accumulate}
+
+
+def expect_contiguous(module: "nn.Module") -> None:
+    """Raises UserError for parameters that Horovod does not take, such as those with channels last."""
+    for name, parameter in module.named_parameters():
+        if not parameter.is_contiguous():
+            raise UserError(f"Horovod does not take {name}, which is not contiguous, as with channels_last; leave that out, or use ddp")
 
 
 def communication_of_torch(hvd: ModuleType, trainer: "PyTorchTrainer") -> Communication:
