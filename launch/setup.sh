@@ -110,10 +110,10 @@ if [ "$only_check" = yes ]; then
 fi
 up_to_date && exit 0
 # The variables of an allocation stand in the rows of the launchers.
-for name in $(grep -oE '[A-Z]+_JOB_?ID' "$root/launch/launchers/commands.py"); do
+while read -r name; do
   [ -z "${!name-}" ] ||
     die ".venv is missing or stale, and nothing is set up inside an allocation; run launch/setup.sh, or with --light, on a login node"
-done
+done < <(grep -oE '[A-Z]+_JOB_?ID' "$root/launch/launchers/commands.py")
 
 case "$root" in
   *[[:space:]:]*) [ -n "$folder" ] || die "the checkout's path '$root' has a space or a colon, which mpicc and LD_PRELOAD cannot take; move it" ;;
