@@ -94,7 +94,7 @@ def end_of_batches(runs: Runs, cell: Cell) -> str | None:
     if speeds[-1] is None:
         return f"a batch of {batches[-1]} failed"
     if len(speeds) > 1 and (before := speeds[-2]) and speeds[-1] <= (1 + LEAST_GAIN) * before:
-        return f"a batch of {batches[-1]} gained no {LEAST_GAIN:.0%}"
+        return f"a batch of {batches[-1]} gained no {100 * LEAST_GAIN:g} %"
     if 2 * batches[-1] * cell.batch_ratio * LEAST_STEPS > cell.num_samples:
         return f"an epoch has {cell.num_samples:,} samples"
     if (needed := expected_bytes([run.rank_bytes for run in measured], cell.state_bytes)) and needed > cell.limit_bytes:

@@ -15,8 +15,8 @@ from launch.run.best.search import Measured, Runs, Trial
 
 QUESTION = "And if each may choose?"
 NOTE = (
-    "Batch and setting were searched in runs of one epoch. Samples/s and gain are of runs of the default and the best in turns. These runs "
-    "are in no other table."
+    "Batch and setting were searched in runs of one epoch, and the backends followed one another. Samples/s and gain are of runs of the "
+    "default and the best in turns. These runs are in no other table."
 )
 
 

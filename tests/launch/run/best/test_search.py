@@ -36,7 +36,7 @@ def test_the_batch_doubles_until_it_gains_nothing_and_then_each_setting_is_tried
     runs = searched(saturating)
     assert described(runs) == [(16, "none"), (32, "none"), (64, "none"), (64, "cap=1"), (64, "view=True")]
     assert search.chosen(runs) == Trial(64, "view=True")
-    assert search.end_of_batches(runs, CELL) == "a batch of 64 gained no 2%"
+    assert search.end_of_batches(runs, CELL) == "a batch of 64 gained no 2 %"
 
 
 def test_a_slower_larger_batch_is_not_chosen():

@@ -118,7 +118,7 @@ def test_a_search_prints_a_line_for_each_run_and_then_its_table(monkeypatch, tmp
     assert lines[2] == "best: cnn ddp 2 ranks, batch size 64: 64000 samples/s"
     assert lines[12] == "best: cnn ddp 2 ranks, batch size 64, bucket_cap_mb=1: target reached in 2.50 s"
     (row,) = [line for line in lines if "│ ddp" in line]
-    for cell in ("64001", "bucket_cap_mb=1", "4.00", "16000", "a batch of 128 gained no 2%"):
+    for cell in ("64001", "bucket_cap_mb=1", "4.00", "16000", "a batch of 128 gained no 2 %"):
         assert f" {cell} " in row
 
 
