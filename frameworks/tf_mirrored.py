@@ -55,14 +55,18 @@ class Trainer(TensorFlowTrainer):
         return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
-        return mirrored.summed(self.strategy, tf.constant(values, tf.float64)).numpy()
+        total = mirrored.summed(self.strategy, tf.constant(values, tf.float64)).numpy()
+        # Another rank may still fetch its part from this one, which may be stopped next.
+        mirrored.meet(self.ranks)
+        return total
 
     def communication(self) -> Communication:
         return mirrored.communication(self)
 
     def close(self) -> None:
         autograph.remove_generated_files()
-        mirrored.end(self.ranks)
+        # The service that coordinates the ranks ends with rank 0's process.
+        mirrored.meet(self.ranks)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from common.process import watchdog
 from common.process.ranks import Ranks
@@ -24,6 +25,8 @@ IMPLEMENTATIONS = {
     "grpc": tf.distribute.experimental.CommunicationImplementation.RING,
     "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
 }
+# A day: ranks that wait for their turn are stopped, and the strategy calls them dead after seconds. The watchdog ends a run that hangs.
+HEARTBEAT_TIMEOUT_MILLISECONDS = 24 * 3600 * 1000
 # The operation of an all-reduce in a graph of TensorFlow.
 ALL_REDUCE = "CollectiveReduceV2"
 
@@ -58,15 +61,20 @@ def begin(ranks: Ranks, suffix: str, transport: Transport) -> tf.distribute.Stra
     cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": ranks.rank}}
     os.environ["TF_CONFIG"] = json.dumps(cluster)
     options = tf.distribute.experimental.CommunicationOptions(implementation=IMPLEMENTATIONS[transport])
-    with watchdog.joining(lambda: "in tf.distribute.MultiWorkerMirroredStrategy()"):
+    this_context = context.context()
+    configure = functools.partial(this_context.configure_coordination_service, heartbeat_timeout_in_ms=HEARTBEAT_TIMEOUT_MILLISECONDS)
+    with (
+        replaced((this_context, "configure_coordination_service", configure)),
+        watchdog.joining(lambda: "in tf.distribute.MultiWorkerMirroredStrategy()"),
+    ):
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     # TensorFlow takes SIGTERM as news of a preemption, and would go on training.
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     return strategy
 
 
-def end(ranks: Ranks) -> None:
-    """Waits until all ranks have come here: the service that coordinates them ends with rank 0's process."""
+def meet(ranks: Ranks) -> None:
+    """Waits over MPI until all ranks have come here."""
     gathered(None, ranks)
 
 
