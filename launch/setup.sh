@@ -16,7 +16,7 @@ restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem
              environment.yml; launch/matrix.sh then runs with TANDEM_PYTHON (3.10 or newer; default: python3)
 
 Environment variables, stored for the next set-up of this checkout (NAME= resets):
-  TANDEM_PYTHON   the Python 3.11 to use      (default: the active conda environment's, python3.11, python3)
+  TANDEM_PYTHON   the Python 3.11 or 3.12 to use (default: the active conda environment's, else 3.11, else 3.12)
   TANDEM_MPICC    mpicc of a site's MPI, or HPE's cc (default: the active conda environment's, else mpich of environment.yml)
   TANDEM_DEVICE   cpu or cuda                 (default: cuda if nvidia-smi finds a GPU)
   HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…: passed to Horovod's build
@@ -121,16 +121,9 @@ esac
 for tool in "${tools[@]}"; do
   command -v "$tool" >/dev/null || die "no $tool found; install it (Debian: apt install g++ make util-linux) or load a compiler module"
 done
-python=${TANDEM_PYTHON:-}
-for candidate in "${conda:+$conda/bin/python}" python3.11 python3; do
-  [ -n "$python" ] && break
-  [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && python=$candidate
-done
-ways="uv python install 3.11, micromamba create -n py311 python=3.11, or conda env create -f environment.yml"
-[ -n "$python" ] || die "no Python 3.11 found; install it ($ways), or set TANDEM_PYTHON"
-"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
-  die "TANDEM_PYTHON is '$python', which is not Python 3.11; set it to a Python 3.11"
-"$python" -P -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python3.11-venv)"
+chosen_python=$("$root/launch/setup/find_python.sh" "$conda") || exit 2
+{ read -r python && read -r version; } <<<"$chosen_python"
+"$python" -P -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python$version-venv)"
 mpi_folder=""
 if [ -z "$folder" ]; then
   built_with=$("$python" "$root/launch/setup/compilers.py" ${mpicc:+--mpicc "$mpicc"}) || exit 2
@@ -140,7 +133,7 @@ pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 cuda_home="" needed_gib=6 needed_files=75000
 if [ "$device" = cuda ] && [ -z "$folder" ]; then
   cuda_home=$("$python" "$root/launch/setup/cuda_toolkit.py" "$(pinned TANDEM_CUDA_VERSION)") || exit 2
-  [ -d "$venv/lib/python3.11/site-packages/nvidia" ] || { needed_gib=17 needed_files=80000; }
+  [ -d "$venv/lib/python$version/site-packages/nvidia" ] || { needed_gib=17 needed_files=80000; }
 fi
 [ -n "$cache" ] || die "neither HOME nor XDG_CACHE_HOME is set, and the cache needs a folder; set one of them"
 { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null || die "cannot write to the cache $cache; set XDG_CACHE_HOME to a writable folder"
@@ -164,7 +157,7 @@ unset PYTHONPATH PYTHONHOME
   say "for GPUs, with CUDA from $cuda_home: 6 GB are downloaded, .venv has 10 GB, the cache up to 6 GB; 15 to 30 minutes (TANDEM_DEVICE=cpu: 2.5 GB)"
 say "up to $needed_files files and $needed_gib GiB go to $root, and packages to $cache (XDG_CACHE_HOME moves that); quotas are not known here"
 rm -f "$stamp"
-if ! "$venv/bin/python" -P -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+if ! "$venv/bin/python" -P -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
   say "creating ${folder:+for a while }${venv##*/} with $("$python" --version) ($python)"
   rm -rf "$venv"
   # A conda environment created from environment.yml already has the pinned packages; only Horovod is added.

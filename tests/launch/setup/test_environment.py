@@ -34,8 +34,10 @@ def test_what_pip_cannot_install_by_a_pin_is_of_its_version(name):
     assert version(name) == LISTED["variables"][f"TANDEM_{name.upper().replace('-', '_')}_VERSION"]
 
 
-def test_python_is_of_the_pinned_version():
-    assert f"python={sys.version_info[0]}.{sys.version_info[1]}" in LISTED["dependencies"]
+def test_the_pinned_python_is_what_the_set_up_prefers_and_this_one_is_among_those_that_it_takes():
+    versions = re.search(r"^versions=\((.*)\)$", (ROOT / "launch/setup/find_python.sh").read_text(), re.MULTILINE)[1].split()
+    assert f"python={versions[0]}" in LISTED["dependencies"]
+    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in versions
 
 
 def test_libraries_beside_those_of_pytorch_are_pinned_and_none_is_installed_over_one_of_them():

@@ -15,6 +15,7 @@ from launch.setup import compilers, cuda_toolkit
 from tests.support.running import ROOT, completed, copied
 
 TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "grep", "make", "mkdir", "sed", "sha256sum", "sort", "uname")
+PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture
@@ -23,13 +24,13 @@ def fresh(tmp_path):
     for room in ("setup", "launchers"):
         (tmp_path / "tandem" / "launch" / room).mkdir(parents=True)
     files = ("environment.yml", "launch/setup.sh", "launch/launchers/commands.py")
-    for path in (*(ROOT / name for name in files), *(ROOT / "launch/setup").glob("*.py")):
+    for path in (*(ROOT / name for name in files), *(ROOT / "launch/setup").glob("*.??")):
         shutil.copy2(path, tmp_path / "tandem" / path.relative_to(ROOT))
     shutil.copytree(ROOT / "launch" / "trace", tmp_path / "tandem" / "launch" / "trace")
     (tmp_path / "bin").mkdir()
     for tool in TOOLS:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
-    (tmp_path / "bin" / "python3.11").symlink_to(Path(sys.base_prefix) / "bin" / "python3.11")
+    (tmp_path / "bin" / PYTHON).symlink_to(Path(sys.base_prefix) / "bin" / PYTHON)
     return tmp_path
 
 
@@ -62,7 +63,7 @@ def refusal(fresh, **variables):
         ({"TANDEM_DEVICE": "tpu"}, "TANDEM_DEVICE is 'tpu'", "cpu or cuda"),
         ({"TANDEM_DEVICE": "cuda"}, "there is no nvcc", "TANDEM_DEVICE=cpu sets up without GPUs"),
         ({"TANDEM_MPICC": "/there/is/none"}, "TANDEM_MPICC is '/there/is/none'", "path of mpicc"),
-        ({"TANDEM_PYTHON": "/bin/false"}, "'/bin/false', which is not Python 3.11", "set it to a Python 3.11"),
+        ({"TANDEM_PYTHON": "/bin/false"}, "'/bin/false', which is not Python 3.11 or 3.12", "set it to one of them"),
         ({"XDG_CACHE_HOME": "/etc/hostname/cache"}, "cannot write to the cache /etc/hostname/cache", "set XDG_CACHE_HOME"),
     ],
 )
@@ -107,6 +108,10 @@ def test_a_folder_that_cannot_be_filled_is_named(folder, fresh):
     assert (status, error) == (2, f"setup: cannot write to the folder '{folder}'; give a writable one: launch/setup.sh --download FOLDER\n")
 
 
+# An environment of it is made anew.
+OLD_PYTHON = f'exec {PYTHON} -c "import sys; sys.version_info = (3, 10); exec(sys.argv[1])" "$3"'
+
+
 # Nothing of it is downloaded: this pip looks into an empty folder alone.
 @pytest.mark.parametrize("arguments", [(), ("--download", "wheels")])
 def test_what_a_folder_of_wheels_lacks_is_named(arguments, fresh):
@@ -114,16 +119,19 @@ def test_what_a_folder_of_wheels_lacks_is_named(arguments, fresh):
         (fresh / "bin" / tool).symlink_to(shutil.which(tool))
     environ = {"PATH": str(fresh / "bin"), "HOME": str(fresh), "TANDEM_DEVICE": "cpu", "PIP_CONFIG_FILE": os.devnull}
     environ |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(fresh / "bin"), "TMPDIR": str(fresh)}
+    make_script(fresh / "tandem/.venv/bin/python", OLD_PYTHON)
     command = [fresh / "tandem/launch/setup.sh", *arguments]
     done = subprocess.run(command, cwd=fresh, env=environ, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
     (torch,) = re.findall(r"- (torch==\S+)", (ROOT / "environment.yml").read_text())
     assert done.stderr == f"setup: pip finds no {torch} in PIP_FIND_LINKS; without internet see launch/setup/README.md\n"
     assert not list(fresh.glob("tmp.*"))
-    assert (fresh / "tandem/.venv").exists() == (not arguments)
+    assert (fresh / "tandem/.venv/bin/python").is_symlink() == (not arguments)
 
 
-@pytest.mark.parametrize(("tool", "message"), [("g++", "no g++ found"), ("make", "no make found"), ("python3.11", "no Python 3.11 found")])
+@pytest.mark.parametrize(
+    ("tool", "message"), [("g++", "no g++ found"), ("make", "no make found"), (PYTHON, "no Python 3.11 or 3.12 found")]
+)
 def test_a_missing_tool_is_named(fresh, tool, message):
     (fresh / "bin" / tool).unlink()
     error = refusal(fresh)
@@ -222,7 +230,6 @@ def test_nothing_is_set_up_inside_an_allocation(fresh):
 
 
 def test_the_folder_beside_a_sites_python_needs_a_python(fresh):
-    shutil.copy2(ROOT / "launch/setup/light.sh", fresh / "tandem/launch/setup")
     status, _, error = setup(fresh, "--light", TANDEM_PYTHON="/bin/false")
     assert (status, error) == (2, "setup: '/bin/false' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module\n")
 
@@ -326,8 +333,7 @@ echo "${{PIP_CONSTRAINT-none}}" >>{log}"""
 
 
 def test_the_constraints_of_a_container_do_not_bind_the_folder_beside_its_python(fresh):
-    shutil.copy2(ROOT / "launch/setup/light.sh", fresh / "tandem/launch/setup")
-    for tool in ("mkdir", "python3.11"):
+    for tool in ("mkdir", PYTHON):
         (fresh / "bin" / tool).unlink()
     (fresh / "bin/mkdir").symlink_to(shutil.which("mkdir"))
     make_script(fresh / "bin/python3", FAKE_PYTHON.format(light=fresh / "tandem/.light", log=fresh / "log"))
