@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -61,7 +61,7 @@ def begin(ranks: Ranks, suffix: str, transport: Transport) -> tf.distribute.Stra
     cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": ranks.rank}}
     os.environ["TF_CONFIG"] = json.dumps(cluster)
     options = tf.distribute.experimental.CommunicationOptions(implementation=IMPLEMENTATIONS[transport])
-    this_context = context.context()
+    this_context: Any = context.context()
     configure = functools.partial(this_context.configure_coordination_service, heartbeat_timeout_in_ms=HEARTBEAT_TIMEOUT_MILLISECONDS)
     with (
         replaced((this_context, "configure_coordination_service", configure)),
