@@ -70,7 +70,8 @@ def evaluate(model: Model, batches: Iterable[Batch]) -> Totals:
     totals = np.zeros(3)
     for inputs, targets, weights, _ in tensors(batches, model):
         totals += totals_of(model, inputs, targets, weights).numpy()
-    return Totals(*totals.tolist())
+    loss, num_correct, num_losses = totals.tolist()
+    return Totals(loss, num_correct, num_losses)
 
 
 @tf.function(reduce_retracing=True)
