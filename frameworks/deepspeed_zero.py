@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager
 import deepspeed
 import numpy as np
 
+from common import deepspeed_configuration
 from common.backends import Backend
 from common.config import Settings
 from common.trainer import Batches, Communication, Held, Observe, Totals
 from common.training.program import main
-from frameworks.shared.deepspeed import configuration
 from frameworks.shared.deepspeed import deepspeed as shared_deepspeed
 from frameworks.shared.pytorch import models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer
@@ -35,7 +35,7 @@ class Trainer(DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
-        self.configuration = configuration.begin(settings, self.ranks)
+        self.configuration = deepspeed_configuration.begin(settings, self.ranks)
         shared_deepspeed.expect_accepted(settings, self.configuration)
         if settings.mixed_precision == "native":
             shared_deepspeed.compute_in_bfloat16(self.module)

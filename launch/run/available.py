@@ -20,14 +20,13 @@ from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
-from common import progress, workloads
+from common import deepspeed_configuration, progress, workloads
 from common.backends import ROOT, declared, file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism
 from common.data import datasets, sharding
 from common.errors import UserError
 from common.process import binding, gpus, unused_gpus
-from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
 from launch.run import device_problems, failures, kept, processes, runner, turns
@@ -70,7 +69,7 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
         plan = workloads.batch_plan(settings, job.degree)
         sharding.num_trained_steps(settings, num_samples[settings.workload], plan.global_batch)
         if settings.deepspeed_config:
-            lines += configuration.of(settings, job.num_ranks)[1]
+            lines += deepspeed_configuration.of(settings, job.num_ranks)[1]
     for line in dict.fromkeys(lines):
         print(line, file=sys.stderr)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from common import backends, workloads
+from common import deepspeed_configuration as configuration
 from common.config import Settings
-from frameworks.shared.deepspeed import configuration, deepspeed
+from frameworks.shared.deepspeed import deepspeed
 from launch.run.plan import plan
 from tests.support.mistakes import expect_refused, refusal, refused
 

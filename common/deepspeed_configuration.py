@@ -15,7 +15,7 @@ from common.command_line import shortened
 from common.config import Settings, library_setting
 from common.errors import UserError
 from common.model import conventions
-from common.process.ranks import Ranks
+from common.ranks import Ranks
 
 SAME_TRAINING = "every backend trains the same samples and layers"
 NO_OFFLOAD = "nothing is offloaded"
