@@ -279,8 +279,8 @@ class Settings:
     data_budget: Annotated[float | None, POSITIVE, Role.FROM_DISK, Role.MAY_DIFFER] = None
     """MiB of memory of each rank for samples that are read from disk. Default: a quarter of the node's memory, divided by its ranks."""
     num_workers: Annotated[int, Bounds(at_least=0, at_most=THREADS.at_most), Role.FROM_DISK, Role.MAY_DIFFER] = 0
-    """Threads of each rank that read samples from disk in the background, on the cores that --cores-per-rank gives beyond --threads, if
-    any. 0: the training itself reads."""
+    """Threads of each rank that read samples from disk, or those of a --model, in the background, on the cores that --cores-per-rank gives
+    beyond --threads, if any. 0: the training itself reads."""
     prefetch: Annotated[int, FROM_1, Role.FROM_DISK, Role.MAY_DIFFER] = 2
     """Batches that each of the --num-workers reads ahead."""
     drop_caches: Annotated[Literal["none", "once", "epoch"], Role.FROM_DISK, Role.MAY_DIFFER] = "none"
@@ -313,8 +313,11 @@ def check(settings: Settings) -> None:
     cores_per_rank(settings)
     if settings.model is None:
         check_accuracy(settings.target)
+    read_when_needed = () if settings.model is None else ("num_workers", "prefetch")
     for name in with_role(Role.FROM_DISK):
-        if settings.data_format == "memory" and (value := getattr(settings, name)) != getattr(Settings, name):
+        if settings.data_format != "memory" or name in read_when_needed:
+            continue
+        if (value := getattr(settings, name)) != getattr(Settings, name):
             raise UserError(f"{flag(name)} {value} is for data that is read from disk; give its --data-format, or leave it out")
     if settings.trace is not None and not (settings.trace in TRACES or Path(settings.trace).is_file()):
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")

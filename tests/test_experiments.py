@@ -63,6 +63,12 @@ def test_how_many_pairs_of_copies_are_called_different_is_counted():
     assert f"and {num_different} of {num_pairs} [pairs of copies]" in text_of(ROOT / "launch" / "report" / "README.md")
 
 
+def test_what_a_cnn_in_a_users_file_takes_is_that_of_the_built_in_one():
+    ratios = [float(row[4]) for row in rows_of("own_cnn.txt")]
+    assert all(0.97 <= ratio <= 1.03 for ratio in ratios)
+    assert f"takes [{' and '.join(f'{ratio:.2f}' for ratio in ratios)}](" in text_of(ROOT / "frameworks" / "own_model" / "README.md")
+
+
 def test_the_targets_are_verified_on_seeds_that_no_committed_run_has():
     options = re.findall(r"--first-seed (\d+) --seeds (\d+)", (EXPERIMENTS / "targets.txt").read_text())
     verified = {seed for first, num_seeds in options for seed in range(int(first), int(first) + int(num_seeds))}

@@ -34,7 +34,7 @@ def loader(settings: Settings, plan: BatchPlan | None = None) -> Callable[..., D
         dataset = stored.find(settings, name, plan)
         return lambda _=None: dataset
     if isinstance(model, OwnModel):
-        read = own_data.reader(model)
+        read = own_data.reader(model, settings)
     elif isinstance(model, Cnn):
         read = images.reader(name, settings.data_dir, settings.precision)
     elif isinstance(model, ResNet50):

@@ -3,11 +3,14 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from common.config import Settings
+from common.data.ahead import cores_of_workers, read_ahead
 from common.data.samples import Dataset
+from common.errors import UserError
 from common.model import own_checks, own_file, own_model
 from common.model.own_file import OwnFile
 from common.model.own_model import OwnModel
@@ -15,6 +18,17 @@ from common.progress import OnProgress
 
 # Samples of a data set that its digest has, evenly spaced.
 NUM_IN_DIGEST = 64
+
+
+class Ahead(NamedTuple):
+    """How batches are read ahead of training, as `read_ahead` takes it."""
+
+    num_workers: int = 0
+    num_ahead: int = 0
+    cores: set[int] | None = None
+
+
+WHEN_NEEDED = Ahead()
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,7 @@ class OwnSamples:
     dataset: Any
     draws: bool
     seeds: tuple[int, ...] = (0,)
+    ahead: Ahead = WHEN_NEEDED
     streamed = None
     storage = None
     use = None
@@ -42,9 +57,14 @@ class OwnSamples:
         return np.ones(len(self), np.int64)
 
     def batches(self, indices: np.ndarray) -> Iterator[tuple[Any, Any]]:
-        for row in map(np.ndarray.tolist, indices):
-            # The last seed tells a batch of one sample from the sample.
-            yield own_file.batch_of(self.file, self._samples(row), *self.seeds, *row, 1)
+        return read_ahead(self._batch, map(np.ndarray.tolist, indices), *self.ahead)
+
+    def _batch(self, row: list[int]) -> tuple[Any, Any]:
+        if self.ahead.num_workers:
+            # The generators are training's meanwhile, and nothing here draws.
+            return own_file.collated(self.file, [own_file.sample(self.file, self.dataset, index) for index in row])
+        # The last seed tells a batch of one sample from the sample.
+        return own_file.batch_of(self.file, self._samples(row), *self.seeds, *row, 1)
 
     def _samples(self, indices: list[int]) -> list[Any]:
         if not self.draws:
@@ -55,14 +75,22 @@ class OwnSamples:
         return own_file.seeded_samples(self.file, self.dataset, indices, *self.seeds)
 
 
-def reader(model: OwnModel) -> Any:
-    """Returns a function that calls data() of a file. What the file does is checked now. Raises UserError for a mistake in it."""
+def reader(model: OwnModel, settings: Settings) -> Any:
+    """Returns a function that calls data() of a file. What the file does is checked now. Raises UserError for a mistake in it.
+
+    The function raises it for data that draw random numbers, with --num-workers: threads share the generators with training.
+    """
     own_checks.check(model)
+    num_workers = settings.num_workers
+    ahead = Ahead(num_workers, num_workers * settings.prefetch, cores_of_workers(settings.threads, settings.bind))
 
     def read(_: OnProgress) -> Dataset:
         file = model.file
         data = own_file.data_of(file)
-        train, test = (OwnSamples(file, dataset, own_file.draws(file, dataset, own_model.NUM_FIRST)) for dataset in data)
+        draw = [own_file.draws(file, dataset, own_model.NUM_FIRST) for dataset in data]
+        if num_workers and (any(draw) or own_file.collate_draws(file, data[0], own_model.NUM_FIRST)):
+            raise UserError("--num-workers is for data that draw no random numbers, and those of the --model do; leave it out")
+        train, test = (OwnSamples(file, dataset, draws, ahead=ahead) for dataset, draws in zip(data, draw, strict=True))
         return Dataset(train, test, _digest(train, test))
 
     return read

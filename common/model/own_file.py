@@ -273,6 +273,15 @@ def draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
         return states() != before
 
 
+def collate_draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
+    """Returns whether collate() draws random numbers for a batch of the first samples."""
+    with generators_kept():
+        samples = [sample(file, dataset, index) for index in range(min(len(dataset), num_samples))]
+        before = states()
+        collated(file, samples)
+        return states() != before
+
+
 def seeded_sample(file: OwnFile, dataset: Any, index: int, *seeds: int) -> Any:
     """Returns a sample whose random numbers follow from the seeds and its index alone, and so not from the number of ranks."""
     return seeded_samples(file, dataset, [index], *seeds)[0]
@@ -349,7 +358,14 @@ def batch_of(file: OwnFile, samples: list[Any], *seeds: int) -> tuple[Any, Any]:
     """Collates samples into inputs and targets as a DataLoader does, or by collate(), whose random numbers follow from the seeds."""
     if file.has("collate"):
         with seeded(*seeds):
-            return call(file, "collate", samples)
+            return collated(file, samples)
+    return collated(file, samples)
+
+
+def collated(file: OwnFile, samples: list[Any]) -> tuple[Any, Any]:
+    """Does as `batch_of`, with the generators as they are."""
+    if file.has("collate"):
+        return call(file, "collate", samples)
     return tuple(attempt(file, line_of(file, "data"), torch().utils.data.default_collate, samples))
 
 

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -396,14 +397,14 @@ RARELY_AUGMENTED = AUGMENTED.replace(
 )
 
 
-def read_with(path, rows, epoch=1, seed=1):
+def read_with(path, rows, epoch=1, seed=1, **others):
     """Returns the inputs of batches of these rows."""
     import torch
 
     from common.process.watchdog import Watchdog
     from common.training.batches import SampleBatches
 
-    settings = workloads.resolve(settings_of(path, seed=seed), 1)
+    settings = workloads.resolve(settings_of(path, seed=seed, **others), 1)
     samples, weights = datasets.loader(settings)(None).train, np.ones(np.shape(rows))
     torch.rand(np.random.randint(1, 9))
     batches = list(SampleBatches(samples, np.array(rows), weights, np.zeros(len(rows)), settings, Watchdog(0, None), epoch))
@@ -428,3 +429,20 @@ def test_samples_that_draw_late_are_seeded_too(tmp_path):
     np.testing.assert_array_equal(read_with(path, [[2, 3]])[0], whole[[0, 2]])
     np.testing.assert_array_equal(np.concatenate(read_with(path, [[13], [15]])), whole[[3, 1]])
     assert len(np.unique(whole[[1, 3]] % 1)) == 6
+
+
+def test_threads_read_the_same_batches_ahead_and_data_that_draw_are_refused(tmp_path, monkeypatch):
+    rows, threads, sample = [[3, 0], [4, 7], [1, 2]], set(), own_file.sample
+
+    def noted(*arguments):
+        threads.add(threading.current_thread().name)
+        return sample(*arguments)
+
+    expected = read_with(written(tmp_path), rows)
+    with monkeypatch.context() as changed:
+        changed.setattr(own_file, "sample", noted)
+        np.testing.assert_array_equal(read_with(written(tmp_path), rows, num_workers=2), expected)
+    assert any(name.startswith("reader") for name in threads)
+    for name, text in (("augmented.py", AUGMENTED), ("collated.py", COLLATED)):
+        with refused("--num-workers is for data that draw no random numbers, and those of the --model do; leave it out"):
+            read_with(written(tmp_path, text, name), rows, num_workers=1)

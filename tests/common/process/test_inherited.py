@@ -10,6 +10,7 @@ import pytest
 from common.backends import ROOT
 from common.process import inherited
 from tests.support.mistakes import refused
+from tests.support.running import BIN, completed
 
 OWNED = (
     "OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "HOROVOD_THREAD_AFFINITY",
@@ -84,3 +85,8 @@ def test_a_torchrun_that_has_bound_itself_is_named(monkeypatch):
     monkeypatch.setattr(inherited, "removed", {"GOMP_CPU_AFFINITY": "0", "MKL_NUM_THREADS": "2"})
     with refused("GOMP_CPU_AFFINITY was read by torchrun", "; unset it"):
         inherited.expect_unbound()
+
+
+def test_a_matrix_imports_no_backend_which_would_remove_the_variables_that_it_names():
+    done = completed(BIN / "python", "-c", "import sys, launch.matrix; print('frameworks' in sys.modules)")
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
