@@ -53,22 +53,21 @@ def test_a_crash_and_a_killed_rank_leave_the_others_their_records_and_no_process
 
 
 @pytest.mark.long
-def test_every_backend_completes_both_workloads_on_more_ranks_than_cores(checkout, tmp_path):
+def test_every_backend_completes_on_more_ranks_than_cores(checkout, tmp_path):
     """The command of the README at 3 ranks: ranks that leave far apart end no completed run."""
-    shorter = ("--epochs", "1", "--steps-per-epoch", "20", "--no-stop-at-target")
+    shorter = ("--workloads", "cnn", "--epochs", "1", "--steps-per-epoch", "20", "--no-stop-at-target")
     command = (checkout / "launch" / "matrix.sh", "3", *shorter, "--results", tmp_path, "--machine", "here")
     done = completed(*command, cwd=checkout, seconds=900)
     assert done.returncode == 0, done.stdout + done.stderr
     records = records_in(tmp_path)
-    assert {record["workload"] for record in records} == {"cnn", "transformer"}
-    assert len(records) == 2 * len({record["backend"] for record in records}) >= 10
+    assert len(records) == len({record["backend"] for record in records}) >= 5
     for record in records:
         assert (record["status"], record["launcher_error"], bool(record["step_breakdown"])) == ("ok", None, True)
         # Where PyTorch has MKL, its product may be measured with other kernels too.
         assert record["products"].keys() - {FAST_MKL} == {"PyTorch", "oneDNN in PyTorch", "TensorFlow", "NumPy"}
         assert record["share_of_peak"] < 1 >= record["framework_product_share"]
     # Side by side all train the same part of an epoch in a turn.
-    assert len({(record["workload"], record["num_turns"]) for record in records}) == 2
+    assert len({record["num_turns"] for record in records}) == 1
     assert left_over(checkout) == []
 
 
