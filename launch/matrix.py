@@ -151,13 +151,14 @@ def start(prepared: Prepared) -> int:
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
         measured = products.measure(jobs, launcher)
-        status = run_all(matrix, run_records, jobs, launcher, folder / f"{stamp}.html", measured.products)
+        page = folder / f"{stamp}.html"
+        status = run_all(matrix, run_records, jobs, launcher, page, measured.products)
         kept_products.remove_exceeded(measured, run_records)
         if matrix.best:
             status = max(status, best.run(all_jobs, stamp, launcher, measured.products, best_options(matrix)))
     if matrix.reference:
         reference.show_judgement(run_records)
-    return verify.show(run_records) if matrix.verify else status
+    return verify.show(run_records, page) if matrix.verify else status
 
 
 def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict[str, Any]]:

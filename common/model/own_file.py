@@ -13,6 +13,7 @@ import json
 import math
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -314,15 +315,33 @@ def build(file: OwnFile, seed: int) -> Any:
     return module
 
 
+def repeated_blocks(module: Any) -> list[Any]:
+    """Returns the modules of several layers each that have one class and parameters of the same shapes: the blocks with most parameters.
+
+    Blocks that share parameters with other modules are none, since whoever shards them would part these.
+    """
+    num_owners = Counter(id(parameter) for part in module.modules() for parameter in part.parameters(recurse=False))
+    containers = (torch().nn.ModuleList, torch().nn.ModuleDict)
+    blocks: dict[Any, list[Any]] = {}
+    for part in module.modules():
+        parameters = list(part.parameters())
+        is_block = part is not module and not isinstance(part, containers) and any(True for _ in part.children())
+        if is_block and parameters and all(num_owners[id(parameter)] == 1 for parameter in parameters):
+            blocks.setdefault((type(part), *(tuple(parameter.shape) for parameter in parameters)), []).append(part)
+    # A block that only wraps another one has its parameters.
+    repeated = [parts for parts in blocks.values() if len(parts) > 1 and parts[1] not in list(parts[0].modules())]
+    return max(repeated, key=lambda parts: len(parts) * sum(parameter.numel() for parameter in parts[0].parameters()), default=[])
+
+
 def layers_of(file: OwnFile, module: Any) -> list[Any]:
-    """Returns the layers of a module: those of the file's layers(), or a list of modules by the name of layers or blocks.
+    """Returns the layers of a module: those of the file's layers(), a list of modules by the name of layers or blocks, or repeated blocks.
 
     Raises UserError where layers() returns something else.
     """
     lists = (torch().nn.ModuleList, torch().nn.Sequential)
     if not file.has("layers"):
         named: list[Any] = [getattr(module, name, None) for name in ("layers", "blocks")]
-        return next((list(layers) for layers in named if isinstance(layers, lists)), [])
+        return next((list(layers) for layers in named if isinstance(layers, lists)), None) or repeated_blocks(module)
     layers = call(file, "layers", module)
     is_list = isinstance(layers, (list, tuple, *lists)) and len(layers) > 0
     if not (is_list and set(map(id, layers)) <= set(map(id, module.modules())) - {id(module)}):

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from common.errors import UserError, printable
@@ -10,6 +10,7 @@ from common.record.definition import Record
 from launch.report import summary
 from launch.report.export import files, screen, terminal
 from launch.report.glance import answer as glance
+from launch.report.summary import Answer
 
 RELOAD_SECONDS = 5
 
@@ -26,11 +27,16 @@ def show(records: Sequence[Record], links: Sequence[str] = ()) -> None:
 
 def write_page(path: Path, records: Sequence[Record], reload_seconds: int | None = None) -> None:
     """Writes the page of a matrix. Where that fails, prints a message and returns, so that the matrix continues."""
+    write_page_of(path, lambda: summary.answer(records), reload_seconds)
+
+
+def write_page_of(path: Path, answer: Callable[[], Answer], reload_seconds: int | None = None) -> None:
+    """Does as `write_page` for an answer that has been made otherwise."""
     try:
         # Beside a site's Python there may be no jinja2.
         from launch.report.export import html
 
-        files.write(path, html.text(summary.answer(records), reload_seconds))
+        files.write(path, html.text(answer(), reload_seconds))
     except ModuleNotFoundError:
         # `show` has a line for this.
         return

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from common import workloads
 from common.backends import ALL, BASELINE
@@ -10,13 +11,15 @@ from common.errors import UserError
 from common.model import own_model
 from common.model.own_model import OwnModel
 from common.record.definition import Record
-from launch.report import tables
+from launch.report import comparable, live, tables
 from launch.report.export import terminal
-from launch.report.tables import Column
+from launch.report.summary import Answer
+from launch.report.tables import Column, Section
 from launch.run.matrix_options import Matrix
 from launch.run.plan import Job
 from launch.run.verified import Verified, verified
 
+QUESTION = "Does each backend train the model as one process does?"
 NUM_STEPS = 20
 # What the runs train with: the global batch of one process, whatever the number of ranks, and no chance.
 SETTINGS = {
@@ -71,14 +74,22 @@ def _by_rank(jobs: Sequence[Job]) -> Iterator[Job]:
             yield plain._replace(settings=dataclasses.replace(plain.settings, **of_ranks, run_id=run_id))
 
 
-def show(records: Sequence[Record]) -> int:
-    """Prints a line for each run, and returns the exit status: 1 where one differs."""
+def show(records: Sequence[Record], page: Path) -> int:
+    """Prints a line for each run, writes the page, and returns the exit status: 1 where one differs."""
     runs = verified(records)
     columns = [*COLUMNS]
     if any(run.difference_by_rank is not None for run in runs):
         columns.insert(3, BY_RANK)
-    terminal.show_result(tables.filled("verify", columns, runs), ["Does each backend train the model as one process does?", *answer(runs)])
+    section = Section("verify", QUESTION, answer(runs), tables.filled("verify", columns, runs))
+    live.write_page_of(page, lambda: page_of(records, section))
+    links = [f"page: {page}"] if page.exists() else []
+    terminal.show_result(section.tables, [section.question, *section.sentences, *links])
     return 1 if not runs or any(run.reason for run in runs) else 0
+
+
+def page_of(records: Sequence[Record], section: Section) -> Answer:
+    """Returns what the page of a verification has."""
+    return Answer(comparable.machine_of(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
 
 
 def answer(runs: Sequence[Verified]) -> list[str]:

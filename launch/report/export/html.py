@@ -52,8 +52,10 @@ def _library() -> Markup:
 
 
 def _facts(answer: Answer) -> dict[str, str]:
-    """Returns the values, by name, of the environment of the runs."""
+    """Returns the values, by name, of the environment of the runs; none without runs."""
     records = answer.runs
+    if not records:
+        return {}
     values_of = environments.values_of(records)
     dates = sorted({record.started_at[:10] for record in records})
     facts = {

@@ -446,3 +446,21 @@ def test_threads_read_the_same_batches_ahead_and_data_that_draw_are_refused(tmp_
     for name, text in (("augmented.py", AUGMENTED), ("collated.py", COLLATED)):
         with refused("--num-workers is for data that draw no random numbers, and those of the --model do; leave it out"):
             read_with(written(tmp_path, text, name), rows, num_workers=1)
+
+
+def test_the_largest_repeated_blocks_are_the_layers_where_the_file_names_none():
+    from torch import nn
+
+    def block(width=4):
+        return nn.Sequential(nn.Linear(width, width), nn.ReLU())
+
+    def layers_of(module):
+        return own_file.repeated_blocks(module)
+
+    small, large = [block(), block(), block()], [block(8), block(8)]
+    assert layers_of(nn.Sequential(*small, nn.Linear(4, 8), *large, block(2))) == large
+    assert layers_of(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))) == []
+    assert layers_of(nn.Sequential(nn.Sequential(block()), nn.Linear(4, 2))) == []
+    tied = [block(), block()]
+    tied[1][0].weight = tied[0][0].weight
+    assert layers_of(nn.Sequential(*tied)) == []

@@ -81,13 +81,19 @@ def test_parameters_without_a_gradient_and_other_failures_are_named():
     assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "differs: failed, rank 1 was killed"
 
 
-def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(capsys):
+def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(capsys, tmp_path):
+    page = tmp_path / "page.html"
     reference = made(backend="single", losses=LOSSES, parameter_digests=DIGESTS)
     for losses, status, answer in ((CLOSE, 0, "All 1 runs agree."), (LATE, 1, "1 of 1 runs differ.")):
-        assert verify.show(typed([reference, made(num_ranks=2, losses=losses, parameter_digests=DIGESTS)])) == status
-        assert answer in capsys.readouterr().out
-    assert verify.show(typed([reference])) == 1
-    assert verify.show(typed([made(num_ranks=2)])) == 1
+        assert verify.show(typed([reference, made(num_ranks=2, losses=losses, parameter_digests=DIGESTS)]), page) == status
+        printed, text = capsys.readouterr().out, page.read_text()
+        assert answer in printed
+        assert f"page: {page}" in printed.replace("\n", "")
+        assert answer in text
+        assert ("differs" in text.split("<main>")[1]) is bool(status)
+        assert not any(words in text for words in ("Nothing to compare", "Can it be relied on?"))
+    assert verify.show(typed([reference]), page) == 1
+    assert verify.show(typed([made(num_ranks=2)]), page) == 1
 
 
 def test_runs_with_other_micro_batches_are_not_compared_in_a_report(tmp_path):
