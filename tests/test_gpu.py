@@ -111,8 +111,9 @@ def test_of_nothing(number):
 @pytest.mark.parametrize("number", [5], ids=["five: it's measured"])
 def test_that_measures(number, session, measured):
     measured["samples/s"] = 1234.5678
-    assert session.limit(100.0) < 31
+    measured["limit (s)"] = session.limit(100.0)
 """
+ANOTHER_PART = "SHARE = 0.5\ndef test_of_another_part():\n    pass\n"
 RUN_PART = """
 import sys, time
 from pathlib import Path
@@ -121,27 +122,44 @@ from tests.gpu.__main__ import OPTIONS
 from tests.gpu.plugin import Plugin
 from tests.gpu.running import Session
 
-folder = Path(sys.argv[1])
-session = Session(folder, "cpu", 60.0, time.monotonic() + 60, {}, "a machine")
-sys.exit(pytest.main([*map(str, OPTIONS), str(folder / "a_part.py")], [Plugin(session, time.monotonic())]))
+folder, only, *parts = sys.argv[1:]
+session = Session(Path(folder), "cpu", 60.0, time.monotonic() + 60, {}, "a machine")
+sys.exit(pytest.main([*map(str, OPTIONS), *parts], [Plugin(session, time.monotonic(), only)]))
 """
 
 
+def checks_of(folder, *names, only=""):
+    """What the program printed that makes the checks of these parts, its exit status, and its summary."""
+    parts = []
+    for name, text in zip(names, (PART, ANOTHER_PART), strict=False):
+        parts.append(folder / name)
+        parts[-1].write_text(text)
+    done = completed(BIN / "python", "-c", RUN_PART, folder, only, *parts)
+    assert done.stderr == ""
+    return done.stdout, done.returncode, json.loads((folder / "summary.json").read_text())
+
+
 def test_a_check_that_fails_stops_no_other_and_all_are_in_the_summary(tmp_path):
-    (tmp_path / "a_part.py").write_text(PART)
-    done = completed(BIN / "python", "-c", RUN_PART, tmp_path)
-    assert (done.returncode, done.stderr) == (1, "")
-    summary = json.loads((tmp_path / "summary.json").read_text())
+    printed, status, summary = checks_of(tmp_path, "a_part.py", "another.py")
+    assert status == 1
     assert [(check["part"], check["what"], check["status"], check["reason"]) for check in summary["checks"]] == [
         ("a_part", "that fails", "failed", "they differ"), ("a_part", "for a gpu", "skipped", "it needs a GPU"),
         ("a_part", "without what it needs", "skipped", "no such thing"), ("a_part", "that breaks", "failed", "ValueError: broken"),
-        ("a_part", "five: it's measured", "ok", ""),
+        ("a_part", "five: it's measured", "ok", ""), ("another", "of another part", "ok", ""),
     ]  # fmt: skip
-    assert (summary["about"], summary["checks"][-1]["numbers"]) == ("a machine", {"samples/s": 1234.5678})
+    numbers = summary["checks"][-2]["numbers"]
+    assert (summary["about"], numbers["samples/s"]) == ("a machine", 1234.5678)
+    assert numbers["limit (s)"] < 31
     text = (tmp_path / "summary.txt").read_text()
-    assert "1 ok, 2 skipped, 2 failed; " in text.splitlines()[-1]
+    assert "2 ok, 2 skipped, 2 failed; " in text.splitlines()[-1]
     assert "samples/s 1235" in text
-    assert text in done.stdout
+    assert text in printed
+
+
+def test_a_part_alone_has_all_of_the_time_and_only_chosen_checks_are_made(tmp_path):
+    _, status, summary = checks_of(tmp_path, "a_part.py", only="it's measured")
+    assert (status, [check["what"] for check in summary["checks"]]) == (0, ["five: it's measured"])
+    assert summary["checks"][0]["numbers"]["limit (s)"] > 31
 
 
 def test_a_part_has_its_share_of_the_time_and_no_run_starts_without_time(session):

@@ -38,6 +38,8 @@ class Arguments:
     """Parts, separated by commas."""
     backends: str | None = None
     """Only these, separated by commas. Default: every backend that can run here."""
+    only: str | None = None
+    """Only checks whose lines have this text, such as "transformer: fsdp"."""
 
 
 def check_all(arguments):
@@ -53,7 +55,7 @@ def check_all(arguments):
     folder.mkdir(parents=True, exist_ok=True)
     print(session.about, flush=True)
     files = [Path(__file__).parent / f"{name}.py" for name in arguments.parts.split(",")]
-    return int(pytest.main([str(part) for part in (*OPTIONS, *files)], [Plugin(session, begun)]))
+    return int(pytest.main([str(part) for part in (*OPTIONS, *files)], [Plugin(session, begun, arguments.only)]))
 
 
 if __name__ == "__main__":

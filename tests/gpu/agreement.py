@@ -57,11 +57,14 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="module")
-def losses_of(session):
+def losses_of(session, request):
     """A function that gives the losses of a run. Nothing is timed, so several runs are made at once."""
     num_at_once = max(1, min(4, len(os.sched_getaffinity(0)) // (2 if session.on_gpu else 4)))
+    callspecs = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
+    chosen = [run for callspec in callspecs for run in callspec.params.values() if isinstance(run, Run)]
+    references = {Run(run.workload) for run in chosen}
     with ThreadPoolExecutor(num_at_once) as pool:
-        futures = {run: pool.submit(losses, session, run) for run in (*REFERENCES, *compared(session))}
+        futures = {run: pool.submit(losses, session, run) for run in dict.fromkeys([*references, *chosen])}
         yield lambda run: futures[run].result()
 
 

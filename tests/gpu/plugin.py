@@ -28,18 +28,22 @@ class Check(NamedTuple):
 
 
 class Plugin:
-    """Gives the checks their Session and writes summary.txt and summary.json; `begun` is time.monotonic() at the start."""
+    """Gives the checks their Session and writes summary.txt and summary.json; `begun` is time.monotonic() at the start.
 
-    def __init__(self, session, begun):
-        self.session, self.begun, self.checks = session, begun, []
+    `only`: text that the checks to make have in their lines, or None for all.
+    """
+
+    def __init__(self, session, begun, only=None):
+        self.session, self.begun, self.only, self.checks = session, begun, only, []
 
     def pytest_configure(self, config):
         config.stash[SESSION] = self.session
 
     @pytest.fixture(scope="module", name="session")
     def session_of_part(self, request):
-        """The session of a part, which may take `SHARE` of the whole time."""
-        return self.session.part(request.module.SHARE)
+        """The session of a part, which may take `SHARE` of the whole time, or all of it where no other part was chosen."""
+        num_parts = len({item.path for item in request.session.items})
+        return self.session.part(request.module.SHARE if num_parts > 1 else 1.0)
 
     @pytest.fixture
     def measured(self, record_property):
@@ -50,7 +54,7 @@ class Plugin:
 
     def pytest_collection_modifyitems(self, items):
         # Where there is nothing to compare, pytest would skip a test without parameters.
-        items[:] = [item for item in items if not item.name.endswith("[NOTSET]")]
+        items[:] = [item for item in items if not item.name.endswith("[NOTSET]") and (self.only or "") in what(item.name)]
 
     def pytest_runtest_setup(self, item):
         if item.get_closest_marker("gpu") and not self.session.on_gpu:
@@ -59,10 +63,8 @@ class Plugin:
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or not report.passed:
             path, _, name = report.location
-            function, _, parameters = name.removeprefix("test_").partition("[")
-            what = parameters.removesuffix("]") or function.replace("_", " ")
             numbers = dict(report.user_properties).get("measured", {})
-            self.checks.append(Check(Path(path).stem, what, report.duration, STATUSES[report.outcome], reason(report), numbers))
+            self.checks.append(Check(Path(path).stem, what(name), report.duration, STATUSES[report.outcome], reason(report), numbers))
             print(self.checks[-1].line(), flush=True)
 
     def pytest_sessionfinish(self):
@@ -74,6 +76,12 @@ class Plugin:
         result = {"about": self.session.about, "seconds": seconds, "checks": [check._asdict() for check in self.checks]}
         (self.session.folder / "summary.json").write_text(json.dumps(result, indent=1))
         print(f"{text}written to {self.session.folder}")
+
+
+def what(name):
+    """What a check looks at, from the name of its test: the parameters, or the words of the function where it has none."""
+    function, _, parameters = name.removeprefix("test_").partition("[")
+    return parameters.removesuffix("]") or function.replace("_", " ")
 
 
 def reason(report):
