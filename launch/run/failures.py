@@ -23,7 +23,7 @@ NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 REPORTED = re.compile("^error: (.*)")
 NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
 # Hydra's lines, which give no run's reason.
-BANNER = re.compile("=|YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ|\\s*$")
+BANNER = re.compile("=|YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ|\\W*$")
 # The signals of a process that uses memory which /dev/shm has promised and does not have, and of a process that finds out by itself.
 OF_SHARED_MEMORY = {signal.SIGBUS, signal.SIGSEGV}
 # What Hydra's mpiexec prints where the connection to a proxy, which starts the ranks of a node and passes their output on, is closed.

@@ -7,6 +7,7 @@ from pathlib import Path
 from common import command_line
 from common.record import reading
 from launch.report.questions.first import SLOWER
+from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.report.words import level
 from tests.support.running import BIN, environ
 
@@ -43,7 +44,7 @@ def in_blocks(measure, conditions, num_repeats):
 
 def verdict(ratio):
     """How the sides of a ratio of epochs compare, in words."""
-    return "none" if ratio.verdict is None else level(ratio) or (SLOWER if ratio.value > 1 else "faster")
+    return f"needs {MIN_RUNS_CONFIDENT} repeats" if ratio.verdict is None else level(ratio) or (SLOWER if ratio.value > 1 else "faster")
 
 
 def head(columns):

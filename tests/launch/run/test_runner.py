@@ -35,6 +35,11 @@ CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose w
             Outcome(9, False, ["Killed", "=   BAD TERMINATION", ""]),
             ("failed", "ended with exit status 9; the last line: Killed"),
         ),
+        (
+            # As Open MPI frames what it has to say.
+            Outcome(1, False, ["MPI_INIT has failed", 74 * "-"]),
+            ("failed", "ended with exit status 1; the last line: MPI_INIT has failed"),
+        ),
         (Outcome(143, False, [NO_TRANSPORT, "Abort(1): Fatal error"]), ("failed", WITHOUT_TRANSPORT)),
         (Outcome(9, False, [NO_TRANSPORT, "error: rank 1: the cause"]), ("failed", "rank 1: the cause")),
         (Outcome(9, False, ["=   BAD TERMINATION"]), ("failed", "ended with exit status 9")),
