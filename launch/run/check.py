@@ -5,16 +5,17 @@ It runs nothing and leaves no file but the speed of products, which launch/run/k
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from common.backends import declaration_of
+from common.backends import ROOT, declaration_of
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import commands, detect
-from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher
+from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher, Start
 from launch.launchers.machine_files import Machine
-from launch.run import available, node, products
+from launch.run import available, failures, node, products
 from launch.run.check_lines import LINES, PROBLEM
 from launch.run.kept_products import Products
 from launch.run.plan import Job
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # The end of the message of a framework that is built for GPUs where it finds none.
 FINDS_NONE = "finds no GPU"
+START_SECONDS = 30
 
 
 class Line(NamedTuple):
@@ -67,6 +69,7 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
         available.check(jobs, launcher)
         answers = available.ask_for(jobs, launcher, dry_run=True, module=node.__name__)
         runnable, reasons = available.settled_by(answers, jobs)
+        try_start(launcher)
     except UserError as problem:
         stops.append(str(problem))
     asked_node = next((answer["node"] for answer in answers.by_backend.values() if "node" in answer), None)
@@ -86,6 +89,20 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
         blind=tuple(problem for problem in gpu_problems if problem and problem.endswith(FINDS_NONE)),
         **of_options,
     )
+
+
+def try_start(launcher: Launcher) -> None:
+    """Starts `true` with a launcher that takes its nodes from a list, where that is this node alone. Raises UserError if it fails."""
+    if commands.allocation() or launcher.hosts or LAUNCHERS[launcher.name].places != "hosts":
+        return
+    try:
+        argv = Start(launcher, 1, 1, 1, ("true",), {}).argv()
+        process = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=START_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise UserError(f"{launcher.name} does not start: {problem}; give another --launcher") from problem
+    lines = (process.stdout + process.stderr).splitlines()
+    if process.returncode:
+        raise UserError(failures.reported(lines) or f"{failures.describe_exit(process.returncode, lines)}; give another --launcher")
 
 
 def products_of(runnable: Sequence[Job], launcher: Launcher) -> Products:

@@ -22,6 +22,8 @@ NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 # What a rank prints about its failure, and what UCX, a library of MPI, prints before it aborts.
 REPORTED = re.compile("^error: (.*)")
 NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
+# What Open MPI's launcher prints to root, as whom programs run in most containers.
+REFUSES_ROOT = re.compile("attempt to run as root")
 # Hydra's lines, which give no run's reason.
 BANNER = re.compile("=|YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ|\\W*$")
 # The signals of a process that uses memory which /dev/shm has promised and does not have, and of a process that finds out by itself.
@@ -68,7 +70,7 @@ def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
 
 def is_cause(line: str) -> bool:
     """Tells whether a line gives the reason why a run failed, wherever it stands in the output."""
-    return bool(REPORTED.search(line) or NO_TRANSPORT.search(line))
+    return any(pattern.search(line) for pattern in (REPORTED, NO_TRANSPORT, REFUSES_ROOT))
 
 
 def reported(lines: Iterable[str]) -> str | None:
@@ -77,6 +79,8 @@ def reported(lines: Iterable[str]) -> str | None:
         return match[1]
     if match := next(filter(None, map(NO_TRANSPORT.search, lines)), None):
         return f"MPI cannot start: UCX has {match[1]}; unset UCX_TLS, or name in it what this node has, such as tcp,sm,self"
+    if any(map(REFUSES_ROOT.search, lines)):
+        return "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun"
     return None
 
 

@@ -310,6 +310,27 @@ def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp
     assert (looked.stops, looked.node["host"], looked.of_ranks) == (("mpiexec could not be started",), "login", False)
 
 
+@pytest.mark.parametrize(
+    ("text", "stop"),
+    [
+        # As Open MPI 4.1 prints it in a frame.
+        (
+            f"{74 * '-'}\nmpiexec has detected an attempt to run as root.\n\nWe strongly suggest that you do not.\n{74 * '-'}",
+            "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun",
+        ),
+        ("it is broken", "ended with exit status 1; the last line: it is broken; give another --launcher"),
+    ],
+    ids=["root", "broken"],
+)
+def test_a_launcher_that_starts_nothing_here_is_a_problem(text, stop, root, tmp_path, monkeypatch):
+    program = tmp_path / "mpiexec"
+    program.write_text(f"#!/bin/sh\necho '{text.replace(chr(39), '')}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    looked, _ = look(LOCAL._replace(name="openmpi", executable=str(program)), tmp_path, ANSWER, monkeypatch)
+    assert (looked.stops, looked.of_ranks) == ((stop,), True)
+    assert next(check_lines.backends(looked)) == ("problem", stop)
+
+
 def test_the_frameworks_say_it_so_where_they_find_no_gpu():
     for path in ("pytorch/devices.py", "tensorflow/devices.py"):
         assert f'{check.FINDS_NONE}" if device == "cuda"' in (ROOT / "frameworks" / "shared" / path).read_text()
