@@ -3,10 +3,12 @@
 import itertools
 import threading
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from common.backends import BASELINE
 from common.config import Settings
 from common.model import weights
 from common.process.ranks import Ranks
@@ -15,7 +17,7 @@ from common.training.checkpoints import BEST, LAST, About, Checkpoints
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
-from tests.support.backends import EXACT, FLOAT32_MASTERS, SERVED, started_with, trains
+from tests.support.backends import EXACT, FLOAT32_MASTERS, RESTARTED, SERVED, trains
 from tests.support.mistakes import refused
 from tests.support.running import train_in_turn
 
@@ -214,47 +216,80 @@ def data(tmp_path_factory):
     return small_data.write(tmp_path_factory.mktemp("data"), 20)
 
 
-def arguments_for(data, workload, optimizer, *options):
-    fixed = (*SAME_TRAINING, *data[workload], "--optimizer", optimizer, "--precision", "fp64", "--warmup-epochs", "3.5")
-    return (*fixed, "--no-stop-at-target", *options)
+class Chain(NamedTuple):
+    """Runs of a workload, each of which resumes from the one before; their losses are those of one whole run within the bound."""
+
+    workload: str
+    backends: tuple
+    bound: float
 
 
-CHAIN = tuple(backend for backend in EXACT if trains(backend, "cnn"))
+ON_CNN = [backend for backend in EXACT if trains(backend, "cnn")]
+APART, TOGETHER = [[backend for backend in ON_CNN if (backend in RESTARTED) == is_restarted] for is_restarted in (False, True)]
+# A change of framework is the strongest test.
+CHAINS = {
+    "cnn": Chain("cnn", (BASELINE, *APART, *TOGETHER, TOGETHER[0]), 1e-10),
+    # The server has the optimizer state, of one worker here.
+    "transformer": Chain(
+        "transformer", ("horovod_tf", *(backend for backend in EXACT if backend not in ON_CNN), *SERVED, TOGETHER[0]), 1e-10
+    ),
+    # DeepSpeed's master parameters are float32, whose rounding the CNN's training amplifies.
+    **{backend: Chain("transformer", ("horovod_tf", backend, TOGETHER[0]), 1e-6) for backend in FLOAT32_MASTERS},
+}
 
 
-# Each backend resumes from the previous one. A change of framework is the strongest test. DeepSpeed's master parameters are
-# float32, whose rounding the CNN's training amplifies.
+@pytest.fixture(scope="module")
+def resumed(data, tmp_path_factory):
+    """{(chain, optimizer): (the record of the whole run, [(record, final parameters) of each run], the folder of checkpoints)}.
+
+    All runs of a backend are made in the same processes, and those of most backends on PyTorch too.
+    """
+    folder = tmp_path_factory.mktemp("chains")
+    keys = [*itertools.product(CHAINS, OPTIMIZERS)]
+
+    def run(key, backend, num_epochs, *options):
+        name, optimizer = key
+        fixed = (*SAME_TRAINING, *data[CHAINS[name].workload], "--optimizer", optimizer, "--precision", "fp64", "--warmup-epochs", "3.5")
+        return backend, "none", *fixed, "--no-stop-at-target", "--epochs", num_epochs, *options
+
+    runs = {(key, None): run(key, BASELINE, len(CHAINS[key[0]].backends)) for key in keys}
+    for key in keys:
+        for number, backend in enumerate(CHAINS[key[0]].backends):
+            options = ("--checkpoint-dir", folder / "-".join(key), *(["--resume"] if number else []))
+            runs[key, number] = run(key, backend, number + 1, *options)
+    names = dict.fromkeys(backend for backend, *_ in runs.values())
+    processes = [(BASELINE,), *((name,) for name in names if name not in RESTARTED), [name for name in RESTARTED if name != BASELINE]]
+    results = {}
+    for in_turn in processes:
+        chosen = {place: run for place, run in runs.items() if run[0] in in_turn}
+        trained = train_in_turn(1 if BASELINE in in_turn else 2, folder / in_turn[0], list(chosen.values()))
+        results |= dict(zip(chosen, trained, strict=True))
+    return {
+        key: (
+            results[key, None][0],
+            [results[key, number] for number in range(len(CHAINS[key[0]].backends))],
+            folder / "-".join(key),
+        )
+        for key in keys
+    }  # fmt: skip
+
+
 @pytest.mark.matrix
-@pytest.mark.parametrize(
-    ("workload", "backends", "bound"),
-    [
-        ("cnn", (*CHAIN, CHAIN[0]), 1e-10),
-        # The server has the optimizer state, of one worker here.
-        ("transformer", ("horovod_tf", *(backend for backend in EXACT if backend not in CHAIN), *SERVED, "ddp"), 1e-10),
-        *(("transformer", ("horovod_tf", backend, "ddp"), 1e-6) for backend in FLOAT32_MASTERS),
-    ],
-)
-def test_another_backend_resumes_the_same_run(data, workload, backends, bound, tmp_path):
-    whole_runs = [("single", "none", *arguments_for(data, workload, optimizer, "--epochs", len(backends))) for optimizer in OPTIMIZERS]
-    whole = dict(zip(OPTIMIZERS, train_in_turn(1, tmp_path / "whole", whole_runs), strict=True))
-    chain, runs, results = [*itertools.product(range(len(backends)), OPTIMIZERS)], [], []
-    for num_before, optimizer in chain:
-        options = ("--checkpoint-dir", tmp_path / optimizer, "--epochs", num_before + 1, *(["--resume"] if num_before else []))
-        runs.append((backends[num_before], "none", *arguments_for(data, workload, optimizer, *options)))
-    for backends_in_turn, in_turn in itertools.groupby(runs, lambda run: started_with(run[0])):
-        results += train_in_turn(2, tmp_path / f"{len(results)}-{backends_in_turn[0]}", list(in_turn))
-    for (num_before, optimizer), (record, parameters) in zip(chain, results, strict=True):
-        assert (record["status"], record["resumed_after_epochs"]) == ("ok", num_before or None), record["error"]
-        assert record["backend"] == backends[num_before]
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", CHAINS)
+def test_another_backend_resumes_the_same_run(name, optimizer, resumed):
+    whole, results, folder = resumed[name, optimizer]
+    for number, (backend, (record, _)) in enumerate(zip(CHAINS[name].backends, results, strict=True)):
+        assert (record["status"], record["resumed_after_epochs"]) == ("ok", number or None), record["error"]
+        assert record["backend"] == backend
         assert (len(record["losses"]), record["time_to_solution_seconds"]) == (3, None)
-        steps = slice(3 * num_before, 3 * num_before + 3)
-        expected = {name: whole[optimizer][0][name][steps] for name in ("losses", "learning_rates")}
+        steps = slice(3 * number, 3 * number + 3)
+        expected = {kind: whole[kind][steps] for kind in ("losses", "learning_rates")}
         assert record["learning_rates"] == expected["learning_rates"]
-        assert disagreement(record, expected) < bound, (backends[num_before], optimizer)
-        if num_before + 1 < len(backends):
-            # The next run has replaced its checkpoint.
-            continue
-        state, about = checkpoints.read(tmp_path / optimizer / LAST)
-        assert about.epochs == num_before + 1
-        for name, values in parameters.items():
-            np.testing.assert_array_equal(state[name], values)
+        assert disagreement(record, expected) < CHAINS[name].bound, backend
+    # Each run has replaced the checkpoint of the one before.
+    state, about = checkpoints.read(folder / LAST)
+    _, parameters = results[-1]
+    assert about.epochs == len(results)
+    for key, values in parameters.items():
+        np.testing.assert_array_equal(state[key], values)
