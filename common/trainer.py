@@ -128,7 +128,8 @@ class Device(NamedTuple):
 
     `gpu` is CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
     `memory` on a CPU. `product(precision, size)` returns a function that multiplies two square matrices there, as a model in that precision
-    does, and waits for the end; it is None where the rank has several devices. The framework computes with `num_threads` on cores.
+    does, and waits for the end; it is None where the rank has several devices. The framework computes with `num_threads` on cores. A
+    framework for AMD GPUs, built with the version `rocm`, gives the `model` and the `pci_bus_id` of the GPU.
     """
 
     type: Literal["cpu", "cuda"]
@@ -140,6 +141,9 @@ class Device(NamedTuple):
     product: Callable[[str, int], Callable[[], object]] | None = None
     memory: GpuMemory | None = None
     num_threads: int | None = None
+    rocm: str | None = None
+    model: str | None = None
+    pci_bus_id: str | None = None
 
 
 class Trainer(ABC):

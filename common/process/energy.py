@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pynvml
 
 from common.process import gpus
 from common.process.ranks import Ranks
@@ -121,5 +120,5 @@ def count_gpus(pids: Collection[int]) -> Callable[[], float]:
 
 
 def _millijoules(handles: Sequence[gpus.Handle]) -> float:
-    """Reads the energy of the GPUs since the driver was loaded; NaN without GPUs, or if a GPU does not support it (before Volta)."""
-    return gpus.read_nvml(lambda: sum(map(pynvml.nvmlDeviceGetTotalEnergyConsumption, handles)), math.nan) if handles else math.nan
+    """Reads the energy of the GPUs since the driver was loaded; NaN without GPUs, or where that of one is not known."""
+    return gpus.read(lambda vendor: sum(map(vendor.millijoules, handles)), math.nan) if handles else math.nan

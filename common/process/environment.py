@@ -17,7 +17,7 @@ PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "dee
 # Variables that affect a run. Names of people, projects and keys are not recorded.
 ENVIRONMENT = re.compile(
     r"(OMP|GOMP|KMP|MKL|ONEDNN|DNNL|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"
-    r"|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
+    r"|HIP|HSA|MIOPEN|RCCL|ROCR|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
 VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
 

@@ -4,21 +4,20 @@ CUDA numbers the GPUs that a process sees, so ranks with different CUDA_VISIBLE_
 GPU by different numbers. The PCI bus id names the GPU itself. All MIG instances of a GPU have its PCI bus id.
 """
 
-import ctypes
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
-
-import pynvml
+from typing import Any, Protocol, TypeVar
 
 from common.errors import UserError
+from common.process import amd, nvidia
 from common.process.ranks import node_number
 from common.record.parts import Gpu, GpuMemoryByRank
 from common.trainer import Device, Trainer, by_rank
 
-# NVML's handle of a GPU: a pointer that is only given back to NVML.
-Handle = object
+# That of a vendor for a GPU, which is only given back to it.
+Handle = Any
 Value = TypeVar("Value")
 Unknown = TypeVar("Unknown")
 NO_GPU = -1
@@ -27,60 +26,93 @@ AMPERE = (8, 0)
 DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
 
 
+class Vendor(Protocol):
+    """A module that reads the GPUs of one vendor. Functions of a handle raise its Unknown where they do not know."""
+
+    # That Tandem has never used these GPUs; None where it has.
+    NEVER_RUN: str | None
+    # Why these GPUs do not compute in a precision.
+    REFUSED_PRECISIONS: dict[str, str]
+
+    @property
+    def Unknown(self) -> type[Exception]: ...
+    def count(self) -> int | None: ...
+    def pci_bus_id(self, index: int, /) -> str | None: ...
+    def begin(self) -> None: ...
+    def all_gpus(self) -> list[Any]: ...
+    def with_bus_id(self, bus_id: str, /) -> Any: ...
+    def bytes_by_pid(self, gpu: Any, /) -> dict[int, int]: ...
+    def model(self, gpu: Any, /) -> str: ...
+    def driver_version(self) -> str: ...
+    def capability(self, gpu: Any, /) -> tuple[int, int]: ...
+    def used_bytes(self, gpu: Any, /) -> int: ...
+    def free_bytes(self, gpu: Any, /) -> int: ...
+    def clock_hz(self, gpu: Any, /) -> float: ...
+    def throttle_mask(self, gpu: Any, /) -> int: ...
+    def throttle_reasons(self, masks: Iterable[int], /) -> list[str]: ...
+    def millijoules(self, gpu: Any, /) -> int: ...
+
+
+@functools.cache
+def vendor() -> Vendor:
+    """Returns the vendor for whose GPUs the PyTorch of this environment is built."""
+    return amd if amd.is_pytorch_for_rocm() else nvidia
+
+
 def describe(device: Device) -> Gpu | None:
     """Describes the GPU of a device and its software; None on a CPU."""
     if device.gpu is None:
         return None
     return Gpu(
-        model=read_of_gpu(device.gpu, pynvml.nvmlDeviceGetName),
-        pci_bus_id=pci_bus_id(device.gpu),
-        driver=read_of_gpu(device.gpu, lambda _: pynvml.nvmlSystemGetDriverVersion()),
+        model=device.model or read_of_gpu(bus_id_of(device), vendor().model),
+        pci_bus_id=bus_id_of(device),
+        driver=read_of_gpu(bus_id_of(device), lambda _: vendor().driver_version()),
         cuda=device.cuda,
         cudnn=device.cudnn,
         nccl=device.nccl,
+        rocm=device.rocm,
     )
 
 
-def pci_bus_id(index: int | None) -> str | None:
-    """Finds the PCI bus id of the GPU with this number of CUDA, such as 0000:07:00.0; None for None, and where the driver does not know.
+def bus_id_of(device: Device) -> str | None:
+    """Returns the PCI bus id of the GPU of a device; None on a CPU, and where it is not known."""
+    return device.pci_bus_id or pci_bus_id(device.gpu)
 
-    It comes from the CUDA driver, which both frameworks load, since TensorFlow does not give it. No context is created.
-    """
-    gpu, text = ctypes.c_int(), ctypes.create_string_buffer(32)
-    cuda = None if index is None else driver()
-    failed = cuda is None or cuda.cuDeviceGet(ctypes.byref(gpu), index) or cuda.cuDeviceGetPCIBusId(text, len(text), gpu)
-    return None if failed else text.value.decode()
+
+def pci_bus_id(index: int | None) -> str | None:
+    """Finds the PCI bus id of the GPU with this number, such as 0000:07:00.0; None for None, and where it is not known."""
+    return None if index is None else vendor().pci_bus_id(index)
 
 
 def count() -> int | None:
-    """Counts the GPUs that CUDA shows this process; None where there is no driver, or it fails."""
-    num_gpus = ctypes.c_int()
-    cuda = driver()
-    return None if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(num_gpus)) else num_gpus.value
+    """Counts the GPUs that this process sees; None where that is not known."""
+    return vendor().count()
 
 
-def driver() -> ctypes.CDLL | None:
-    """Loads and initializes the CUDA driver; None where there is none."""
+def read(ask: Callable[[Vendor], Value], unknown: Unknown) -> Value | Unknown:
+    """Calls `ask`, which reads a value from the vendor of the GPUs; gives `unknown` where that does not know it."""
     try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    return None if cuda.cuInit(0) else cuda
-
-
-def read_nvml(read: Callable[[], Value], unknown: Unknown) -> Value | Unknown:
-    """Calls `read`, which reads a value from NVML; gives `unknown` where NVML fails."""
-    try:
-        pynvml.nvmlInit()
-        return read()
-    except pynvml.NVMLError:
+        vendor().begin()
+        return ask(vendor())
+    except vendor().Unknown:
         return unknown
 
 
-def read_of_gpu(index: int | None, read: Callable[[Handle], Value]) -> Value | None:
-    """Calls `read` with NVML's handle of the GPU with this number of CUDA; gives None for None, and where NVML fails."""
-    bus_id = pci_bus_id(index)
-    return None if bus_id is None else read_nvml(lambda: read(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)), None)
+def read_of_gpu(bus_id: str | None, ask: Callable[[Handle], Value]) -> Value | None:
+    """Calls `ask` with the handle of the GPU with this PCI bus id; gives None for None, and where the value is not known."""
+    return None if bus_id is None else read(lambda vendor: ask(vendor.with_bus_id(bus_id)), None)
+
+
+def all_models() -> list[str]:
+    """Lists the model of each GPU of this node and, last, the version of the driver where that is known."""
+    models = read(lambda vendor: [vendor.model(gpu) for gpu in vendor.all_gpus()], [])
+    driver = read(lambda vendor: f"driver {vendor.driver_version()}", None)
+    return [*models, *filter(None, [driver])]
+
+
+def free_bytes() -> list[int]:
+    """Lists the bytes that are free on each GPU of this node; empty where they are not known."""
+    return read(lambda vendor: [vendor.free_bytes(gpu) for gpu in vendor.all_gpus()], [])
 
 
 def begin_memory(trainer: Trainer) -> None:
@@ -92,7 +124,7 @@ def begin_memory(trainer: Trainer) -> None:
 def memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
     """Returns the memory that the ranks have used of their GPUs since begin_memory; None on CPUs. All ranks call this."""
     device = trainer.describe_device()
-    used = read_of_gpu(device.gpu, lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
+    used = read_of_gpu(bus_id_of(device), vendor().used_bytes)
     peaks = device.memory.peak() if device.memory else (None, None)
     sizes_by_name: dict[str, list[int | None]] = {}
     for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
@@ -101,34 +133,32 @@ def memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
     return None if device.gpu is None else GpuMemoryByRank(**sizes_by_name)
 
 
-def precision_problem(precision: str, device: str, index: int | None = 0) -> str | None:
-    """Says why `cpu`, or the GPU with this number of CUDA, does not compute in a precision; None if it does, or is not known."""
+def precision_problem(precision: str, device: str, bus_id: str | None = None) -> str | None:
+    """Says why `cpu`, or the GPU with this PCI bus id (by default the first), does not compute in a precision.
+
+    Returns None if it does, and where that is not known.
+    """
     if device == "cpu":
         return "TF32 is of GPUs, not of CPUs; use --precision fp32" if precision == "tf32" else None
     if precision not in ("bf16", "tf32"):
         return None
-    capability = read_of_gpu(index, pynvml.nvmlDeviceGetCudaComputeCapability)
-    if capability is None or tuple(capability) >= AMPERE:
+    if refusal := vendor().REFUSED_PRECISIONS.get(precision):
+        return refusal
+    capability = read_of_gpu(bus_id or pci_bus_id(0), vendor().capability)
+    if capability is None or capability >= AMPERE:
         return None
     return f"{precision} needs a GPU with compute capability 8.0, and this one has {'.'.join(map(str, capability))}; use --precision fp32"
 
 
 def expect_precision(precision: str, device: Device) -> None:
     """Raises UserError where a device does not compute in a precision."""
-    if reason := precision_problem(precision, device.type, device.gpu):
+    if reason := precision_problem(precision, device.type, bus_id_of(device)):
         raise UserError(f"--precision {precision}: {reason}")
 
 
 def processes() -> list[tuple[Handle, dict[int, int]]]:
     """Lists the GPUs of this node, each with the bytes that processes have on it, by process ID."""
-
-    def sizes_bytes(gpu: Handle) -> dict[int, int]:
-        return {process.pid: process.usedGpuMemory or 0 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
-
-    def read() -> list[tuple[Handle, dict[int, int]]]:
-        return [(gpu, sizes_bytes(gpu)) for gpu in map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))]
-
-    return read_nvml(read, [])
+    return read(lambda vendor: [(gpu, vendor.bytes_by_pid(gpu)) for gpu in vendor.all_gpus()], [])
 
 
 def of_processes(pids: Iterable[int]) -> list[Handle]:
@@ -138,7 +168,7 @@ def of_processes(pids: Iterable[int]) -> list[Handle]:
 
 def expect_own(trainer: Trainer) -> None:
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
-    bus_id = pci_bus_id(trainer.describe_device().gpu)
+    bus_id = bus_id_of(trainer.describe_device())
     places = by_rank(trainer, node_number())
     numbers = by_rank(trainer, NO_GPU if bus_id is None else pci_number(bus_id))
     if shared := sharing(places, numbers):

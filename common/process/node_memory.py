@@ -4,7 +4,6 @@ import ctypes
 import platform
 
 import psutil
-import pynvml
 
 from common.process import control_groups, gpus
 
@@ -24,9 +23,8 @@ def total() -> int:
 
 
 def available_on_gpu() -> float:
-    """Reads the bytes that are free on the GPU of this node with most free memory; infinite where NVML shows no GPU."""
-    sizes_bytes = gpus.read_nvml(lambda: [int(pynvml.nvmlDeviceGetMemoryInfo(gpu).free) for gpu, _ in gpus.processes()], [])
-    return max(sizes_bytes, default=float("inf"))
+    """Reads the bytes that are free on the GPU of this node with most free memory; infinite where that is not known."""
+    return max(gpus.free_bytes(), default=float("inf"))
 
 
 def keep_large_buffers() -> bool:

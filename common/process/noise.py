@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
-import pynvml
 
 from common.meter import Meter
 from common.process import control_groups, gpus
@@ -22,12 +21,6 @@ COPY_BYTES = 2**21
 NUM_WARMUPS = 20
 KERNEL_SECONDS, SLICE_SECONDS = 0.15, 0.01
 STAT, PRESSURE, FREQUENCY = Path("/proc/stat"), Path("/proc/pressure/cpu"), "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
-# Reasons of NVML for which a GPU runs below its highest clock, but for those of an idle GPU and of a user's own limit.
-GPU_REASONS = {
-    "power cap": "nvmlClocksThrottleReasonSwPowerCap", "hardware slow-down": "nvmlClocksThrottleReasonHwSlowdown",
-    "synchronized boost": "nvmlClocksThrottleReasonSyncBoost", "temperature": "nvmlClocksThrottleReasonSwThermalSlowdown",
-    "hardware temperature": "nvmlClocksThrottleReasonHwThermalSlowdown", "power brake": "nvmlClocksThrottleReasonHwPowerBrakeSlowdown",
-}  # fmt: skip
 
 
 def begin(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
@@ -107,8 +100,8 @@ def frequency(cores: Collection[int]) -> float:
 
 def gpu_clock(trainer: Trainer) -> float:
     """Reads the clock of this rank's GPU in Hz; NaN where it is not known."""
-    megahertz = gpus.read_of_gpu(trainer.describe_device().gpu, lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
-    return float("nan") if megahertz is None else 1e6 * megahertz
+    hertz = gpus.read_of_gpu(gpus.bus_id_of(trainer.describe_device()), gpus.vendor().clock_hz)
+    return float("nan") if hertz is None else hertz
 
 
 def counters() -> np.ndarray:
@@ -142,7 +135,6 @@ def pressure_seconds(path: Path = PRESSURE) -> float:
 
 def throttle_reasons(trainer: Trainer) -> list[str] | None:
     """Lists why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
-    mask = gpus.read_of_gpu(trainer.describe_device().gpu, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    masks = by_rank(trainer, mask or 0).astype(int)
-    reasons = [name for name, constant in GPU_REASONS.items() if (masks & getattr(pynvml, constant)).any()]
+    mask = gpus.read_of_gpu(gpus.bus_id_of(trainer.describe_device()), gpus.vendor().throttle_mask)
+    reasons = gpus.vendor().throttle_reasons(by_rank(trainer, mask or 0).astype(int).tolist())
     return reasons if by_rank(trainer, mask is not None).any() else None

@@ -1,4 +1,7 @@
-"""GPUs of a node that Tandem does not use: those of AMD and Intel for computing. Those inside a laptop's processor do not count."""
+"""GPUs of a node for computing that are not NVIDIA's: where no library uses them, a node does not train on its cores unasked.
+
+Those inside a laptop's processor do not count. Only PyTorch for ROCm uses AMD's, and nothing Intel's.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,18 +40,18 @@ def _number(path: Path) -> int:
 
 
 def problem(gpus: Iterable[Card]) -> str | None:
-    """Says which of these GPUs Tandem does not use, and what to do; None where there are none."""
+    """Says which of these GPUs the libraries here do not use, and what to do; None where there are none."""
     gpus = list(gpus)
     amd = sum(card.vendor == AMD and card.vram_bytes >= LEAST_VRAM_BYTES for card in gpus)
     intel = sum(card.vendor == INTEL and card.model in INTEL_MAX for card in gpus)
-    number, vendor = (amd, "AMD") if amd else (intel, "Intel")
+    number, vendor, users = (amd, "AMD", "only PyTorch for ROCm uses") if amd else (intel, "Intel", "Tandem does not use")
     if not number:
         return None
     text = f"an {vendor} GPU" if number == 1 else f"{number} {vendor} GPUs"
-    return f"this node has {text}, which Tandem does not use; give --device cpu to train on its cores"
+    return f"this node has {text}, which {users}; give --device cpu to train on its cores"
 
 
 def expect_none(gpus: Iterable[Card]) -> None:
-    """Raises UserError where Tandem does not use one of these GPUs: its node would train on its cores, which nobody asked for."""
+    """Raises UserError where nothing here uses one of these GPUs: its node would train on its cores, which nobody asked for."""
     if reason := problem(gpus):
         raise UserError(reason)

@@ -295,17 +295,19 @@ class MpiProfile(Closed):
 @dataclass
 class Gpu(Closed):
     model: str | None
-    """Model of the GPU, from NVML."""
+    """Model of the GPU, from NVML; of an AMD GPU from PyTorch."""
     pci_bus_id: str | None
     """PCI bus id of the GPU on its node, as domain:bus:device.function."""
     driver: str | None
-    """Version of the driver, from NVML."""
+    """Version of the driver, from NVML; of an AMD GPU from Linux."""
     cuda: str | None
     """Version of CUDA that the framework is built with."""
     cudnn: str | None
     """Version of cuDNN that the framework loads (PyTorch) or is built with (TensorFlow)."""
     nccl: str | None
-    """Version of the NCCL that PyTorch loads, or that Horovod is built with."""
+    """Version of the NCCL that PyTorch loads, or that Horovod is built with. On AMD GPUs this is RCCL."""
+    rocm: str | None = None
+    """Version of ROCm's HIP that the framework is built with. No run has used AMD GPUs yet."""
 
 
 @dataclass

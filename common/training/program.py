@@ -129,6 +129,8 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     record.environment.device, record.environment.framework_has_cuda = device.type, device.framework_has_cuda
     if path:
         record.environment.gpu = gpus.describe(device)
+        if device.type == "cuda" and (warning := gpus.vendor().NEVER_RUN):
+            print(warning, file=sys.stderr, flush=True)
     record.transport, record.library_configuration = trainer.transport, trainer.configuration
     # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
     record.environment.mpi = environment.mpi_library()

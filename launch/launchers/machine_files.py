@@ -43,7 +43,7 @@ class Machine:
     gpu_order: str = Settings.gpu_order
     """local: local rank 0 uses GPU 0; reversed: the last GPU."""
     gpu_request: str = "gres"
-    """How a job asks Slurm for the GPUs of a node: by --gres=gpu:4 or by --gpus-per-node=4."""
+    """How a job asks Slurm for the GPUs of a node: by --gres=gpu:4, by --gpus-per-node=4, or not (none), where a node comes with them."""
     node_request: str = ""
     """What a job asks PBS of a node in place of its cores, ranks and GPUs, where the site gives whole nodes: system=polaris."""
     host_suffix: str = Settings.host_suffix
@@ -65,7 +65,7 @@ KINDS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Machin
 TYPE_NAMES = {str: "a string", int: "an integer", list: 'a list, as in ["a", "b"]', dict: "a table, as in [variables]"}
 LONG_INTEGER = re.compile(r"\d[\d_]{4000,}")
 MAX_SHOWN = 100
-GPU_REQUESTS = {"gres": "--gres=gpu:{}", "gpus-per-node": "--gpus-per-node={}"}
+GPU_REQUESTS = {"gres": "--gres=gpu:{}", "gpus-per-node": "--gpus-per-node={}", "none": ""}
 ALLOWED = {"launcher": tuple(LAUNCHERS), "gpu_request": tuple(GPU_REQUESTS)} | {
     name: get_args(get_type_hints(Settings)[name]) for name in ("device", "gpu_order")
 }

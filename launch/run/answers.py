@@ -42,8 +42,10 @@ class Node(TypedDict):
     horovod: str | None
     # The model of each GPU, and last the driver's version.
     gpu: list[str]
+    # That no run has used such GPUs.
+    gpus_never_run: str | None
     num_gpus: int
-    # The message about GPUs that Tandem does not use.
+    # The message about GPUs that no library here uses.
     unused_gpus: str | None
     # Versions of the packages of NCCL.
     nccl: list[str]
@@ -64,6 +66,6 @@ class Answer(TypedDict, total=False):
     precision: dict[DeviceName, str | None]
     # GPUs for all ranks of the node; None where that is not known.
     num_gpus: int | None
-    # The message about GPUs of the node that Tandem does not use.
+    # The message about GPUs of the node that no library here uses.
     unused_gpus: str | None
     node: Node

@@ -172,6 +172,8 @@ def gpus(seen: Seen) -> Lines:
         text = f"{num_gpus} visible on {seen.node['host']} ({models}), NCCL {', '.join(seen.node['nccl']) or 'not of this Python'}"
         if device == "cuda" or requested == "cpu":
             yield OK, text
+            if device == "cuda" and seen.node["gpus_never_run"]:
+                yield NOTE, seen.node["gpus_never_run"]
         else:
             yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
     elif requested != "cpu" and seen.node["unused_gpus"]:

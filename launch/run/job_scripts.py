@@ -195,7 +195,7 @@ def directives(kind: BatchSystem, jobs: Sequence[Job], minutes: int, queue: str 
         "time": f"{minutes // 60:02d}:{minutes % 60:02d}:00", "sizes": "-".join(map(str, sizes_of(jobs))),
         "gpu_request": GPU_REQUESTS[machine.gpu_request].format(job.ranks_per_node),
     }  # fmt: skip
-    gpus = kind.gpus.format(**fields) if job.settings.device == "cuda" else ""
+    gpus = kind.gpus.format(**fields) if job.settings.device == "cuda" and fields["gpu_request"] else ""
     of_queue = kind.queue.format(queue_option=machine.queue_option, name=queue) if queue else ""
     node, place = machine.node_request or NODE.format(**fields, gpus=gpus), PLACE_OF_SITE if machine.node_request else PLACE
     return kind.directives.format(**fields, gpus=gpus, node=node, place=place, queue=of_queue)

@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
-import pynvml
 
 from common.backends import ROOT
 from common.process import binding, control_groups, environment, gpus, inherited, node_memory, shared_memory, unused_gpus
@@ -49,7 +48,8 @@ def facts() -> Node:
         "mpi": of_mpi4py(),
         "shared_memory": shared_memory.room(),
         "horovod": of_horovod(),
-        "gpu": gpus.read_nvml(of_gpus, []) if num_gpus else [],
+        "gpu": gpus.all_models() if num_gpus else [],
+        "gpus_never_run": gpus.vendor().NEVER_RUN if num_gpus else None,
         "num_gpus": num_gpus or 0,
         "unused_gpus": unused_gpus.problem(unused_gpus.cards()),
         "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
@@ -93,12 +93,6 @@ def of_horovod() -> str | None:
     except FileNotFoundError:
         return None
     return next(iter(RESOLVED.findall(process.stdout)), None)
-
-
-def of_gpus() -> list[str]:
-    """Returns the model of each GPU and, last, the version of the driver, from NVML."""
-    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-    return [*map(pynvml.nvmlDeviceGetName, handles), f"driver {pynvml.nvmlSystemGetDriverVersion()}"]
 
 
 if __name__ == "__main__":

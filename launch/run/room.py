@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import psutil
-import pynvml
 
 from common import workloads
 from common.cost import memory_estimate
@@ -49,11 +48,8 @@ def unshared_bytes(pid: int) -> int:
 
 
 def on_gpus(pids_by_run: Sequence[Iterable[int]]) -> list[Memory]:
-    """Returns the memory of each GPU of this node; empty where NVML does not give it."""
-    try:
-        return [
-            Memory([sum(bytes_by_pid.get(pid, 0) for pid in pids) for pids in pids_by_run], int(pynvml.nvmlDeviceGetMemoryInfo(gpu).free))
-            for gpu, bytes_by_pid in gpus.processes()
-        ]
-    except pynvml.NVMLError:
-        return []
+    """Returns the memory of each GPU of this node; empty where that is not known."""
+    return [
+        Memory([sum(bytes_by_pid.get(pid, 0) for pid in pids) for pids in pids_by_run], free_bytes)
+        for (_, bytes_by_pid), free_bytes in zip(gpus.processes(), gpus.free_bytes(), strict=False)
+    ]

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.cuda import nccl
@@ -21,9 +22,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 def device_problem(device: str) -> str | None:
     """Says why PyTorch cannot compute on `cpu` or `cuda` here; None if it can."""
-    if device == "cuda" and torch.version.hip:
-        return "this PyTorch is for AMD GPUs, which Tandem does not use"
-    if device == "cuda" and not torch.backends.cuda.is_built():
+    # PyTorch for ROCm has AMD GPUs as cuda.
+    if device == "cuda" and not (torch.backends.cuda.is_built() or torch.version.hip):
         return "this PyTorch has no CUDA"
     return "PyTorch finds no GPU" if device == "cuda" and not torch.cuda.device_count() else None
 
@@ -40,7 +40,14 @@ def describe_device(device: torch.device) -> Device:
     memory = gpu_memory(device) if device.type == "cuda" else None
     built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl_version
     kind = "cuda" if device.type == "cuda" else "cpu"
-    return Device(kind, device.index, *built_with, functools.partial(product, device), memory, torch.get_num_threads())
+    described = Device(kind, device.index, *built_with, functools.partial(product, device), memory, torch.get_num_threads())
+    return with_amd_gpu(described, torch.cuda.get_device_properties(device)) if torch.version.hip and kind == "cuda" else described
+
+
+def with_amd_gpu(device: Device, properties: Any) -> Device:
+    """Returns the description of a device with what PyTorch for ROCm knows of the GPU. Its cuDNN is MIOpen, whose number is another."""
+    bus_id = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+    return device._replace(cudnn=None, rocm=torch.version.hip, model=properties.name, pci_bus_id=bus_id)
 
 
 def product(device: torch.device, precision: str, size: int) -> Callable[[], None]:

@@ -19,5 +19,6 @@ def test_the_gpu_with_most_free_memory_counts_where_nvml_tells_of_one(monkeypatc
     assert node_memory.available_on_gpu() == 9 * nvml.GIB
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
     assert node_memory.available_on_gpu() == float("inf")
-    monkeypatch.setattr(node_memory.gpus, "processes", list)
+    nvml.install(monkeypatch, nvml.Driver())
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 0)
     assert node_memory.available_on_gpu() == float("inf")

@@ -4,6 +4,7 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
+import pynvml
 import pytest
 
 from common.process import gpus, noise, turns
@@ -105,7 +106,7 @@ def test_the_gpu_of_a_rank_has_a_clock_and_reasons_for_it(monkeypatch):
     on_gpu = Rank0(device=ON_CPU._replace(gpu=1))
     assert (noise.gpu_clock(on_gpu), noise.throttle_reasons(on_gpu)) == (1.41e9, ["temperature"])
     for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-        monkeypatch.setattr(noise.pynvml, function, nvml.refuse)
+        monkeypatch.setattr(pynvml, function, nvml.refuse)
     for trainer in (on_gpu, Rank0()):
         assert math.isnan(noise.gpu_clock(trainer))
         assert noise.throttle_reasons(trainer) is None

@@ -1,4 +1,4 @@
-"""GPUs for computing that Tandem does not use, from what Linux shows of a node."""
+"""GPUs for computing that no library here uses, from what Linux shows of a node."""
 
 import pytest
 
@@ -17,8 +17,8 @@ MAX_1550, IRIS_XE, H100 = Card(0x8086, 0x0BD5, 0), Card(0x8086, 0x9A49, 0), Card
         ([H100] * 4, None),
         ([IRIS_XE], None),
         ([VEGA_OF_A_LAPTOP], None),
-        ([MI250X] * 8, "this node has 8 AMD GPUs, which"),
-        ([MAX_1550] * 6, "this node has 6 Intel GPUs, which"),
+        ([MI250X] * 8, "this node has 8 AMD GPUs, which only PyTorch for ROCm uses; "),
+        ([MAX_1550] * 6, "this node has 6 Intel GPUs, which Tandem does not use; "),
         ([IRIS_XE, MI250X], "this node has an AMD GPU, which"),
     ],
 )
@@ -34,7 +34,9 @@ def test_gpus_for_computing_are_named_and_those_of_a_laptop_are_not(gpus, text):
 
 def test_a_single_run_does_not_train_beside_them_unless_it_is_told_to(monkeypatch, tmp_path):
     monkeypatch.setattr(unused_gpus, "cards", lambda: [MI250X] * 8)
-    expect_refused("this node has 8 AMD GPUs, which Tandem does not use; give --device cpu", "frameworks.single", "--results", tmp_path)
+    expect_refused(
+        "this node has 8 AMD GPUs, which only PyTorch for ROCm uses; give --device cpu", "frameworks.single", "--results", tmp_path
+    )
     expect_refused("mnist", "frameworks.single", "--results", tmp_path, "--device", "cpu", "--dataset", "mnist", "--data-dir", tmp_path)
 
 

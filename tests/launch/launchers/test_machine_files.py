@@ -54,7 +54,7 @@ def test_the_command_line_overrides_the_machine_file():
         ('device = "gpu"', "device is 'gpu'; choose from: auto, cpu, cuda"),
         ("[variables]\nA = 1", 'A = "…"'),
         ("[queues]\ndebug = 0", "the queue 'debug' has 0; write its longest job in minutes: debug = 30"),
-        ('gpu_request = "gpu"', "choose from: gres, gpus-per-node"),
+        ('gpu_request = "gpu"', "choose from: gres, gpus-per-node, none"),
         ("threads", "is not valid TOML"),
         ('launcher_args = "--comment \\"a"', "mine.toml: launcher_args is '--comment \"a': no closing quotation"),
         ('launcher_args = ["--exclusive"]', "launcher_args is ['--exclusive']; it must be a string"),

@@ -27,7 +27,7 @@ NERSC = [
 ]
 AURORA_CORES = "list:1-8:9-16:17-24:25-32:33-40:41-48:53-60:61-68:69-76:77-84:85-92:93-100"
 # Tandem does not use theirs.
-WITHOUT_GPUS = {"aurora", "frontier"}
+WITHOUT_GPUS = {"aurora"}
 
 
 def srun(num_ranks, num_cores):
@@ -76,9 +76,16 @@ def test_a_job_and_its_ranks_ask_for_what_the_site_documents(name, monkeypatch):
     text = job_scripts.text(system, matrix, jobs, machine, (), Path("/here"))
     directives = [line.partition(" ")[2] for line in text.splitlines() if line.startswith(("#SBATCH ", "#PBS "))]
     assert [line for line in expected if line not in directives] == []
-    assert any("gpu" in line for line in directives) == (system == "slurm" and machine.device == "cuda")
+    assert any("gpu" in line for line in directives) == (system == "slurm" and machine.device == "cuda" and machine.gpu_request != "none")
     launcher = detect.choose(machine=machine, pretend=True)
     assert " ".join(start_of(jobs[0], launcher).argv()).startswith(command)
+
+
+def test_a_rank_of_frontier_sees_only_the_gpu_beside_its_cores():
+    machine = read("frontier")
+    jobs = plan(["ddp"], ["cnn"], [16], 1, 8, applied(machine, Settings()))
+    command = " ".join(start_of(jobs[0], detect.choose(machine=machine, pretend=True)).argv())
+    assert " --gpus-per-task=1 --gpu-bind=closest .venv/bin/python -m frameworks.ddp --device cuda " in command
 
 
 def test_one_agent_of_torchrun_has_the_cores_of_all_ranks_of_its_node():

@@ -11,7 +11,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from common.process import slurm
+from common.process import amd, slurm
 from common.training.throughput import FAST_MKL
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
@@ -27,12 +27,13 @@ NODE = {
     "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8,
     "quota_cores": None, "ignored_variables": {}, "available_bytes": 64e9, "shared_memory": (10**9, 10**9),
     "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
-    "unused_gpus": None, "rdma_devices": [],
+    "gpus_never_run": None, "unused_gpus": None, "rdma_devices": [],
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
 TORCHRUN, OF_SITE = LOCAL._replace(name="torchrun"), LOCAL._replace(python=("python3",))
 ON_HSN, HIDDEN = LOCAL._replace(variables={"GLOO_SOCKET_IFNAME": "hsn0"}), {"visible": {"CUDA_VISIBLE_DEVICES": ""}}
-UNUSED = "this node has 8 AMD GPUs, which Tandem does not use; give --device cpu to train on its cores"
+UNUSED = "this node has 8 AMD GPUs, which only PyTorch for ROCm uses; give --device cpu to train on its cores"
+OF_AMD = {"num_gpus": 8, "gpu": ["AMD gfx90a"] * 8, "gpus_never_run": amd.NEVER_RUN}
 OF_ENVIRONMENT = {"mpi": MPICH | {"path": "/its/.venv/lib/libmpi.so.12"}, "horovod": None}
 NO_MPI = available.mpi_problem("horovod_tf", "torchrun")
 STALE = "setup: .venv is missing or stale; run launch/setup.sh"
@@ -95,7 +96,7 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
         ({"reasons": {"horovod_tf": "ImportError: x"}}, "backends", "horovod_tf: ImportError: x", "; leave it out of --backends"),
         ({"stops": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
         ({"blind": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
-        ({"node": {"unused_gpus": UNUSED}}, "GPUs", "this node has 8 AMD GPUs, which Tandem does not use", "; give --device cpu"),
+        ({"node": {"unused_gpus": UNUSED}}, "GPUs", "this node has 8 AMD GPUs, which only PyTorch for ROCm uses", "; give --device cpu"),
         ({"settings": {"device": "cuda"}, "node": HIDDEN}, "GPUs", "n1 shows none, with CUDA_VISIBLE_DEVICES=''", "--device cpu"),
         ({"node": {"available_bytes": 1e6}}, "memory", "and n1 has 0.001 GB", "; use more nodes by --ranks-per-node"),
         ({"node": {"packages": {"torch": "2.12.1+cpu"}}}, "packages", "torch 2.12.1+cpu (pinned: 2.13.0)", "rm .venv/tandem-stamp, then"),
@@ -158,6 +159,7 @@ def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(name, thr
         ({"node": {"ignored_variables": {"OMP_PLACES": "cores"}}}, "cores", "sets their threads: OMP_PLACES=cores"),
         ({"launcher": LOCAL._replace(variables={"MKL_NUM_THREADS": "2"})}, "cores", "sets their threads: MKL_NUM_THREADS=2"),
         ({"node": {"num_gpus": 4, "gpu": ["H100", "driver 580"]}}, "GPUs", "4 visible on n1 (H100, driver 580)"),
+        ({"settings": {"device": "cuda"}, "node": OF_AMD}, "GPUs", "never run on AMD GPUs"),
         ({"reasons": {"horovod_tf": NO_MPI}, "launcher": TORCHRUN}, "backends", "skipped: horovod_tf: it needs MPI"),
         ({"reasons": {"parameter_server": "it has no GPU"}, "requested": "all"}, "backends", "parameter_server: it has no GPU"),
         ({"launcher": OF_SITE, "node": {"packages": {"torch": "2.12.1"}}}, "packages", "the site's Python differs"),
