@@ -5,8 +5,9 @@ All functions return None for what the run has not counted, and where the backen
 
 from common.config import Settings
 from common.cost import collectives, sharing
+from common.errors import UserError
 from common.record.definition import Record
-from common.workloads import WORKLOADS
+from common.workloads import WORKLOADS, workload_of
 
 
 def state_bytes(record: Record) -> int | None:
@@ -48,8 +49,13 @@ def expected_sent_bytes(record: Record) -> float | None:
 
 
 def theory_settings(record: Record) -> Settings | None:
-    """Returns the settings of a run that theory needs; None for a workload that is not known here, or that has the tokens of a file."""
+    """Returns the settings of a run whose model theory knows; None for one that it does not, or that has the tokens of a file."""
     settings = record.settings
     if record.workload not in WORKLOADS or settings.tokenizer or settings.model:
         return None
-    return Settings(record.workload, precision=settings.precision, optimizer=settings.optimizer, momentum=settings.momentum)
+    try:
+        workload_of(settings)
+    except UserError:
+        # A record from elsewhere may have sizes that its model has not.
+        return None
+    return settings

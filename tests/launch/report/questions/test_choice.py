@@ -2,12 +2,15 @@
 
 import pytest
 
-from launch.report.tables import MIB
+from common.config import Settings
+from common.workloads import gradient_bytes
+from launch.report.tables import MB, MIB
 from tests.support.answers import line, lines, section
 from tests.support.made_records import ended, made, step_breakdown, tensor_bytes
 
 # Of the CNN in float32, in MB and in MiB.
 P_MB, P_MIB = 4.799528, 4_799_528 / MIB
+ONE_LAYER_MB = gradient_bytes(Settings("transformer", layers=1)) / MB
 STATE, STATE_EXPECTED = "state per rank (MiB)", "expected (MiB)"
 SENT, SENT_EXPECTED, BY = "sent per step (MB)", "by formula (MB)", "by collective (MB)"
 EXPOSED, CHANGE = "exposed share of a step (%)", "change to the program"
@@ -41,6 +44,8 @@ def broken_down(num_ranks=2, **operations):
         # A backend or a workload that is not known here has no theory.
         (made(num_ranks=2) | {"backend": "own"}, {STATE_EXPECTED: None, SENT_EXPECTED: None, CHANGE: None}),
         (made(num_ranks=2) | {"workload": "later"}, {SENT_EXPECTED: None}),
+        # Sizes of a Transformer that are given count.
+        (made(num_ranks=2, workload="transformer", settings={"layers": 1}), {SENT_EXPECTED: pytest.approx(ONE_LAYER_MB)}),
         (made(backend="weight_averaging", num_ranks=2, exact=False), {"training": "approximate"}),
         # Of 4 ranks in two replicas, each gathers 1 MB from one other, not from three.
         (made(backend="fsdp@hsdp", num_ranks=4, step_breakdown=broken_down(4)), {BY: "all-reduce 4.00, all-gather 1.00"}),
