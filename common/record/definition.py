@@ -1,4 +1,4 @@
-"""The record of a run: its keys in the order of the file, with types and descriptions. Those of its parts are in common/record/parts.py.
+"""The record of a run: its keys in the order of the file, with descriptions. The keys of its parts are in parts.py and trace_parts.py.
 
 results/schema.json and the list in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
 its value in the records of before, which do not have it (common/record/reading.py).
@@ -22,7 +22,6 @@ from common.record.parts import (
     GpuMemoryByRank,
     MachineNoise,
     Moment,
-    MpiProfile,
     Number,
     Numbers,
     Positive,
@@ -33,9 +32,9 @@ from common.record.parts import (
     Share,
     StepBreakdown,
     TensorBytesByRank,
-    Timeline,
     Transport,
 )
+from common.record.trace_parts import MpiProfile, Timeline
 
 # The version of the layout. A record of another version is refused.
 Schema = Literal[3]
@@ -63,7 +62,7 @@ class Record(Closed):
     backend: str
     """Name of a file in `frameworks/`, with `@VALUE` for a variant (`deepspeed_zero@3`: ZeRO stage 3)."""
     workload: str
-    """Name of a workload in `common/workloads.py`."""
+    """Name in `common/model/workload_table.py`, or of the file of a `--model`."""
     workload_digest: str | None = None
     """SHA-256 of the model, data, target, optimizer, batch size, schedule and precision. Records that differ in it are not compared."""
     num_ranks: FromOne
@@ -199,7 +198,7 @@ class Record(Closed):
     """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` if no source
     can be read on every node."""
     energy_source: EnergySource | None = None
-    """Source of `energy_joules`. RAPL measures the packages and memory of a node; NVML measures the GPUs that a rank uses."""
+    """Source of `energy_joules`."""
     parameter_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of all parameters before training and after each epoch."""
     sample_digests: list[Sha256] = field(default_factory=list)

@@ -223,26 +223,6 @@ class MachineNoise(Closed):
 
 
 @dataclass
-class Timeline(Closed):
-    trace: str | None
-    """File name of the merged trace in the folder `RUN.trace`. `null` if nothing could be merged."""
-    num_events: FromZero
-    """Number of events in the merged trace."""
-    clocks: list[dict]
-    """Each source of events, with the error of its clock in microseconds."""
-    ranks: dict[str, dict]
-    """Offset of each rank's clock from that of rank 0 and the error of the offset, in microseconds, by rank."""
-    horovod: dict | None
-    """Summary of Horovod's timeline."""
-    problems: list[str]
-    """Problems that occurred when the traces were read, one line each."""
-    steps: dict[str, dict]
-    """Seconds of each profiled step and of each wait for data, by rank."""
-    collectives: dict[str, dict]
-    """Number, seconds and bytes of the collectives, by rank and name."""
-
-
-@dataclass
 class Product(Closed):
     flops_per_second: Positive
     """Floating-point operations a second in the fastest matrix product, in the precision of the runs, on the device or on the cores and
@@ -254,42 +234,6 @@ class Product(Closed):
     say, as MKL."""
     measured_at: Moment | None = None
     """When it was measured: a matrix may take what another has measured on the node in the hour before."""
-
-
-@dataclass
-class MpiCalls(Closed):
-    num_calls: FromZero
-    size_bytes: Amount
-    seconds: Seconds
-    waited_seconds: Seconds = 0.0
-
-
-@dataclass
-class MpiKinds(Closed):
-    """Calls by what they are for."""
-
-    control: MpiCalls
-    payload: MpiCalls
-    completion: MpiCalls | None = None
-    io: MpiCalls | None = None
-    other: MpiCalls | None = None
-
-
-@dataclass
-class MpiOfRank(Closed):
-    communication_seconds: Seconds
-    kinds: MpiKinds | None
-    payload_bytes_per_second: Amount | None
-    elapsed_seconds: Seconds | None = None
-    ended: str | None = None
-
-
-@dataclass
-class MpiProfile(Closed):
-    ranks: dict[str, MpiOfRank]
-    """Seconds in MPI; calls, bytes and seconds of payload and of control messages; bandwidth of the payload; by rank."""
-    problems: list[str]
-    """Profiles that could not be read, and the number of dropped events, one line each."""
 
 
 @dataclass

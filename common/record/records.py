@@ -87,12 +87,6 @@ def run_name(backend: str, settings: config.Settings, num_ranks: int) -> str:
     return settings.run_id or f"{new_stamp()}-{settings.workload}-{backend}-n{num_ranks}-s{settings.seed}"
 
 
-def update(record: Record, values: Mapping[str, object]) -> None:
-    """Sets the keys of a Record that a measurement gives."""
-    for key, value in values.items():
-        setattr(record, key, value)
-
-
 def write(path: Path, record: Record) -> None:
     """Writes a Record durably and atomically."""
     durable.write_text(path, text_of(record))

@@ -31,7 +31,7 @@ Report = Callable[[str], None]
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Tells whether a value is a finite number."""
+    """Returns whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -11,9 +11,8 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from common.tracing import chrome
 from common.tracing.chrome import Event
@@ -21,10 +20,6 @@ from common.tracing.chrome import Event
 # The timeline's name in a run's trace folder.
 FILE = "horovod_timeline.json"
 
-# Rank 0 receives the ranks that are ready within one cycle (HOROVOD_CYCLE_TIME: 1 ms) together, in the order of the ranks.
-TOGETHER_MICROSECONDS = 1000
-# The number of tensors with the longest waits that are printed.
-NUM_TENSORS = 5
 NEGOTIATE = "NEGOTIATE_"
 RANK = re.compile(r"[0-9]{1,9}")
 SHAPE = re.compile(r"\[[0-9, ]{0,200}\]")
@@ -250,141 +245,3 @@ def size_of(args: dict[str, Any]) -> int | None:
     dtype, shape = str(args.get("dtype")), str(args.get("shape"))
     size = math.prod([DTYPE_BYTES.get(dtype, 0), *map(int, re.findall(r"\d+", shape))]) if SHAPE.fullmatch(shape) else 0
     return size if dtype in DTYPE_BYTES and SHAPE.fullmatch(shape) and size < MAX_BYTES else None
-
-
-@dataclass(frozen=True)
-class Wait:
-    """How long tensors of one name waited until all ranks were ready."""
-
-    num_negotiations: int = 0
-    total_seconds: float = 0.0
-    max_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Lateness:
-    """How often a rank was the last by more than a cycle, and how long the first rank waited for it."""
-
-    num_last: int = 0
-    total_seconds: float = 0.0
-    max_seconds: float = 0.0
-
-
-Sums = TypeVar("Sums", Wait, Lateness)
-Number = TypeVar("Number", int, float)
-
-
-def _with(sums: Sums, seconds: float) -> Sums:
-    """Adds one more wait to the sums."""
-    number, total, longest = astuple(sums)
-    return type(sums)(number + 1, total + seconds, max(longest, seconds))
-
-
-@dataclass
-class Summary:
-    """The totals of a timeline's items.
-
-    Keys are texts, as in a record. `waits` are by tensor. `lateness` is by rank, over the `num_compared` of `num_negotiations` in which
-    the readiness of at least two ranks is known. `tensors_per_buffer` has the number of buffers by number of tensors.
-    `operation_seconds` and `activity_seconds` count each buffer once. Cycles are None where they were not marked.
-    """
-
-    seconds: float = 0.0
-    num_negotiations: int = 0
-    num_compared: int = 0
-    waits: dict[str, Wait] = field(default_factory=dict)
-    lateness: dict[str, Lateness] = field(default_factory=dict)
-    num_operations: dict[str, int] = field(default_factory=dict)
-    tensors_per_buffer: dict[str, int] = field(default_factory=dict)
-    max_buffer_bytes: int = 0
-    total_bytes: int = 0
-    operation_seconds: dict[str, float] = field(default_factory=dict)
-    activity_seconds: dict[str, float] = field(default_factory=dict)
-    num_cycles: int | None = None
-    num_used_cycles: int | None = None
-    mean_cycle_seconds: float | None = None
-    num_unfinished: int = 0
-
-    def __post_init__(self) -> None:
-        self.first_cycle_start = 0
-
-    def counted(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yields the items of `read` as they are, and counts them."""
-        for item in items:
-            self._add(item)
-            yield item
-
-    def _add(self, item: Item) -> None:
-        self.seconds = max(self.seconds, item.end / 1e6)
-        match item:
-            case Cycle():
-                if self.num_cycles is None:
-                    self.first_cycle_start = item.start
-                self.num_cycles = (self.num_cycles or 0) + 1
-                self.num_used_cycles = (self.num_used_cycles or 0) + (item.num_tensors > 0)
-                # Each cycle begins where the one before ends.
-                self.mean_cycle_seconds = (item.end - self.first_cycle_start) / self.num_cycles / 1e6
-            case Operation():
-                self.num_unfinished += not item.finished
-                _add(self.num_operations, item.name, 1)
-                _add(self.tensors_per_buffer, str(len(item.tensors)), 1)
-                self.max_buffer_bytes = max(self.max_buffer_bytes, item.size_bytes or 0)
-                self.total_bytes += item.size_bytes or 0
-                _add(self.operation_seconds, item.name, (item.end - item.start) / 1e6)
-                for activity in item.activities:
-                    _add(self.activity_seconds, activity.name, (activity.end - activity.start) / 1e6)
-            case Negotiation():
-                self.num_unfinished += not item.finished
-                self.num_negotiations += 1
-                self.waits[item.tensor] = _with(self.waits.get(item.tensor, Wait()), (item.end - item.start) / 1e6)
-                self._add_readiness(item.ready)
-
-    def _add_readiness(self, ready: dict[int, int]) -> None:
-        if len(ready) < 2:
-            return
-        self.num_compared += 1
-        last_rank = str(max(ready, key=lambda rank: ready[rank]))
-        spread = max(ready.values()) - min(ready.values())
-        if spread > TOGETHER_MICROSECONDS:
-            self.lateness[last_rank] = _with(self.lateness.get(last_rank, Lateness()), spread / 1e6)
-
-
-def _add(sums: dict[str, Number], key: str, amount: Number) -> None:
-    sums[key] = sums.get(key, 0) + amount
-
-
-def summarize(items: Iterable[Item]) -> Summary:
-    """Sums up the items of `read`."""
-    summary = Summary()
-    for _ in summary.counted(items):
-        pass
-    return summary
-
-
-def describe(summary: Summary) -> list[str]:
-    """Describes a Summary in lines of text, with the tensors of the longest waits."""
-    lines = [f"Horovod's timeline of rank 0: {summary.seconds:.2f} s"]
-    if num_buffers := sum(summary.tensors_per_buffer.values()):
-        num_tensors = sum(int(size) * count for size, count in summary.tensors_per_buffer.items())
-        operations = ", ".join(f"{count} {name}" for name, count in summary.num_operations.items())
-        mean_kib, max_kib = summary.total_bytes / num_buffers / 1024, summary.max_buffer_bytes / 1024
-        lines.append(f"{num_buffers} collectives ({operations}) of {num_tensors / num_buffers:.1f} tensors on average")
-        lines.append(f"{mean_kib:.1f} KiB on average, {max_kib:.1f} KiB at most; time by activity:")
-    for name, seconds in sorted(summary.activity_seconds.items(), key=lambda item: -item[1]):
-        lines.append(f"  {name:<28} {seconds:9.3f} s")
-    lines.append(f"{summary.num_negotiations} negotiations; longest waits for all ranks:")
-    for name, wait in sorted(summary.waits.items(), key=lambda item: -item[1].total_seconds)[:NUM_TENSORS]:
-        num, mean_ms = wait.num_negotiations, 1e3 * wait.total_seconds / wait.num_negotiations
-        lines.append(f"  {name:<40} {num:5d} times {mean_ms:8.2f} ms on average {1e3 * wait.max_seconds:8.2f} ms at most")
-    lines.append(
-        f"readiness by rank is known for {summary.num_compared} of {summary.num_negotiations} negotiations (those of uncached tensors)"
-    )
-    for rank, late in sorted(summary.lateness.items(), key=lambda item: -item[1].num_last):
-        mean_ms, max_ms = 1e3 * late.total_seconds / late.num_last, 1e3 * late.max_seconds
-        lines.append(f"  rank {rank} was last {late.num_last} times, by {mean_ms:.2f} ms on average, {max_ms:.2f} ms at most")
-    if summary.num_cycles and summary.num_used_cycles is not None and summary.mean_cycle_seconds is not None:
-        used = summary.num_used_cycles / summary.num_cycles
-        lines.append(f"{summary.num_cycles} cycles of {1e3 * summary.mean_cycle_seconds:.2f} ms on average, {used:.0%} not idle")
-    if summary.num_unfinished:
-        lines.append(f"{summary.num_unfinished} not finished at the end of the timeline")
-    return lines

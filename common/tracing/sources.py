@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.errors import UserError
+from common.record.trace_parts import ProfiledSteps
 from common.tracing import chrome
 from common.tracing.chrome import Event, Report
 from common.tracing.horovod_timeline import (
@@ -76,13 +77,6 @@ class Steps(NamedTuple):
     after: dict[int, float]
 
 
-class StepTimes(NamedTuple):
-    """The seconds of a rank's profiled steps, and of its waits for data."""
-
-    step_seconds: list[float]
-    data_seconds: list[float]
-
-
 class _Survey(NamedTuple):
     """What a first pass over a profile shows: the threads of Gloo alone, the first time, and the clock's error with its note."""
 
@@ -121,11 +115,11 @@ def clock_offset(collectives: Sequence[Meeting], collectives_of_rank_0: Sequence
 
 
 def is_collective(name: str) -> bool:
-    """Tells whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
+    """Returns whether an event name of PyTorch's profiler is that of a collective itself, not of a call that starts one."""
     return name.startswith(tuple(LIBRARIES)) or NCCL_KERNEL.search(name) is not None
 
 
-def spans(path: Path, rank: int, report: Report | None = None) -> tuple[Source, Steps, StepTimes]:
+def spans(path: Path, rank: int, report: Report | None = None) -> tuple[Source, Steps, ProfiledSteps]:
     """Reads a rank's steps and waits for data from the file that profiling.py has written.
 
     `report` gets a line about what is left out. Raises UserError where nothing is left.
@@ -144,7 +138,7 @@ def spans(path: Path, rank: int, report: Report | None = None) -> tuple[Source, 
     placed = [Placed(rank, "data", "steps", event) for event in events]
     starts_at = min(event["ts"] for event in events)
     source = Source(f"steps of rank {rank}", rank, origin, starts_at, 1.0, "the host's clock itself", placed)
-    return source, Steps(before, after), StepTimes(seconds["step"], seconds["data"])
+    return source, Steps(before, after), ProfiledSteps(seconds["step"], seconds["data"])
 
 
 def _problem_of_span(event: Event) -> str | None:
@@ -264,7 +258,7 @@ def clock_error(profiled: Mapping[int, float], before: Mapping[int, float], afte
 
 
 def _is_kept(event: Event) -> bool:
-    """Tells whether an event is a span of the merged trace. Those of TensorFlow have no category."""
+    """Returns whether an event is a span of the merged trace. Those of TensorFlow have no category."""
     return event.get("ph") == "X" and event.get("cat", "cpu_op") in ("cpu_op", "user_annotation", *ON_GPU)
 
 

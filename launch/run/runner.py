@@ -117,7 +117,7 @@ def run_job(
     finally:
         record = _complete(job, launch, ending, outcome, received, _num_kills_since(num_kills_before))
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
-        records.update(record, traced.summary(job.settings))
+        traced.add_to_record(job.settings, record)
         return _written(job, record)
     return record
 

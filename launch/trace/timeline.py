@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from common import command_line
 from common.errors import UserError
-from common.record.parts import Timeline
-from common.tracing import chrome, horovod_timeline, sources
+from common.record.trace_parts import Clock, ClockOfRank, HorovodTimeline, ProfiledSteps, Timeline, TracedCollective
+from common.tracing import chrome, horovod_summary, horovod_timeline, sources
 
 PROGRAM = "python -m launch.trace.timeline"
 MERGED = "trace.json.gz"
@@ -27,7 +27,7 @@ TRACKS_OF_A_KIND = 1000
 # Of each rank's clock.
 Offsets = Mapping[int, sources.Offset]
 # The sums of collectives, by rank and name.
-SumsByRank = dict[str, dict[str, dict[str, float]]]
+SumsByRank = dict[str, dict[str, TracedCollective]]
 
 
 def files(folder: Path, kind: str) -> dict[int, Path]:
@@ -38,18 +38,14 @@ def files(folder: Path, kind: str) -> dict[int, Path]:
 
 def gather(folder: Path, mpi_sources: Iterable[sources.Source] = ()) -> Timeline:
     """Merges the parts in a run's folder into trace.json.gz there and checks it. Raises UserError where there is nothing to merge."""
-    return _gathered(folder, mpi_sources)[0]
-
-
-def _gathered(folder: Path, mpi_sources: Iterable[sources.Source]) -> tuple[Timeline, horovod_timeline.Summary | None]:
-    """Merges the parts in a folder; the summary is that of Horovod's timeline, if there is one."""
     problems: list[str] = []
     all_sources: list[sources.Source] = []
-    steps, meetings, step_times = {}, {}, {}
+    steps: dict[int, sources.Steps] = {}
+    meetings: dict[int, list[sources.Meeting]] = {}
+    profiled_steps: dict[str, ProfiledSteps] = {}
     for rank, path in files(folder, "spans").items():
         with _listed(problems):
-            source, steps[rank], times = sources.spans(path, rank, problems.append)
-            step_times[str(rank)] = times._asdict()
+            source, steps[rank], profiled_steps[str(rank)] = sources.spans(path, rank, problems.append)
             meetings[rank] = sources.meetings(path, problems.append)
             all_sources.append(source)
     for read in (sources.torch, sources.tensorflow):
@@ -59,10 +55,11 @@ def _gathered(folder: Path, mpi_sources: Iterable[sources.Source]) -> tuple[Time
     summary, path = None, folder / horovod_timeline.FILE
     with _listed(problems):
         if path.exists() and path.stat().st_size > 0:
-            summary = horovod_timeline.Summary()
+            summary = HorovodTimeline()
             origin = horovod_timeline.start_microseconds(horovod_timeline.events_of(path))
             end = sources.run_ends_at(origin or 0, steps.get(0, sources.NO_STEPS)) if origin else None
-            items = summary.counted(horovod_timeline.read(horovod_timeline.events_of(path, problems.append, *([end] if end else []))))
+            events = horovod_timeline.events_of(path, problems.append, *([end] if end else []))
+            items = horovod_summary.counted(horovod_timeline.read(events), summary)
             if origin and end:
                 all_sources.append(sources.horovod(items, origin))
             else:
@@ -79,33 +76,40 @@ def _gathered(folder: Path, mpi_sources: Iterable[sources.Source]) -> tuple[Time
         raise UserError(f"{folder} has no timeline, no profile and no steps{reason or '; run with --timeline'}")
     of_rank_0 = meetings.get(0, [])
     offsets = {rank: sources.clock_offset(of_rank, of_rank_0) if rank else sources.Offset(0.0, 0.0) for rank, of_rank in meetings.items()}
-    metadata = merge(folder / MERGED, all_sources, offsets)
+    num_events = merge(folder / MERGED, all_sources, offsets)
     sums_by_rank: SumsByRank = {}
     problems += chrome.check(counted(chrome.events(folder / MERGED, problems.append), sums_by_rank))
-    timeline = Timeline(
+    return Timeline(
         trace=MERGED,
-        num_events=metadata["num_events"],
-        clocks=metadata["clocks"],
-        ranks=metadata["ranks"],
-        horovod=None if summary is None else asdict(summary),
+        num_events=num_events,
+        clocks=clocks_of(all_sources),
+        ranks=clocks_of_ranks(offsets),
+        horovod=summary,
         problems=problems,
-        steps=step_times,
+        steps=profiled_steps,
         collectives=sums_by_rank,
     )
-    return timeline, summary
 
 
 @contextlib.contextmanager
 def _listed(problems: list[str]) -> Iterator[None]:
-    """Context in which what is wrong with a file becomes a problem, so that the others are merged."""
+    """Within this context what is wrong with a file becomes a problem, so that the others are merged."""
     try:
         yield
     except UserError as problem:
         problems.append(str(problem))
 
 
-def merge(path: Path, all_sources: Sequence[sources.Source], offsets: Offsets) -> dict[str, Any]:
-    """Writes the merged trace, gzipped, as a stream, and returns its metadata: a process per rank, tracks ordered by kind, one clock.
+def clocks_of(all_sources: Iterable[sources.Source]) -> list[Clock]:
+    return [Clock(source.name, source.error_microseconds, source.note) for source in all_sources]
+
+
+def clocks_of_ranks(offsets: Offsets) -> dict[str, ClockOfRank]:
+    return {str(rank): ClockOfRank(offset.ahead, offset.error) for rank, offset in offsets.items()}
+
+
+def merge(path: Path, all_sources: Sequence[sources.Source], offsets: Offsets) -> int:
+    """Writes the merged trace, gzipped, as a stream: a process per rank, tracks ordered by kind, one clock. Returns its number of events.
 
     ts 0 is the start of the first source; the metadata has it as origin_nanoseconds since the epoch. Each source is corrected by the
     clock offset of its rank, which is in the metadata as well.
@@ -114,14 +118,10 @@ def merge(path: Path, all_sources: Sequence[sources.Source], offsets: Offsets) -
     metadata = {
         "run": path.parent.name,
         "origin_nanoseconds": origin,
-        "clocks": [
-            {"source": source.name, "error_microseconds": source.error_microseconds, "note": source.note} for source in all_sources
-        ],
-        "ranks": {
-            str(rank): {"clock_ahead_microseconds": offset.ahead, "error_microseconds": offset.error} for rank, offset in offsets.items()
-        },
-    }  # fmt: skip
-    return metadata | {"num_events": chrome.write(path, _merged(all_sources, origin, offsets), metadata=metadata)}
+        "clocks": [asdict(clock) for clock in clocks_of(all_sources)],
+        "ranks": {rank: asdict(clock) for rank, clock in clocks_of_ranks(offsets).items()},
+    }
+    return chrome.write(path, _merged(all_sources, origin, offsets), metadata=metadata)
 
 
 def _merged(all_sources: Iterable[sources.Source], origin_nanoseconds: int, offsets: Offsets) -> Iterator[chrome.Event]:
@@ -160,10 +160,10 @@ def counted(events: Iterable[chrome.Event], sums_by_rank: SumsByRank) -> Iterato
     for event in events:
         if event["ph"] == "X" and "bytes" in event.get("args", {}):
             by_name = sums_by_rank.setdefault(str(event["pid"]), {})
-            sums = by_name.setdefault(event["name"], {"num": 0, "seconds": 0.0, "size_bytes": 0})
-            sums["num"] += 1
-            sums["seconds"] += event["dur"] / 1e6
-            sums["size_bytes"] += event["args"]["bytes"]
+            sums = by_name.setdefault(event["name"], TracedCollective())
+            sums.num += 1
+            sums.seconds += event["dur"] / 1e6
+            sums.size_bytes += event["args"]["bytes"]
         yield event
 
 
@@ -186,30 +186,30 @@ def run(arguments: Arguments) -> int:
 def describe_file(path: Path) -> list[str]:
     """Summarizes a file of Horovod's timeline in lines. Raises UserError where it is not one."""
     problems = []
-    summary = horovod_timeline.summarize(horovod_timeline.read(horovod_timeline.events_of(path, problems.append)))
+    summary = horovod_summary.summarize(horovod_timeline.read(horovod_timeline.events_of(path, problems.append)))
     if not (summary.num_negotiations or summary.num_operations):
         if problems:
             raise UserError(f"{'; '.join(problems)}; what could be read has no tensors of Horovod's timeline")
         raise UserError(
             f"{path} is not a timeline of Horovod: it has no tensors; give the file of HOROVOD_TIMELINE, or the folder of a run"
         )
-    return [*horovod_timeline.describe(summary), *(f"problem: {problem}" for problem in problems)]
+    return [*horovod_summary.describe(summary), *(f"problem: {problem}" for problem in problems)]
 
 
 def describe_folder(folder: Path) -> list[str]:
     """Merges a folder's parts and summarizes them in lines."""
-    gathered, summary = _gathered(folder, ())
-    lines = horovod_timeline.describe(summary) if summary else []
+    gathered = gather(folder)
+    lines = horovod_summary.describe(gathered.horovod) if gathered.horovod else []
     for clock in gathered.clocks:
-        error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.1f} us"
-        lines.append(f"clock of {clock['source']}: error {error} ({clock['note']})")
+        error = "not known" if clock.error_microseconds is None else f"{clock.error_microseconds:.1f} us"
+        lines.append(f"clock of {clock.source}: error {error} ({clock.note})")
     for rank, clock in gathered.ranks.items():
-        error = "not known" if clock["error_microseconds"] is None else f"{clock['error_microseconds']:.0f} us at most"
-        lines.append(f"clock of rank {rank}: {clock['clock_ahead_microseconds']:.0f} us ahead of rank 0's, error {error}")
+        error = "not known" if clock.error_microseconds is None else f"{clock.error_microseconds:.0f} us at most"
+        lines.append(f"clock of rank {rank}: {clock.clock_ahead_microseconds:.0f} us ahead of rank 0's, error {error}")
     for rank in sorted(gathered.collectives, key=int):
         for name, sums in gathered.collectives[rank].items():
-            kib, ms = sums["size_bytes"] / sums["num"] / 1024, 1e3 * sums["seconds"] / sums["num"]
-            lines.append(f"rank {rank}: {sums['num']} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
+            kib, ms = sums.size_bytes / sums.num / 1024, 1e3 * sums.seconds / sums.num
+            lines.append(f"rank {rank}: {sums.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
     lines += [f"problem: {problem}" for problem in gathered.problems]
     return [*lines, f"{gathered.num_events} events: {folder / MERGED}"]
 

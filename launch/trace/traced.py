@@ -1,4 +1,4 @@
-"""Traced runs of a matrix: the variables of their ranks, and the summary of their trace files for the record."""
+"""Traced runs of a matrix: the variables of their ranks, and the summary of their trace files in the record."""
 
 import os
 import re
@@ -10,7 +10,8 @@ from typing import TypeVar
 from common.config import TRACES, Settings
 from common.errors import UserError
 from common.record import records
-from common.record.parts import MpiProfile, Timeline
+from common.record.definition import Record
+from common.record.trace_parts import MpiCalls, MpiKinds, MpiOfRank, MpiProfile, Timeline
 from common.tracing import sources
 from launch.launchers.commands import Launcher
 from launch.trace import events, mpi_profile, timeline
@@ -69,16 +70,15 @@ def clear(settings: Settings) -> None:
         raise UserError(f"{folder}, left by an earlier attempt of this run, cannot be removed ({problem}); remove it") from None
 
 
-def summary(settings: Settings) -> dict[str, MpiProfile | Timeline]:
-    """Summarizes a finished run's trace files, by key of the record; what cannot be read, or summed up, is listed as problems."""
-    folder, summaries = records.trace_folder(settings), {}
+def add_to_record(settings: Settings, record: Record) -> None:
+    """Summarizes the trace files of a completed run in its record; what cannot be read, or summed up, is listed as problems."""
+    folder = records.trace_folder(settings)
     if settings.trace:
-        summaries["mpi_profile"] = _summed_up(lambda: profile_summary(folder), lambda problem: MpiProfile({}, [problem]))
+        record.mpi_profile = _summed_up(lambda: profile_summary(folder), lambda problem: MpiProfile({}, [problem]))
     if settings.timeline:
-        summaries["timeline"] = _summed_up(
+        record.timeline = _summed_up(
             lambda: timeline.gather(folder, mpi_sources(folder)), lambda problem: Timeline(None, 0, [], {}, None, [problem], {}, {})
         )
-    return summaries
 
 
 def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:
@@ -93,13 +93,18 @@ def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:
 
 def profile_summary(folder: Path) -> MpiProfile:
     """Summarizes the MPI profiles for the record; kinds and bandwidth only where the library separates payload and control."""
-    ranks, problems, paths = {}, [], mpi_profile.find(folder)
+    ranks: dict[str, MpiOfRank] = {}
+    problems: list[str] = []
+    paths = mpi_profile.find(folder)
     for profile in _readable(mpi_profile.read, paths, problems):
-        ranks[str(profile.rank)] = {
-            "communication_seconds": profile.communication_seconds, "elapsed_seconds": profile.elapsed_seconds, "ended": profile.ended,
-            "kinds": {kind: sums._asdict() for kind, sums in (profile.kinds or {}).items()} or None,
-            "payload_bytes_per_second": profile.payload_bytes_per_second(),
-        }  # fmt: skip
+        calls = {kind: MpiCalls(**sums._asdict()) for kind, sums in (profile.kinds or {}).items()}
+        ranks[str(profile.rank)] = MpiOfRank(
+            communication_seconds=profile.communication_seconds,
+            kinds=MpiKinds(**calls) if calls else None,
+            payload_bytes_per_second=profile.payload_bytes_per_second(),
+            elapsed_seconds=profile.elapsed_seconds,
+            ended=profile.ended,
+        )
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
     for rank_events in _readable(events.read, sorted(folder.glob("mpi_events.*.bin")), problems):

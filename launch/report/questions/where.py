@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.record.definition import Record
-from common.record.parts import MpiOfRank
+from common.record.trace_parts import MpiOfRank
 from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, filled, in_unit, through
 from launch.report.words import ranks_of
 

@@ -19,8 +19,7 @@ LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": 
 def new(**changes):
     settings = resolve(Settings(seed=7, repeat=2, machine="here"), 2)
     record = records.new("ddp", settings, Ranks(size=2), batch_plan(settings, 2), LAUNCH, environment.describe())
-    records.update(record, changes)
-    return record
+    return dataclasses.replace(record, **changes)
 
 
 def test_a_record_is_read_as_it_was_written_and_nothing_else_is_left(tmp_path):

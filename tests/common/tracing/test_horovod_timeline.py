@@ -1,20 +1,9 @@
-"""Horovod's timeline: waits, late ranks, buffers and cycles, also in truncated files."""
+"""Horovod's timeline: negotiations, buffers and cycles, also in truncated files."""
 
 import pytest
 
-from common.tracing.horovod_timeline import (
-    Activity,
-    Cycle,
-    Lateness,
-    Negotiation,
-    Operation,
-    Wait,
-    describe,
-    read,
-    size_of,
-    start_microseconds,
-    summarize,
-)
+from common.tracing.horovod_summary import summarize
+from common.tracing.horovod_timeline import Activity, Cycle, Negotiation, Operation, read, size_of, start_microseconds
 
 EPOCH = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1795283289401788}}
 
@@ -157,45 +146,3 @@ def test_size_of_a_tensor(args, size_bytes):
 )
 def test_when_a_timeline_began(events, microseconds):
     assert start_microseconds(events) == microseconds
-
-
-@pytest.mark.parametrize(
-    ("ticks", "lateness"),
-    [
-        ([(0, 0), (1, 3000)], {"1": Lateness(1, 0.003, 0.003)}),
-        ([(1, 0), (0, 1001)], {"0": Lateness(1, 0.001001, 0.001001)}),
-        # Within one cycle rank 0 receives all ranks in their order.
-        ([(0, 0), (1, 5), (2, 900)], {}),
-        ([(0, 0), (2, 2000), (1, 8000)], {"1": Lateness(1, 0.008, 0.008)}),
-        ([(0, 0)], {}),
-        ([], {}),
-    ],
-)
-def test_the_last_rank_is_late_unless_all_are_ready_in_one_cycle(ticks, lateness):
-    events = [begin(1, 0, "NEGOTIATE_ALLREDUCE"), *(tick(1, ts, rank) for rank, ts in ticks), end(1, 9000)]
-    summary = summarize(read(events))
-    assert summary.lateness == lateness
-    assert (summary.num_negotiations, summary.num_compared) == (1, len(ticks) > 1)
-
-
-def test_summary_counts_a_buffer_once():
-    summary = summarize(read([*NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000), cycle(8000), begin(1, 9000, "NEGOTIATE_ALLREDUCE")]))
-    assert summary.waits == {"grad.bias": Wait(2, 0.003002, 0.003002), "grad.weight": Wait(1, 0.003002, 0.003002)}
-    assert summary.tensors_per_buffer == {"2": 1}
-    assert summary.max_buffer_bytes == summary.total_bytes == FUSED_OPERATION.size_bytes
-    assert summary.operation_seconds == pytest.approx({"ALLREDUCE": 0.001001})
-    assert summary.activity_seconds == pytest.approx({"MEMCPY_IN_FUSION_BUFFER": 11e-6, "MPI_ALLREDUCE": 961e-6})
-    assert (summary.num_cycles, summary.num_used_cycles, summary.mean_cycle_seconds) == (2, 1, 0.004)
-    assert summary.lateness == {"1": Lateness(2, 0.006, 0.003)}
-    text = "\n".join(describe(summary))
-    assert "1 collectives (1 ALLREDUCE) of 2.0 tensors on average" in text
-    assert "rank 1 was last 2 times, by 3.00 ms on average" in text
-    assert "known for 2 of 3 negotiations" in text
-    assert "2 cycles of 4.00 ms on average, 50% not idle" in text
-    assert "1 not finished" in text
-
-
-def test_summary_without_cycles_and_of_nothing():
-    summary = summarize(read([*NEGOTIATED, *FUSED]))
-    assert (summary.num_cycles, summary.num_used_cycles, summary.mean_cycle_seconds) == (None, None, None)
-    assert any("0 negotiations" in line for line in describe(summarize([])))

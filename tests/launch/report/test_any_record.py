@@ -36,8 +36,9 @@ def rich():
     }  # fmt: skip
     timeline = {
         "trace": "trace.json.gz", "num_events": 3, "clocks": [{"source": "x", "error_microseconds": 1.0, "note": "n"}],
-        "ranks": {"0": {"clock_ahead_microseconds": 0.0, "error_microseconds": 0.0}}, "horovod": {"num_events": 1}, "problems": ["a line"],
-        "steps": {"0": {"step": [0.1]}}, "collectives": {"0": {"all_reduce": {"num": 1, "seconds": 0.1, "size_bytes": 4}}},
+        "ranks": {"0": {"clock_ahead_microseconds": 0.0, "error_microseconds": 0.0}}, "horovod": {"num_negotiations": 1},
+        "problems": ["a line"], "steps": {"0": {"step_seconds": [0.1], "data_seconds": []}},
+        "collectives": {"0": {"all_reduce": {"num": 1, "seconds": 0.1, "size_bytes": 4}}},
     }  # fmt: skip
     noise = {
         "product_flops_per_second": [1e9, 1e9], "copy_bytes_per_second": [1e9, 1e9], "frequency_hz": [1e9, None], "steal_seconds": 0.1,
@@ -108,12 +109,12 @@ RECORDS = {
 def test_one_other_value_makes_it_no_record_or_one_with_a_report(record):
     choice, others = random.Random(1), typed([made(backend="single"), made(step_breakdown=step_breakdown(num_ranks=1))])
     changes = [(place, value) for place in places(record) for value in VALUES]
-    found = []
+    readable = []
     for place, value in choice.sample(changes, min(NUM_READ, len(changes))):
         with contextlib.suppress(ValueError):
-            found.append((place, value, reading.parsed(json.dumps(with_value(record, place, value)))))
-    assert len(found) > NUM_REPORTED
-    for place, value, changed in choice.sample(found, NUM_REPORTED):
+            readable.append((place, value, reading.parsed(json.dumps(with_value(record, place, value)))))
+    assert len(readable) > NUM_REPORTED
+    for place, value, changed in choice.sample(readable, NUM_REPORTED):
         try:
             report([changed, *others])
         except Exception as problem:

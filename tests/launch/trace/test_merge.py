@@ -8,6 +8,7 @@ import json
 import pytest
 
 from common.errors import UserError
+from common.record.trace_parts import ClockOfRank, TracedCollective
 from common.tracing import chrome, sources
 from common.tracing.sources import Offset, Placed, Source, lane_for
 from launch.trace.timeline import describe_file, files, gather, merge
@@ -129,20 +130,20 @@ def test_all_clocks_are_aligned(events):
 
 
 def test_the_error_of_each_clock_is_in_the_metadata(run_folder, gathered):
-    errors = {clock["source"]: clock["error_microseconds"] for clock in gathered.clocks}
+    errors = {clock.source: clock.error_microseconds for clock in gathered.clocks}
     assert errors["PyTorch's profiler of rank 1"] == pytest.approx(5, abs=0.5)
     assert errors["Horovod's timeline"] == sources.HOROVOD_ERROR_MICROSECONDS
-    assert gathered.ranks["1"] == {"clock_ahead_microseconds": pytest.approx(1e6), "error_microseconds": pytest.approx(0.4)}
-    metadata = chrome.value(run_folder / "trace.json.gz", "metadata")
-    assert (metadata["clocks"], metadata["ranks"]) == (gathered.clocks, gathered.ranks)
+    assert gathered.ranks["1"] == ClockOfRank(pytest.approx(1e6), pytest.approx(0.4))
+    metadata, of_record = chrome.value(run_folder / "trace.json.gz", "metadata"), dataclasses.asdict(gathered)
+    assert (metadata["clocks"], metadata["ranks"]) == (of_record["clocks"], of_record["ranks"])
 
 
 def test_the_summary_of_a_run(gathered):
-    assert gathered.steps["1"]["step_seconds"] == pytest.approx([0.00199] * 5)
-    assert gathered.steps["1"]["data_seconds"] == pytest.approx([0.0003] * 5)
-    assert json.loads(json.dumps(dataclasses.asdict(gathered)))["horovod"]["lateness"]["1"]["num_last"] == 2
-    gloo = {"num": 2, "seconds": pytest.approx(0.001), "size_bytes": 2 * 4 * 1181066}
-    fused = {"num": 1, "seconds": pytest.approx(0.001001), "size_bytes": 4 * (128 + 128 * 9216)}
+    assert gathered.steps["1"].step_seconds == pytest.approx([0.00199] * 5)
+    assert gathered.steps["1"].data_seconds == pytest.approx([0.0003] * 5)
+    assert gathered.horovod.lateness["1"].num_last == 2
+    gloo = TracedCollective(2, pytest.approx(0.001), 2 * 4 * 1181066)
+    fused = TracedCollective(1, pytest.approx(0.001001), 4 * (128 + 128 * 9216))
     assert gathered.collectives == {"0": {"gloo:all_reduce": gloo, "ALLREDUCE": fused}, "1": {"gloo:all_reduce": gloo}}
 
 
@@ -150,7 +151,7 @@ def test_a_truncated_timeline_is_merged_and_reported(tmp_path):
     (tmp_path / "horovod_timeline.json").write_text(json.dumps([EPOCH, *NAMES, *NEGOTIATED, *FUSED])[:-200])
     gathered = gather(tmp_path)
     assert ["is truncated or damaged and was read up to there" in problem for problem in gathered.problems] == [True]
-    assert gathered.horovod["num_unfinished"] > 0
+    assert gathered.horovod.num_unfinished > 0
 
 
 def test_a_timeline_without_a_start_time_is_summed_up_all_the_same(tmp_path):
@@ -158,7 +159,7 @@ def test_a_timeline_without_a_start_time_is_summed_up_all_the_same(tmp_path):
     spans_file(tmp_path, 0, EPOCH_NANOSECONDS, [])
     gathered = gather(tmp_path)
     assert ["has no start time" in problem for problem in gathered.problems] == [True]
-    assert gathered.horovod["num_negotiations"] == 2
+    assert gathered.horovod.num_negotiations == 2
     assert tracks_of(chrome.events(tmp_path / "trace.json.gz")).keys() == {(0, "data: steps")}
 
 

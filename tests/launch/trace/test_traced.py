@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from common.config import Settings
+from common.record.trace_parts import MpiOfRank
 from common.tracing import chrome
 from launch.launchers.commands import Launcher
 from launch.trace import build, events, timeline, traced
 from tests.launch.trace.test_merge import tracks_of
 from tests.launch.trace.test_mpi_profile import OLDER
+from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
 
 LAUNCHER = Launcher("mpich", "mpiexec", {"A": "b"})
@@ -55,12 +57,7 @@ def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path
     (tmp_path / "mpi_profile.17.3").write_text(OLDER)
     (tmp_path / "mpi_profile.17.0").write_text(OLDER[:300])
     summary = traced.profile_summary(tmp_path)
-    assert summary.ranks == {
-        "3": {
-            "communication_seconds": 0.625, "elapsed_seconds": 2.0, "ended": "MPI_Finalize()", "kinds": None,
-            "payload_bytes_per_second": None,
-        }
-    }  # fmt: skip
+    assert summary.ranks == {"3": MpiOfRank(0.625, None, None, elapsed_seconds=2.0, ended="MPI_Finalize()")}
     assert ["mpi_profile.17.0 is truncated" in problem for problem in summary.problems] == [True]
 
 
@@ -93,7 +90,7 @@ def test_mpi_calls_are_part_of_the_merged_trace_by_their_own_clocks(tmp_path):
     for rank, starts, clock_error in ((0, [5.0, 7.0], 2000), (1, [], 2000), (2, [6.0], -1)):
         events_file(tmp_path / f"mpi_events.17.{rank}.bin", rank, 0, starts, clock_error)
     gathered = timeline.gather(tmp_path, traced.mpi_sources(tmp_path))
-    assert [(clock["source"], clock["error_microseconds"]) for clock in gathered.clocks] == [
+    assert [(clock.source, clock.error_microseconds) for clock in gathered.clocks] == [
         ("MPI calls of rank 0", 2.001), ("MPI calls of rank 2", None),
     ]  # fmt: skip
     tracks = tracks_of(chrome.events(tmp_path / gathered.trace))
@@ -103,11 +100,18 @@ def test_mpi_calls_are_part_of_the_merged_trace_by_their_own_clocks(tmp_path):
     assert {name for _, name in tracks} == {"MPI: MPI, thread 0"}
 
 
+def summarized(tmp_path):
+    """The record of a traced run with the summaries of its trace files."""
+    (record,) = typed([made()])
+    traced.add_to_record(settings(tmp_path, trace="mpi", timeline=True), record)
+    return record
+
+
 def test_a_run_without_trace_files_is_listed(tmp_path):
-    summary = traced.summary(settings(tmp_path, trace="mpi", timeline=True))
-    assert summary["mpi_profile"].ranks == summary["timeline"].ranks == {}
-    assert "no MPI profile" in summary["mpi_profile"].problems[0]
-    assert "has no timeline" in summary["timeline"].problems[0]
+    record = summarized(tmp_path)
+    assert record.mpi_profile.ranks == record.timeline.ranks == {}
+    assert "no MPI profile" in record.mpi_profile.problems[0]
+    assert "has no timeline" in record.timeline.problems[0]
 
 
 def test_no_error_of_the_summary_ends_a_matrix(tmp_path, monkeypatch):
@@ -116,8 +120,8 @@ def test_no_error_of_the_summary_ends_a_matrix(tmp_path, monkeypatch):
 
     monkeypatch.setattr(timeline, "gather", broken)
     monkeypatch.setattr(traced, "profile_summary", broken)
-    summary = traced.summary(settings(tmp_path, trace="mpi", timeline=True))
-    assert {part.problems[0] for part in summary.values()} == {"the trace files could not be summed up (KeyError: 'dur')"}
+    record, problem = summarized(tmp_path), "the trace files could not be summed up (KeyError: 'dur')"
+    assert (record.mpi_profile.problems, record.timeline.problems) == ([problem], [problem])
 
 
 def test_a_damaged_file_of_mpi_events_is_left_out_of_the_trace(tmp_path):
