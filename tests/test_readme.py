@@ -60,9 +60,9 @@ def test_the_readme_names_a_generation_of_processors_only_where_its_family_is_kn
 
 def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_machine_beside_the_other():
     assert readme.with_table(README, readme.table(readme.answer())) == README
-    backends, parts = readme.table(readme.answer()).split("\n\n")
-    heads = [[cell.strip() for cell in table.splitlines()[0].split("|")[1:-1]] for table in (backends, parts)]
+    parts, backends = readme.table(readme.answer()).split("\n\n")
+    heads = [[cell.strip() for cell in table.splitlines()[0].split("|")[1:-1]] for table in (parts, backends)]
     machines = ["cnn: two-cores", "cnn: zen5", "transformer: two-cores", "transformer: zen5"]
-    assert heads == [["backend", *machines, "MiB per rank"], ["seconds per epoch", *machines]]
     # What is inside PyTorch leads.
+    assert heads == [["seconds per epoch", *machines], ["backend", *machines, "MiB per rank"]]
     assert parts.splitlines()[2].split("|")[1].strip() == "gloo to mpi (transport)"

@@ -27,33 +27,33 @@ def main() -> None:
 
 
 def reference_records() -> list[Path]:
-    """The records of the committed report, by the pattern with which results/README.md makes it."""
+    """Returns the records of the committed report, by the pattern with which results/README.md makes it."""
     ((day, times),) = re.findall(r"two-cores/(\d+-){([\d,]+)}-\*", (ROOT / "results" / "README.md").read_text())
     return [path for begun in times.split(",") for path in sorted(REFERENCE.glob(f"{day}{begun}-*"))]
 
 
 def with_table(readme: str, text: str) -> str:
-    """The text of README.md with the tables between its two markers."""
+    """Returns the text of README.md with the tables between its two markers."""
     before, after_begin = readme.split(BEGIN)
     _, after = after_begin.split(END)
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
 
 
 def answer() -> summary.Answer:
-    """The answer from the records of both machines."""
+    """Returns the answer from the records of both machines."""
     return several.of_machines(*collect.collect([*reference_records(), SECOND_MACHINE]))
 
 
 def table(answer: summary.Answer) -> str:
-    """The tables of an answer at NUM_RANKS: the backends on each machine, and what each factor multiplies their seconds per epoch by."""
+    """Returns the tables of an answer at NUM_RANKS: what each factor multiplies seconds per epoch by, and the backends on each machine."""
     standings = {name: placed_on for (name, size), placed_on in machines.standings_of(answer.comparisons).items() if size == NUM_RANKS}
     factor_rows = {name: rows for (name, size), rows in travel.rows_by_size(answer.comparisons).items() if size == NUM_RANKS}
     columns = [(name, machine) for name, placed_on in standings.items() for machine in placed_on]
-    return f"{_backends(standings, columns)}\n\n{_parts(factor_rows, columns)}"
+    return f"{_parts(factor_rows, columns)}\n\n{_backends(standings, columns)}"
 
 
 def _backends(standings: Mapping[str, Mapping[str, list[Place]]], columns: Sequence[tuple[str, str]]) -> str:
-    """The table of the backends: times to solution, ratios of seconds per epoch to the fastest, and memory."""
+    """Returns the table of the backends: times to solution, ratios of seconds per epoch to the fastest, and memory."""
     placed = [place for placed_on in standings.values() for of_machine in placed_on.values() for place in of_machine]
     backends = dict.fromkeys(place.entry.backend for place in placed)
     rows = [
@@ -64,7 +64,7 @@ def _backends(standings: Mapping[str, Mapping[str, list[Place]]], columns: Seque
 
 
 def _parts(factor_rows: Mapping[str, list[travel.Row]], columns: Sequence[tuple[str, str]]) -> str:
-    """The table of the parts of a difference, those inside PyTorch first."""
+    """Returns the table of the parts of a difference, those inside PyTorch first."""
     rows = [
         [f"{ratio} ({factor})", *(factor_cell(factor_rows[name], ratio, machine) for name, machine in columns)]
         for factor in reversed(factors.FACTORS)
@@ -83,12 +83,12 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def factor_cell(rows: list[travel.Row], ratio: str, machine: str) -> str:
-    """The ratio of two levels of a factor on a machine."""
+    """Returns the ratio of two levels of a factor on a machine."""
     return next((f"{math.exp(row.mean_on[machine]):.2f}" for row in rows if row.effect.ratio == ratio), "-")
 
 
 def place_cell(placed: list[Place], backend: str) -> str:
-    """The time to solution of a backend on a machine, and its ratio to the fastest there."""
+    """Returns the time to solution of a backend on a machine, and its ratio to the fastest there."""
     return next(
         (f"{place.time_to_solution_seconds:.2f} s, {_ratio(place)}" for place in placed if place.entry.backend == backend),
         "-",
@@ -101,7 +101,7 @@ def _ratio(place: Place) -> str:
 
 
 def memory_cell(placed: list[Place], backend: str) -> str:
-    """The most peak memory of a rank over the workloads and machines."""
+    """Returns the most peak memory of a rank over the workloads and machines."""
     sizes = present(cost.peak_mib(place.entry) for place in placed if place.entry.backend == backend)
     return f"{max(sizes):.0f}" if sizes else "-"
 
