@@ -175,17 +175,17 @@ def expect_taken(names: Iterable[str], settings: Settings) -> None:
 
 
 def needs_mpi(name: str) -> bool:
-    """Whether a backend, or a variant of one, needs an MPI launcher."""
+    """Returns whether a backend, or a variant of one, needs an MPI launcher."""
     return declaration_of(name).needs_mpi or settings_of(name, Settings()).transport == "mpi"
 
 
 def has_one_rank(name: str) -> bool:
-    """Whether a backend trains in one process."""
+    """Returns whether a backend trains in one process."""
     return declaration_of(name).one_rank
 
 
 def is_exact(name: str) -> bool:
-    """Whether a backend, or a variant of one, trains as plain PyTorch does up to rounding."""
+    """Returns whether a backend, or a variant of one, trains as plain PyTorch does up to rounding."""
     return not _applies(declaration_of(name).approximate, name)
 
 
@@ -273,5 +273,5 @@ def by_variant(values: Mapping[str, Value], name: str) -> Value | None:
 
 
 def _applies(variants: bool | tuple[str, ...], name: str) -> bool:
-    """Whether a field that is a bool, or lists variants, applies to a backend, or a variant of one."""
+    """Returns whether a field that is a bool, or lists variants, applies to a backend, or a variant of one."""
     return variants if isinstance(variants, bool) else name.partition("@")[2] in variants

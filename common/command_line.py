@@ -193,7 +193,7 @@ def names_in(text: str) -> list[str]:
 
 @functools.cache
 def declarations(kind: type[DataclassInstance]) -> dict[str, tuple[Any, ...]]:
-    """{name: content of its annotation beside the type} of the fields of a dataclass, also of inherited ones."""
+    """Returns by name what the annotation of each field of a dataclass has beside the type, also of inherited fields."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {field.name: getattr(hints[field.name], "__metadata__", ()) for field in dataclasses.fields(kind)}
 

@@ -97,10 +97,10 @@ def of(settings: Settings, num_ranks: int) -> tuple[dict[str, Any], list[str]]:
     if settings.deepspeed_config is None:
         return configuration, []
     content = read(settings.deepspeed_config)
-    found = conflicts(content, configuration | optimizer_of(settings))
-    if not found:
+    conflicting = conflicts(content, configuration | optimizer_of(settings))
+    if not conflicting:
         return merged(configuration, content), []
-    text = ", ".join(map(str, found))
+    text = ", ".join(map(str, conflicting))
     if settings.deepspeed_conflicts == "refuse":
         raise UserError(
             f"{settings.deepspeed_config} has other values than the run: {text}; leave these out, or give --deepspeed-conflicts ignore"
@@ -155,13 +155,13 @@ def read(path: Path) -> dict[str, Any]:
 
 def conflicts(content: Mapping[str, Any], configuration: Mapping[str, Any]) -> list[Conflict]:
     """Returns what a file says otherwise than the configuration of a run: of each key in DECIDED the first."""
-    found: dict[str, Conflict] = {}
+    first_of: dict[str, Conflict] = {}
     present = DEFAULTS | dict(leaves(configuration))
     for key, value in leaves(content):
         decided = decided_key(key)
         if decided and value != AUTO and not _is_equal(value, present.get(key)):
-            found.setdefault(decided, Conflict(key, value, present.get(key), DECIDED[decided]))
-    return list(found.values())
+            first_of.setdefault(decided, Conflict(key, value, present.get(key), DECIDED[decided]))
+    return list(first_of.values())
 
 
 def merged(configuration: Mapping[str, Any], content: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -190,7 +190,7 @@ def leaves(content: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
 
 
 def _is_equal(value: Any, present: Any) -> bool:
-    """Tells whether a value is the run's: of a text in any case, and of a feature that it has not, off."""
+    """Returns whether a value is the run's: of a text in any case, and of a feature that it has not, off."""
     if present is None:
         return not value or value == "none"
     return value.lower() == present.lower() if isinstance(value, str) and isinstance(present, str) else value == present

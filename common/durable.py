@@ -72,7 +72,7 @@ def expect_writable(path: Path) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Tells whether a path names what cannot be replaced: a device, a pipe, a socket, or the file that is this process's output."""
+    """Returns whether a path names what cannot be replaced: a device, a pipe, a socket, or the file that is this process's output."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def is_stream(path: Path) -> bool:
 
 
 def _output(status: os.stat_result) -> int | None:
-    """The descriptor of standard output or error, whichever is the file of this status; None where neither is."""
+    """Returns the descriptor of standard output or error, whichever is the file of this status; None where neither is."""
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(descriptor), status):
@@ -96,13 +96,13 @@ def _is_of_part(problem: OSError) -> bool:
 
 
 def _around_token(target: Path) -> tuple[str, str]:
-    """What the name of a target's part begins and ends with. Readers know it by its end, such as .json.part."""
+    """Returns what the name of a target's part begins and ends with. Readers know it by its end, such as .json.part."""
     # The name may be as long as one can be.
     return os.fsdecode(os.fsencode(target.name.removesuffix(target.suffix))[:200]) + ".", target.suffix + PART
 
 
 def _part_of(target: Path) -> Path:
-    """The path of a part beside a target, of a name that no other writer has. An interruption must find it before the part is there."""
+    """Returns the path of a part beside a target, of a name that no other writer has. An interruption must find it before it exists."""
     return target.with_name(secrets.token_hex(TOKEN_LENGTH // 2).join(_around_token(target)))
 
 

@@ -66,5 +66,5 @@ def _dataclass(fields: Iterable[tuple[str, Any] | tuple[str, Any, Any]]) -> type
 
 @functools.cache
 def descriptions(kind: type) -> dict[str, str]:
-    """{name: docstring in one line} of the fields that a dataclass declares."""
+    """Returns by name the docstring, in one line, of each field that a dataclass declares."""
     return {field.arg_name: " ".join((field.description or "").split()) for field in docstring_parser.parse_from_object(kind).params}

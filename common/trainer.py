@@ -175,7 +175,7 @@ class Trainer(ABC):
     @final
     @classmethod
     def device_problem(cls, device: str) -> str | None:
-        """Says why the backend cannot train on `cpu` or `cuda` on this node; None if it can."""
+        """Returns why the backend cannot train on `cpu` or `cuda` on this node; None if it can."""
         return next(filter(None, (problem(device) for problem in cls.device_problems)), None)
 
     @abstractmethod

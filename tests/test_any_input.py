@@ -81,13 +81,13 @@ def place(tmp_path):
 def arguments_of(kind, option, value):
     """The arguments with which an option has the value, and each positional argument one."""
     positional, named = [], []
-    for other in options_of(kind):
-        if tyro.conf.Positional in other.declared:
-            if other.name == option.name:
+    for candidate in options_of(kind):
+        if tyro.conf.Positional in candidate.declared:
+            if candidate.name == option.name:
                 positional.append(value)
-            elif other.default is dataclasses.MISSING:
-                positional.append(POSITIONAL.get(other.name, "PATH/records"))
-        elif other.name == option.name:
+            elif candidate.default is dataclasses.MISSING:
+                positional.append(POSITIONAL.get(candidate.name, "PATH/records"))
+        elif candidate.name == option.name:
             named.append(flag(option.name) if option.kind is bool else f"{flag(option.name)}={value}")
     return [*positional, *named]
 

@@ -93,7 +93,7 @@ def by_rank(name: str, training: Training, num_ranks: int) -> list[Forecast]:
 
 
 def problem(name: str, training: Training, num_ranks: int) -> str | None:
-    """Says why there is no forecast of this training at this number of ranks under a name as in `of`; None if there is.
+    """Returns why there is no forecast of this training at this number of ranks under a name as in `of`; None if there is.
 
     Raises UserError for an unknown offload.
     """

@@ -29,7 +29,7 @@ def degree(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | 
 
 
 def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None = None) -> str | None:
-    """Says why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can.
+    """Returns why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can.
 
     `ranks_per_node`: None where all ranks are on one node. Raises UserError for invalid settings.
     """
@@ -52,7 +52,7 @@ def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int |
 
 
 def _problem_of_recompute(settings: Settings, model: Model) -> str | None:
-    """Says why --recompute would save no memory of a model; None if it would, or is not asked for."""
+    """Returns why --recompute would save no memory of a model; None if it would, or is not asked for."""
     if not settings.recompute or families.can_recompute(model):
         return None
     if isinstance(model, OwnModel):
@@ -62,7 +62,7 @@ def _problem_of_recompute(settings: Settings, model: Model) -> str | None:
 
 
 def problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int, ranks_per_node: int | None = None) -> str | None:
-    """Says why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
+    """Returns why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
     backend = declaration_of(name)
     if reason := _problem_of_size(name, backend, num_ranks, ranks_per_node or num_ranks):
         return reason
@@ -76,7 +76,7 @@ def problem_of_division(name: str, settings: Settings, model: Model, num_ranks: 
 
 
 def _problem_of_batch(name: str, backend: Backend, settings: Settings, num_ranks_of_model: int, num_shards: int) -> str | None:
-    """Says why a backend with this declaration cannot divide its batch over shards and micro-batches; None if it can."""
+    """Returns why a backend with this declaration cannot divide its batch over shards and micro-batches; None if it can."""
     try:
         plan = batch_plan(settings, num_shards)
     except UserError as reason:
@@ -87,7 +87,7 @@ def _problem_of_batch(name: str, backend: Backend, settings: Settings, num_ranks
 
 
 def _problem_of_size(name: str, backend: Backend, num_ranks: int, ranks_per_node: int) -> str | None:
-    """Says why a backend with this declaration cannot train at this number of ranks; None if it can."""
+    """Returns why a backend with this declaration cannot train at this number of ranks; None if it can."""
     if backend.one_rank and num_ranks > 1:
         return f"{name} runs with one rank; {num_ranks} ranks were started"
     if num_ranks <= backend.num_servers:
@@ -111,7 +111,7 @@ def num_nodes(num_ranks: int, ranks_per_node: int | None) -> int:
 
 
 def trains(name: str, model: Model) -> bool:
-    """Whether a backend, or a variant, trains a model, whatever the number of ranks."""
+    """Returns whether a backend, or a variant, trains a model, whatever the number of ranks."""
     backend = declaration_of(name)
     return (not backend.models or type(model).__name__ in backend.models) and not (backend.untied and getattr(model, "tied", False))
 

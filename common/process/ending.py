@@ -147,6 +147,6 @@ def leave(status: int) -> NoReturn:
 
 
 def initialized_mpi() -> ModuleType | None:
-    """mpi4py's module MPI where it is loaded and MPI is initialized and not finalized; else None."""
+    """Returns mpi4py's module MPI where it is loaded and MPI is initialized and not finalized; else None."""
     module = sys.modules.get("mpi4py.MPI")
     return module if module and module.Is_initialized() and not module.Is_finalized() else None

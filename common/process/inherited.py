@@ -40,7 +40,7 @@ def without_owned(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def describe(variables: Mapping[str, str]) -> str:
-    """Says in one line that these variables have no effect."""
+    """Describes in one line that these variables have no effect."""
     return f"ignored, since a run binds its ranks and sets their threads: {', '.join(f'{name}={variables[name]}' for name in variables)}"
 
 

@@ -31,7 +31,7 @@ def load(arguments: Iterable[str]) -> None:
 
 
 def problem() -> str | None:
-    """Says why no run of this environment can have --mkl-kernels fast; None if it can."""
+    """Returns why no run of this environment can have --mkl-kernels fast; None if it can."""
     return None if LIBRARY.exists() else f"{LIBRARY} is not built; run python -m launch.setup.build_mkl_kernels on a node with a compiler"
 
 

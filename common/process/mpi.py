@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def loaded() -> ModuleType:
-    """mpi4py's MPI, which its import has not initialized."""
+    """Returns mpi4py's MPI, which its import has not initialized."""
     import mpi4py
 
     if "mpi4py.MPI" not in sys.modules:
@@ -17,7 +17,7 @@ def loaded() -> ModuleType:
 
 
 def initialized() -> ModuleType:
-    """mpi4py's MPI, which is initialized here where nobody has.
+    """Returns mpi4py's MPI, which is initialized here where nobody has.
 
     mpi4py would hold the interpreter's lock until the last rank has come, and no watchdog would run meanwhile.
     """
@@ -34,7 +34,7 @@ def initialized() -> ModuleType:
 
 
 def problem() -> str | None:
-    """Why mpi4py cannot be used, in words; None if it can."""
+    """Returns why mpi4py cannot be used; None if it can."""
     try:
         loaded()
     except (ImportError, RuntimeError) as error:

@@ -111,7 +111,7 @@ def expect_loopback() -> None:
 
 
 def listener(on_one_node: bool) -> socket.socket:
-    """A socket that listens at MASTER_ADDR and MASTER_PORT on rank 0, for this node alone where all ranks are on it.
+    """Opens a socket that listens at MASTER_ADDR and MASTER_PORT on rank 0, for this node alone where all ranks are on it.
 
     Raises UserError where that is not possible.
     """

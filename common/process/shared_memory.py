@@ -19,7 +19,7 @@ class Room(NamedTuple):
 
 
 def room(folder: Path = FOLDER) -> Room | None:
-    """The Room of this node; None where it has no such folder."""
+    """Returns the Room of this node; None where it has no such folder."""
     try:
         file_system = os.statvfs(folder)
     except OSError:
@@ -33,7 +33,7 @@ def needed(num_ranks: int) -> float:
 
 
 def describe(room: Room, num_ranks: int) -> str:
-    """The Room of a node beside what its ranks take, in words."""
+    """Describes the Room of a node beside what its ranks take."""
     ranks = "1 rank takes" if num_ranks == 1 else f"{num_ranks} ranks take"
     free, total = room.free / MB, room.total / MB
     return f"/dev/shm has {free:.0f} of {total:.0f} MB free, and with MPICH {ranks} {needed(num_ranks) / MB:.0f}"

@@ -36,7 +36,7 @@ def interface(mpi_type: str) -> str:
 
 
 def advice(mpi_type: str) -> str:
-    """Says what to do where ranks did not find each other with this value of srun's --mpi."""
+    """Returns what to do where ranks did not find each other with this value of srun's --mpi."""
     offered = [name for name in mpi_types() if name != mpi_type]
     return (
         f"srun --mpi={mpi_type} was to join the ranks, and offers {', '.join(offered) or 'nothing else'}; choose what their MPI speaks: "

@@ -62,12 +62,12 @@ class Watchdog:
             threading.Thread(target=self._run, args=(timeout_seconds,), daemon=True).start()
 
     def begin(self, place: Place | str) -> None:
-        """The rank begins a step at a Place, or an activity in words, such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
+        """Notes that a step at a Place begins, or an activity in words, such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
         self.place = place
         self.heartbeat()
 
     def heartbeat(self) -> None:
-        """The rank has made progress."""
+        """Notes that the rank has made progress."""
         self._idle_seconds = 0.0
 
     @contextlib.contextmanager

@@ -92,7 +92,7 @@ def on_this_node(trainer: Trainer, values: list[list[int]]) -> list[list[int]]:
 def oversubscribed(
     cores_of_ranks: Iterable[Collection[int]], cores_per_rank: int, core_of: dict[int, int], quota_cores: float | None
 ) -> bool:
-    """Whether ranks of a node need more physical cores than those that they run on, or than a CPU quota."""
+    """Returns whether ranks of a node need more physical cores than those that they run on, or than a CPU quota."""
     physical = [frozenset(core_of.get(core, core) for core in cores) for cores in cores_of_ranks]
     if quota_cores is not None and len(physical) * cores_per_rank > quota_cores:
         return True

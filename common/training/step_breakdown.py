@@ -61,10 +61,10 @@ def add_to_record(settings: Settings, trainer: Trainer, batches: Batches, record
     optimizer state differs between ranks afterwards and must not be used.
     """
     # Not the median: on CUDA, where steps are queued, the time of a single step is that of queueing it.
-    timed_step_seconds = by_rank(trainer, np.array(record.step_seconds, np.float64).mean()).mean()
-    num_steps = max(MIN_STEPS, round(BLOCK_SECONDS / timed_step_seconds))
+    mean_step_seconds = by_rank(trainer, np.array(record.step_seconds, np.float64).mean()).mean()
+    num_steps = max(MIN_STEPS, round(BLOCK_SECONDS / mean_step_seconds))
     if trainer.ranks.rank == 0:
-        seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * timed_step_seconds
+        seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * mean_step_seconds
         print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
     record.step_breakdown = measure(trainer, batches, num_steps, gradient_bytes(settings), end_turn)
     if settings.layer_times and declaration_of(record.backend).library == ALONE:

@@ -55,10 +55,10 @@ def _of_all_shards(trainer: Trainer, rows: np.ndarray, place: DataParallel, has_
     Those of ranks that share a shard are equal, or their mean is none of them.
     """
     # The last number counts the ranks of a shard.
-    own = np.zeros((len(rows), place.degree, rows.shape[1] + 1))
+    rows_by_shard = np.zeros((len(rows), place.degree, rows.shape[1] + 1))
     if has_taken:
-        own[:, place.shard, :-1], own[:, place.shard, -1] = rows, 1
-    total = trainer.sum(own)
+        rows_by_shard[:, place.shard, :-1], rows_by_shard[:, place.shard, -1] = rows, 1
+    total = trainer.sum(rows_by_shard)
     num_ranks = total[..., -1:]
     return np.where(num_ranks, total[..., :-1] / np.maximum(num_ranks, 1), -1.0)
 

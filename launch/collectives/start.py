@@ -19,7 +19,7 @@ from launch.run import lock, processes, turns
 
 
 def is_rank() -> bool:
-    """Tells whether a launcher has started this process as one of several ranks."""
+    """Returns whether a launcher has started this process as one of several ranks."""
     try:
         return from_environment().size > 1
     except UserError:

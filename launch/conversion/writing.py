@@ -143,7 +143,7 @@ def _row_type(array: np.ndarray | image_folders.Images) -> np.dtype:
 
 @contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Context in which this process alone converts into a folder, which it makes; errors of the file system become UserErrors."""
+    """Within this context this process alone converts into a folder, which it makes; errors of the file system become UserErrors."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -161,7 +161,7 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _begin(folder: Path, plan: Plan) -> bool | None:
-    """Tells whether a conversion begins, rather than goes on; None if it is complete. Raises UserError for a folder with anything else."""
+    """Returns whether a conversion begins, rather than goes on; None if it is complete. Raises UserError for any other folder."""
     if (folder / manifest.NAME).exists():
         written = manifest.read(folder)
         _expect_same(folder, written._asdict() | {"version": manifest.VERSION}, plan)

@@ -272,7 +272,7 @@ def allocation() -> str | None:
 
 
 def started_with_mpi(source: str) -> bool:
-    """Whether ranks have MPI whose rank variables are those of the Source of this name."""
+    """Returns whether ranks have MPI whose rank variables are those of the Source of this name."""
     return all(kind.provides_mpi for kind in LAUNCHERS.values() if kind.rank_variables and kind.rank_variables.name == source)
 
 

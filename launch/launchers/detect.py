@@ -150,7 +150,7 @@ def spoken_by(version: str) -> tuple[str, ...]:
 
 
 def has_mpi4py(python: Sequence[str]) -> bool:
-    """Whether a site's Python has mpi4py. Raises UserError where it cannot be started."""
+    """Returns whether a site's Python has mpi4py. Raises UserError where it cannot be started."""
     program = "import importlib.util; print('mpi4py:', importlib.util.find_spec('mpi4py') is not None)"
     try:
         process = subprocess.run([*python, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -36,7 +36,7 @@ def batch_system(environ: Mapping[str, str]) -> BatchSystem | None:
 
 
 def problem(num_nodes: int, launcher: str, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> str | None:
-    """Says why a launcher that is given no nodes cannot start ranks on so many; returns None if it can."""
+    """Returns why a launcher that is given no nodes cannot start ranks on so many; None if it can."""
     environ = os.environ if environ is None else environ
     system = batch_system(environ)
     # Hydra and Open MPI start their daemons by srun.

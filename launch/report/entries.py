@@ -143,12 +143,12 @@ def split_traced(records: Iterable[Record]) -> tuple[list[Record], list[Record]]
 
 
 def is_slowed_down(record: Record) -> bool:
-    """Tells whether a run was slowed down by tracing, a timeline or a shared GPU."""
+    """Returns whether a run was slowed down by tracing, a timeline or a shared GPU."""
     return any(getattr(record.settings, name) for name in NOT_COMPARED)
 
 
 def is_compared(record: Record) -> bool:
-    """Tells whether a run may be compared with those of other backends: it was not slowed down, and it is no control and of no search."""
+    """Returns whether a run may be compared with those of other backends: it was not slowed down, and it is no control and of no search."""
     return record.settings.control is None and record.settings.library_setting is None and not is_slowed_down(record)
 
 
@@ -243,10 +243,9 @@ def epoch_seconds(entry: Entry) -> float | None:
 def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], seconds_of: SecondsPerEpoch = epochs.seconds) -> Ratio | None:
     """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
 
-    With `epochs.training_seconds` for `seconds_of` evaluation does not count.
-
-    Its interval is simultaneous for all pairs of these entries. Runs with the same key are pairs, and where there are several pairs only
-    they count. Of a pair the epochs count that both have trained: of runs side by side these had their turns one after the other.
+    With `epochs.training_seconds` for `seconds_of` evaluation does not count. The interval is simultaneous for all pairs of these entries.
+    Runs with the same key are pairs, and where there are several pairs only they count. Of a pair the epochs count that both have trained:
+    of runs side by side these had their turns one after the other.
     """
     records_above, records_below = (
         {key_of(record): record for record in entry.from_start if seconds_of(record)} for entry in (above, below)

@@ -104,7 +104,7 @@ def mkl_gain(products: Mapping[str, float]) -> float | None:
 
 
 def mkl_pays(products: Mapping[str, float]) -> bool:
-    """Tells whether PyTorch's product is measured to be faster with --mkl-kernels fast by more than MARGIN."""
+    """Returns whether PyTorch's product is measured to be faster with --mkl-kernels fast by more than MARGIN."""
     gain = mkl_gain(products)
     return gain is not None and gain > 1 + MARGIN
 
@@ -173,7 +173,7 @@ def _sentence(slow: SlowProduct) -> str:
 
 
 def _is_mkl_slow(framework: str, record: Record) -> bool:
-    """Tells whether PyTorch multiplies by MKL on a processor of AMD; older records do not name the library, which MKL is in its wheels."""
+    """Returns whether PyTorch multiplies by MKL on a processor of AMD. Older records do not name the library, and its wheels have MKL."""
     product = (record.products or {}).get(framework)
     library = product.library if product else "MKL"
     on_cores = not record.environment.gpu and record.settings.precision != "bf16"

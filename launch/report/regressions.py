@@ -79,7 +79,7 @@ def compare(records: list[Record], baseline: list[Record]) -> Compared:
 
 
 def changes(records: list[Record], baseline: list[Record]) -> list[Change]:
-    """The changes of all entries of the baseline.
+    """Returns the changes of all entries of the baseline.
 
     An entry is worse where the 95 % interval of its ratio excludes 1 and the ratio is beyond the tolerance, and where it no longer has a
     value. With fewer than 3 runs on a side the noise is not known, and the change is not judged.

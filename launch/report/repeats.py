@@ -92,7 +92,7 @@ def _judged(matrix: str, comparison: str, side_by_side: Sequence[Entry]) -> Iter
 
 
 def stand_out(log_seconds: np.ndarray) -> np.ndarray:
-    """Tells which repeats (columns) are disturbed, from the logarithms of the seconds of an epoch of each backend and size (rows).
+    """Returns which repeats (columns) are disturbed, from the logarithms of the seconds of an epoch of each backend and size (rows).
 
     Such a repeat is more than QUIET_PERCENT slower than the median repeat, or its runs are slowed down that unequally, and it is so
     further than any repeat of a quiet matrix of as many rows and columns, in all but FALSE_PERCENT of them. NaN: there is no such run.

@@ -31,7 +31,7 @@ def pairs(records: Iterable[Record]) -> Iterator[Pair]:
 
 
 def difference(record: Record, reference: Record) -> str | None:
-    """Says how the samples of a run differ from those of another one with its seed and global batch; None where no digest does."""
+    """Describes how the samples of a run differ from those of another one with its seed and global batch; None where no digest does."""
     if _have_one_order(record, reference):
         digests = zip(record.sample_digests, reference.sample_digests, strict=False)
         epoch = next((number for number, (digest, expected) in enumerate(digests, 1) if digest != expected), None)

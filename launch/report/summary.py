@@ -177,5 +177,5 @@ def _protocol(records: Sequence[Record]) -> str:
 
 
 def _have_other_seeds(comparison: Comparison, size: int) -> bool:
-    """Whether the backends of a size trained from different seeds."""
+    """Returns whether the backends of a size trained from different seeds."""
     return len({frozenset(record.seed for record in entry.records) for entry in comparison.of_size(size)}) > 1

@@ -144,21 +144,21 @@ def settled_by(answers: Answers, jobs: Sequence[Job]) -> Settled:
 
 
 def problem(answer: Answer, device: DeviceName | None, mkl_kernels: str = Settings.mkl_kernels) -> str | None:
-    """Says why a backend with this answer cannot train on a device, None if the device is not known; returns None if it can."""
+    """Returns why a backend with this answer cannot train on a device; None if it can. `device`: None where it is not known."""
     of_device = device and (answer.get(device) or answer.get("precision", {}).get(device))
     of_mkl = answer.get("mkl_kernels") if device and mkl_kernels == "fast" else None
     return answer.get("error") or of_device or (f"--mkl-kernels fast: {of_mkl}" if of_mkl else None)
 
 
 def mpi_problem(backend: str, launcher: str) -> str | None:
-    """Says why a backend cannot run under a launcher of this name; returns None if it can."""
+    """Returns why a backend cannot run under a launcher of this name; None if it can."""
     if needs_mpi(backend) and not commands.LAUNCHERS[launcher].provides_mpi:
         return f"it needs MPI, which {launcher} does not provide; use an MPI launcher"
     return None
 
 
 def runs_elsewhere(jobs: Iterable[Job], launcher: Launcher) -> bool:
-    """Tells whether ranks may run on other nodes than this one."""
+    """Returns whether ranks may run on other nodes than this one."""
     places = commands.LAUNCHERS[launcher.name].places
     if places == "node":
         return any(job.num_nodes > 1 for job in jobs)
@@ -166,7 +166,7 @@ def runs_elsewhere(jobs: Iterable[Job], launcher: Launcher) -> bool:
 
 
 def can_ask_elsewhere(launcher: Launcher) -> bool:
-    """Tells whether the launcher starts a program on another node at once: outside an allocation it would wait for one."""
+    """Returns whether the launcher starts a program on another node at once: outside an allocation it would wait for one."""
     return commands.allocation() is not None and which(launcher.executable) is not None
 
 

@@ -69,7 +69,7 @@ def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
 
 
 def is_cause(line: str) -> bool:
-    """Tells whether a line gives the reason why a run failed, wherever it stands in the output."""
+    """Returns whether a line gives the reason why a run failed, wherever it stands in the output."""
     return any(pattern.search(line) for pattern in (REPORTED, NO_TRANSPORT, REFUSES_ROOT))
 
 

@@ -52,8 +52,8 @@ class MatrixOptions:
     also controls, which those lack. At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and
     settings are refused."""
     best: bool = False
-    """Then search for each backend, in runs of one epoch, the largest batch that fits into memory and gains throughput, and the fastest of
-    a few settings of its library, and print what each reaches so beside its default, with --repeats pairs of runs."""
+    """Then search, in runs of one epoch, for the largest batch of each backend that fits into memory and gains throughput, and for the
+    fastest of a few settings of its library. Print what it reaches with them, beside its default, from --repeats pairs of runs."""
     memory_limit: str | None = None
     """With --best: memory of a rank, such as 8GB. Default: what is free on the node for each rank, or on its GPU."""
     verify: bool = False

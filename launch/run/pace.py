@@ -42,8 +42,8 @@ class Pace:
 
 def describe(seconds: float) -> str:
     """Returns a time as text, such as `40 s`, `3 min 5 s` or `2 h 10 min`."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_of_minute = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes} min {seconds_of_minute} s" if minutes else f"{seconds_of_minute} s"

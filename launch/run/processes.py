@@ -121,7 +121,7 @@ class _Seen:
             self._ranks, self._is_training = list(ranks) or self._ranks, True
 
     def has_hung(self) -> bool:
-        """Tells whether no rank runs, and the launcher cannot find out: all are stopped, or have ended with a process that started them."""
+        """Returns whether no rank runs, which the launcher cannot find out: all are stopped, or ended with a process that started them."""
         if not self._is_training:
             self._find()
         states = [supervisor.state_of(pid) for pid in self._ranks]

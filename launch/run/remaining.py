@@ -27,7 +27,7 @@ class Remaining:
         self._seconds_by_sizes[sizes] = max(self._seconds_by_sizes.get(sizes, 0.0), time.monotonic() - began)
 
     def has_time_for(self, group: Sequence[NumberedJob]) -> bool:
-        """Tells whether a group would end in time: it takes as long as the longest of its workload and sizes, or else of all."""
+        """Returns whether a group would end in time: it takes as long as the longest of its workload and sizes, or else of all."""
         expected_seconds = self._seconds_by_sizes.get(_sizes_of(group)) or max(self._seconds_by_sizes.values(), default=0.0)
         return self._end is None or time.time() + MARGIN * expected_seconds < self._end
 

@@ -1,4 +1,4 @@
-"""Tells whether runs fit into the memory of this node and of its GPUs: each by itself, and another one beside those that are ready."""
+"""Finds whether runs fit into the memory of this node and of its GPUs: each by itself, and another one beside those that are ready."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -29,7 +29,7 @@ def expect_room(jobs: Iterable[Job]) -> None:
 
 
 def has_room(pids_by_run: Sequence[Sequence[int]]) -> bool:
-    """Tells whether a run as large as the largest of these, which are ready to train, fits beside them."""
+    """Returns whether a run as large as the largest of these, which are ready to train, fits beside them."""
     memories = [on_node(pids_by_run), *on_gpus(pids_by_run)]
     return all(max(bytes_by_run, default=0) * MARGIN <= available_bytes for bytes_by_run, available_bytes in memories)
 

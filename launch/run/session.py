@@ -88,7 +88,7 @@ def without_final_record(jobs: Iterable[Job]) -> list[str]:
 
 
 def failed_at_start(run_records: Iterable[Record]) -> bool:
-    """Tells whether a run failed before its first step, for another reason than that it was interrupted."""
+    """Returns whether a run failed before its first step, for another reason than that it was interrupted."""
     return any(record.status == "failed" and record.pids_by_rank is None and record.error != "interrupted" for record in run_records)
 
 

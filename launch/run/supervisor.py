@@ -142,7 +142,7 @@ def proceed(pids: Iterable[int]) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Tells whether a process is there and has not stopped."""
+    """Returns whether a process is there and has not stopped."""
     return state_of(pid) not in STOPPED
 
 

@@ -1,4 +1,4 @@
-"""Tells whether --until can end the repeats of a matrix before their limit."""
+"""Finds whether --until can end the repeats of a matrix before their limit."""
 
 from collections.abc import Iterable, Sequence
 

@@ -85,7 +85,7 @@ def _differences(record: Record, reference: Record | None) -> list[float]:
 
 
 def _reason(record: Record, reference: Record | None) -> str | None:
-    """Says why a run cannot be compared with that of one process; None if it can."""
+    """Returns why a run cannot be compared with that of one process; None if it can."""
     if record.status != "ok":
         return _reason_of_failure(record)
     if reference is None:
@@ -100,7 +100,7 @@ def _reason(record: Record, reference: Record | None) -> str | None:
 
 
 def _cause(record: Record, difference_by_rank: float | None) -> str:
-    """Says why a run that has completed differs."""
+    """Returns why a run that has completed differs."""
     causes = []
     if model := _model_of(record):
         for cause_of in (own_causes.of_ranks, own_causes.of_optimizer)[record.num_ranks == 1 :]:

@@ -52,7 +52,7 @@ def of_horovod(framework: str, nccl_of_pytorch: int) -> tuple[str, bool]:
 
 
 def errors_of_tensorflow() -> dict[str, str]:
-    """{name: error} of those libraries that TensorFlow loads for a GPU and does not find where it looks for them."""
+    """Returns the error of each library that TensorFlow loads for a GPU and does not find where it looks for it, by name."""
     tensorflow = find_spec("tensorflow")
     libraries = Path(tensorflow.origin).parents[1].glob("nvidia/*/lib") if tensorflow and tensorflow.origin else ()
     # In NVIDIA's wheels for CUDA 12 each library has a folder; cu13 has all of CUDA 13, some under the same names.

@@ -97,18 +97,18 @@ def test_a_tutorials_file_is_accepted_with_a_line_about_what_the_run_decides_and
     run = resolved(deepspeed_config=path, deepspeed_conflicts="ignore", batch_size=32, zero_stage=0)
     used, (line,) = configuration.of(run, 2)
     assert line.startswith(f"{path}: ignored, since the run decides them: train_batch_size 512 (64 here: --batch-size), optimizer.type ")
-    own = configuration.of_run(run, 2)
+    without_file = configuration.of_run(run, 2)
     of_file = {"allgather_partitions", "reduce_scatter", "allgather_bucket_size", "reduce_bucket_size", "overlap_comm"}
     sharding = {name: OF_WORKSHOP["zero_optimization"][name] for name in (*of_file, "contiguous_gradients")}
     outputs = {name: OF_WORKSHOP[name] for name in ("steps_per_print", "prescale_gradients", "wall_clock_breakdown")}
-    assert used == own | outputs | {"zero_optimization": own["zero_optimization"] | sharding}
+    assert used == without_file | outputs | {"zero_optimization": without_file["zero_optimization"] | sharding}
 
 
 def test_without_a_file_and_with_an_empty_one_the_configuration_is_tandems(tmp_path):
-    own = configuration.of(resolved(), 2)
-    assert own == (configuration.of_run(resolved(), 2), [])
+    without_file = configuration.of(resolved(), 2)
+    assert without_file == (configuration.of_run(resolved(), 2), [])
     for content in ({}, {"train_batch_size": "auto", "zero_optimization": {"reduce_bucket_size": "auto"}}):
-        assert configuration.of(resolved(deepspeed_config=written(tmp_path, content)), 2) == own
+        assert configuration.of(resolved(deepspeed_config=written(tmp_path, content)), 2) == without_file
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,8 @@ def test_a_profile_waits_for_the_thread_that_still_ends_its_last_collective(of_t
                 assert ended.is_set()
         else:
             _, num_calls, _ = collectives(train)
-            assert (ended.is_set(), num_calls) == (True, {"all_reduce": 1})
+            assert ended.is_set()
+            assert num_calls == {"all_reduce": 1}
     finally:
         ended.wait()
         dist.destroy_process_group()
@@ -229,7 +230,8 @@ def test_plain_all_reduces_are_measured_at_several_sizes(measure):
 def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(data, tmp_path):
     arguments = (*data[True]["cnn"], "--batch-size", 8, "--epochs", 1, "--step-breakdown")
     status, record, _ = train("single", 1, tmp_path, *arguments, fault="killed_in_its_step_breakdown")
-    assert (status != 0, record["status"], len(record["losses"]), record["step_breakdown"]) == (True, "started", 2, None)
+    assert status != 0
+    assert (record["status"], len(record["losses"]), record["step_breakdown"]) == ("started", 2, None)
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +276,7 @@ def test_a_worker_sends_gradients_and_receives_parameters(measured):
     assert breakdown["communication_seconds"][0] > 0
     assert math.isnan(breakdown["communication_seconds"][1])
     profile, without = worker["with_communication"], worker["without_communication"]
-    assert (profile["seconds"] > 0, without["seconds"]) == (True, 0)
+    assert profile["seconds"] > without["seconds"] == 0
     assert profile["operations"]["send"] == [NUM_STEPS, NUM_STEPS * GRADIENT_BYTES["cnn"]]
     assert worker["losses"][0] == pytest.approx(worker["losses"][1], rel=1e-5)
     # Without an exchange a worker has no optimizer, so that its parameters stay as they are.
@@ -323,7 +325,7 @@ def test_each_backend_has_a_step_breakdown(backend, breakdown, measured):
     num_bytes = {name: operation["num_bytes"] for name, operation in measurement["operations"].items()}
     assert num_bytes == pytest.approx(operations, abs=16)
     profile, without = by_rank[0]["with_communication"], by_rank[0]["without_communication"]
-    assert (profile["seconds"] > 0, without["seconds"]) == (True, 0)
+    assert profile["seconds"] > without["seconds"] == 0
     num_plain = 2 if "powersgd" in arguments else 0
     expected = (NUM_STEPS - num_plain) * sum(operations.values()) + num_plain * gradient_bytes
     assert sum(sent for _, sent in profile["operations"].values()) == pytest.approx(expected, abs=16 * NUM_STEPS)

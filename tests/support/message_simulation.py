@@ -1,4 +1,4 @@
-"""A discrete-event simulation of one step: every message of every rank, with ranks that differ and links that are shared. Pure.
+"""A discrete-event simulation of one step: every message of every rank, with ranks that differ and links that are shared.
 
 It checks the closed formulas of launch/forecast, which it does not use: it has the alpha and beta of a message, who sends to whom in each
 round of an algorithm, and when the gradients of each rank are ready. A rank begins a round when it has sent and received the message of

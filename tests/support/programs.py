@@ -23,17 +23,17 @@ class Program(NamedTuple):
 @functools.cache
 def programs() -> tuple[Program, ...]:
     """The Programs that stand in launch/, and one backend, as all backends have the same options."""
-    found = [Program("frameworks.single", Settings)]
+    all_programs = [Program("frameworks.single", Settings)]
     for path in sorted((ROOT / "launch").rglob("*.py")):
         if "command_line.main(" not in path.read_text():
             continue
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            patch.setattr(command_line, "main", lambda run, kind, *_, module=module: found.append(Program(module, kind)))
+            patch.setattr(command_line, "main", lambda run, kind, *_, module=module: all_programs.append(Program(module, kind)))
             patch.setattr(sys, "argv", [module])
             runpy.run_module(module, run_name="__main__")
-    return tuple(found)
+    return tuple(all_programs)
 
 
 def name_of(program: Program) -> str:

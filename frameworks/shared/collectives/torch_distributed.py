@@ -17,7 +17,7 @@ from frameworks.shared.pytorch import devices, process_group
 
 
 def gpu_problem(ranks: Ranks) -> str | None:
-    """Says why this rank has no GPU of its own; None if it has."""
+    """Returns why this rank has no GPU of its own; None if it has."""
     if problem := devices.device_problem("cuda"):
         return problem
     try:

@@ -37,7 +37,7 @@ COLLECTIVES = {
 
 
 def device_problem(device: str) -> str | None:
-    """Says why DeepSpeed cannot train on `cpu` or `cuda` here; None if it can."""
+    """Returns why DeepSpeed cannot train on `cpu` or `cuda` here; None if it can."""
     chosen: Any = deepspeed.get_accelerator()
     accelerator = chosen.device_name().partition(":")[0]
     mismatch = f"DeepSpeed has chosen {accelerator}; set DS_ACCELERATOR={device}" if accelerator != device else None
@@ -258,7 +258,7 @@ def put(parameter: Any, value: torch.Tensor, key: str | None = None) -> None:
 
 
 def sharded(optimizer: ZeroOptimizer) -> bool:
-    """Whether an optimizer is a ZeRO optimizer that wraps a plain one."""
+    """Returns whether an optimizer is a ZeRO optimizer that wraps a plain one."""
     return hasattr(optimizer, "optimizer")
 
 

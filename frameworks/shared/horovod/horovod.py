@@ -72,7 +72,7 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
 
 
 def is_gloo(variable: str) -> bool:
-    """Tells whether an environment variable of Horovod chooses Gloo."""
+    """Returns whether an environment variable of Horovod chooses Gloo."""
     return os.environ.get(variable, "").lower() == "gloo"
 
 
@@ -85,7 +85,7 @@ def end(hvd: ModuleType, ranks: Ranks) -> None:
 
 
 def device_problem(hvd: ModuleType, device: str) -> str | None:
-    """Says why Horovod cannot all-reduce on `cpu` or `cuda`; None if it can."""
+    """Returns why Horovod cannot all-reduce on `cpu` or `cuda`; None if it can."""
     return "this Horovod has no CUDA" if device == "cuda" and not hvd.cuda_built() else None
 
 

@@ -36,7 +36,7 @@ POWER_SGD = "powersgd:bucket"
 
 
 def problem(device: str) -> str | None:
-    """Says why DataParallel is of no use on `cpu` or `cuda` here; None if it is."""
+    """Returns why DataParallel is of no use on `cpu` or `cuda` here; None if it is."""
     num_gpus = torch.cuda.device_count() if device == "cuda" else 0
     return None if num_gpus > 1 else f"with {num_gpus} GPUs DataParallel would only call the module"
 

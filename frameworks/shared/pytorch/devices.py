@@ -21,7 +21,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 
 def device_problem(device: str) -> str | None:
-    """Says why PyTorch cannot compute on `cpu` or `cuda` here; None if it can."""
+    """Returns why PyTorch cannot compute on `cpu` or `cuda` here; None if it can."""
     # PyTorch for ROCm has AMD GPUs as cuda.
     if device == "cuda" and not (torch.backends.cuda.is_built() or torch.version.hip):
         return "this PyTorch has no CUDA"
@@ -29,7 +29,7 @@ def device_problem(device: str) -> str | None:
 
 
 def mkl_kernels_problem() -> str | None:
-    """Says why a run cannot have --mkl-kernels fast here; None if it can."""
+    """Returns why a run cannot have --mkl-kernels fast here; None if it can."""
     return mkl_kernels.problem() if torch.backends.mkl.is_available() else "this PyTorch has no MKL"
 
 

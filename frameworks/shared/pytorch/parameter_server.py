@@ -60,7 +60,7 @@ class Remote(torch.optim.Optimizer):
 
 
 def device_problem(device: str) -> str | None:
-    """Says why a parameter server cannot use `cpu` or `cuda`; None if it can."""
+    """Returns why a parameter server cannot use `cpu` or `cuda`; None if it can."""
     return "the messages of a parameter server are in main memory" if device == "cuda" else None
 
 

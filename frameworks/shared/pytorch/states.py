@@ -17,7 +17,7 @@ OPTIMIZER_STATE = weights.OPTIMIZER_STATE
 
 
 def gather(model: nn.Module, optimizer: Optimizer | None) -> dict[str, np.ndarray]:
-    """Parameters, buffers and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py.
+    """Returns parameters, buffers and, unless `optimizer` is None, optimizer state, as arrays in the names and layouts of weights.py.
 
     They are gathered from the shards of all ranks, if there are any. Then all ranks call this. Buffers are those of this rank.
     """
@@ -121,7 +121,7 @@ def as_array(name: str, tensor: Tensor, model: nn.Module) -> np.ndarray:
 
 
 def as_tensor(name: str, array: np.ndarray, model: nn.Module) -> Tensor:
-    """The inverse of `as_array`; a copy."""
+    """Converts an array back to a tensor, the inverse of `as_array`, as a copy."""
     if array.ndim and _is_channels_last(name, model):
         array = array.transpose(0, 2, 3, 1)
     elif array.ndim and _is_flattened(name, model):
@@ -130,11 +130,11 @@ def as_tensor(name: str, array: np.ndarray, model: nn.Module) -> Tensor:
 
 
 def _is_channels_last(name: str, model: nn.Module) -> bool:
-    """Whether the parameter is the weight of a Convolution. The weight of PyTorch's own layers has the layout of weights.py."""
+    """Returns whether the parameter is the weight of a Convolution. The weight of PyTorch's own layers has the layout of weights.py."""
     layer, _, parameter = name.rpartition(".")
     return parameter == "weight" and isinstance(model.get_submodule(layer), Convolution)
 
 
 def _is_flattened(name: str, model: nn.Module) -> bool:
-    """Whether the columns of the parameter are the values of flattened images, channels last."""
+    """Returns whether the columns of the parameter are the values of flattened images, channels last."""
     return isinstance(model, Cnn) and name in families.FLATTENED

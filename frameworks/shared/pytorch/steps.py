@@ -20,7 +20,7 @@ MicroBatch = tuple[Tensor, Tensor, Tensor, bool]
 
 
 def weighted_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Weighted sum of cross entropies: logits (…, classes), targets (…) or probabilities (…, classes), weights (…).
+    """Computes the weighted sum of cross entropies: logits (…, classes), targets (…) or probabilities (…, classes), weights (…).
 
     The loss is of the type of the weights, also of logits in bfloat16.
     """

@@ -12,7 +12,7 @@ from common.trainer import Device, GpuMemory
 
 
 def device_problem(device: str) -> str | None:
-    """Says why TensorFlow cannot compute on `cpu` or `cuda` here; None if it can."""
+    """Returns why TensorFlow cannot compute on `cpu` or `cuda` here; None if it can."""
     if device == "cuda" and not tf.test.is_built_with_cuda():
         return "this TensorFlow has no CUDA"
     return "TensorFlow finds no GPU" if device == "cuda" and not tf.config.list_physical_devices("GPU") else None

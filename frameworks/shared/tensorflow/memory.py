@@ -12,7 +12,7 @@ from frameworks.shared.tensorflow.optimizer import Optimizer
 
 @contextlib.contextmanager
 def at_points(model: Model, optimizer: Optimizer) -> Iterator[dict[str, Held]]:
-    """The context of Trainer.memory."""
+    """Counts the bytes that are held at the points of a step, as Trainer.memory does."""
     parameters, state = size_of(model.parameters.values()), size_of(optimizer.state.values())
     yield {point: Held(parameters, sum(optimizer.gradient_bytes.values()) if point == "after_backward" else 0, state) for point in POINTS}
 

@@ -46,7 +46,7 @@ def as_array(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def as_tensor(name: str, array: np.ndarray, dtype: tf.DType | None = None) -> tf.Tensor:
-    """The inverse of `as_array`; by default of the array's type."""
+    """Converts an array back to a tensor, the inverse of `as_array`; by default of the array's type."""
     if name not in TABLES and array.ndim:
         if name in families.FLATTENED:
             array = families.flattened_channels_last(name, array)

@@ -21,7 +21,7 @@ def losses(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
 
 
 def weighted_loss(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Weighted sum of `losses`."""
+    """Computes the weighted sum of `losses`."""
     return tf.reduce_sum(losses(logits, targets) * weights)
 
 

@@ -40,7 +40,7 @@ def _kernels(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def _is_comparable(entry: Entry) -> bool:
-    """Tells whether an entry has a time to solution, or needs none."""
+    """Returns whether an entry has a time to solution, or needs none."""
     return bool(entry.ok) and (entries.time_of(entry) is not None or all(record.target is None for record in entry.records))
 
 

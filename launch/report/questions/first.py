@@ -47,9 +47,9 @@ SMALLER_BATCH = "smaller global batch"
 class Place(NamedTuple):
     """An entry that reached the target.
 
-    `against` is the ratio of its seconds per epoch to those of the fastest, and `training_against` that of training without evaluation,
-    None for the fastest itself. `has_smaller_batch`: under weak
-    scaling, ranks that compute one model together get one batch, and data-parallel ones each their own.
+    `against` is the ratio of its seconds per epoch to those of the fastest, and `training_against` that of training without evaluation;
+    both are None for the fastest itself. `has_smaller_batch`: under weak scaling, ranks that compute one model together get one batch, and
+    data-parallel ones each their own.
     """
 
     entry: Entry

@@ -89,13 +89,13 @@ def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
     for (framework, _, transport), entry in cells.items():
         if _is_left(entry):
             left_in.setdefault(framework, {})[transport] = entry
-    found_moves = []
+    moves_of_size = []
     for cell, taken in _alternatives(cells):
         framework, name, _ = cell
         left = _left_for(cell, left_in.get(framework, {}), cells)
         if left and (ratio := entries.epoch_ratio(taken, left, candidates)):
-            found_moves.append(Move(framework, name, left, taken, ratio))
-    return found_moves
+            moves_of_size.append(Move(framework, name, left, taken, ratio))
+    return moves_of_size
 
 
 def _candidates(comparison: Comparison, num_ranks: int) -> list[Entry]:

@@ -87,7 +87,7 @@ def chosen(runs: Runs) -> Trial:
 
 
 def end_of_batches(runs: Runs, cell: Cell) -> str | None:
-    """Says why no larger batch is tried; None where one is."""
+    """Returns why no larger batch is tried; None where one is."""
     batches = sorted(trial.batch_size for trial in _searched(runs) if trial.setting == NO_SETTING)
     measured = [runs[Trial(size)] for size in batches]
     speeds = [run.samples_per_second for run in measured]

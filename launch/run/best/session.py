@@ -59,13 +59,13 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, products: Products 
                     runs_of_job[name] = runs, cell
                 print(line(job, trial, runs, record), flush=True)
     finally:
-        found = [table.best_of(*name, runs, cell) for name, (runs, cell) in runs_of_job.items()]
-        table.show([best for best in found if best])
-    return 0 if all(found) else 1
+        bests = [table.best_of(*name, runs, cell) for name, (runs, cell) in runs_of_job.items()]
+        table.show([best for best in bests if best])
+    return 0 if all(bests) else 1
 
 
 def is_repeat(job: Job) -> bool:
-    """Tells whether a job is another run of what another one is: a repeat, a control, or a traced run."""
+    """Returns whether a job is another run of what another one is: a repeat, a control, or a traced run."""
     return bool(job.settings.repeat or job.settings.control or job.settings.timeline or job.settings.trace)
 
 

@@ -86,7 +86,7 @@ COLUMNS: tuple[Column[Best], ...] = (
 )
 
 
-def show(found: Sequence[Best]) -> None:
+def show(bests: Sequence[Best]) -> None:
     """Prints the table, the fastest of each workload and size first."""
-    ordered = sorted(found, key=lambda best: (best.workload, best.num_ranks, -(best.speed or 0.0)))
-    terminal.show_result(tables.filled(QUESTION, COLUMNS, ordered), [NOTE] if found else [])
+    ordered = sorted(bests, key=lambda best: (best.workload, best.num_ranks, -(best.speed or 0.0)))
+    terminal.show_result(tables.filled(QUESTION, COLUMNS, ordered), [NOTE] if bests else [])

@@ -290,7 +290,8 @@ def test_a_run_ends_after_the_epoch_in_which_its_loss_or_gradient_is_not_finite(
         trained(*accuracies, trainer_class=trainer_class, records_of_run=records_of_run)
     (record,) = records_of_run
     assert (len(record.losses), len(record.step_seconds)) == (3 * num_epochs, 3 * num_epochs)
-    assert (record.reached, record.time_to_solution_seconds, record.samples_per_second) == (False, None, None)
+    assert record.reached is False
+    assert record.time_to_solution_seconds is record.samples_per_second is None
 
 
 def test_training_starts_from_the_initial_parameters():

@@ -58,9 +58,9 @@ def test_cores_are_gathered_whatever_their_numbers():
 @pytest.mark.parametrize("host", ["nid001240", "n" * 63, "müller"])
 def test_the_hosts_of_ranks_are_gathered(host):
     assert placement.host_by_rank(Rank0(), host) == [host]
-    other = np.zeros((2, placement.HOST_BYTES))
-    other[1, :2] = list(b"n2")
-    trainer = SimpleNamespace(ranks=Ranks(0, 2, 0, 1), sum=lambda values: values + other.ravel())
+    of_ranks = np.zeros((2, placement.HOST_BYTES))
+    of_ranks[1, :2] = list(b"n2")
+    trainer = SimpleNamespace(ranks=Ranks(0, 2, 0, 1), sum=lambda values: values + of_ranks.ravel())
     assert placement.host_by_rank(trainer, host) == [host, "n2"]
 
 

@@ -65,9 +65,9 @@ def test_all_ranks_name_the_rank_that_has_another(expect_same, usual, different,
 
 
 def test_nodes_may_have_folders_and_names_of_their_own():
-    other = dataclasses.replace(Settings(), data_dir="/scratch", checkpoint_dir="/scratch", machine="b", results="/r", watchdog_timeout=1.0)
+    there = dataclasses.replace(Settings(), data_dir="/scratch", checkpoint_dir="/scratch", machine="b", results="/r", watchdog_timeout=1.0)
     assert (
-        on_ranks(*(lambda trainer, value=value: checks.expect_same_settings(trainer, value) for value in (Settings(), other))) == [None] * 2
+        on_ranks(*(lambda trainer, value=value: checks.expect_same_settings(trainer, value) for value in (Settings(), there))) == [None] * 2
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs whose NCCL used TCP between nodes are told."""
+"""A note names the runs whose NCCL used TCP between nodes."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.made_records import made, on, typed
 
 
 @pytest.mark.parametrize(
-    ("chosen", "told"),
+    ("chosen", "beginnings"),
     [
         ([None, None], []),
         (["Socket", "AWS Libfabric (aws-ofi-nccl 1.9.1-aws)"], ["NCCL used TCP between the nodes of 1 run:"]),
@@ -15,7 +15,7 @@ from tests.support.made_records import made, on, typed
         (["IB", None], []),
     ],
 )
-def test_runs_over_tcp_are_counted(chosen, told):
+def test_runs_over_tcp_are_counted(chosen, beginnings):
     records = [record for repeat, name in enumerate(chosen) for record in on("here", [made(repeat=repeat)], nccl_network=name)]
     notes = networks.notes(typed(records))
-    assert [note.partition(" it found")[0] for note in notes] == told
+    assert [note.partition(" it found")[0] for note in notes] == beginnings

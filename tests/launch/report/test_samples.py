@@ -21,8 +21,8 @@ def sentence(*records):
 
 
 def test_runs_of_one_seed_and_global_batch_train_the_same_samples():
-    told = sentence(record("ddp"), record("fsdp"), record("single", 1, data="b" * 64))
-    assert "Runs of one seed and global batch train the same samples in the same order." in told
+    text = sentence(record("ddp"), record("fsdp"), record("single", 1, data="b" * 64))
+    assert "Runs of one seed and global batch train the same samples in the same order." in text
 
 
 @pytest.mark.parametrize(

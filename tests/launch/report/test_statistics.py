@@ -144,7 +144,8 @@ def test_the_simultaneous_interval_is_students_and_wider_of_more_sets(num_compar
     # Differences of logarithms 0.2, 0.1, 0.1, 0.2: mean 0.15, standard error 0.028868.
     parts = (0, -0.028868 * t, 0.028868 * t)
     assert estimate == Ratio(*(pytest.approx(np.exp(0.15 + part), rel=1e-4) for part in parts), 4, 4, True)
-    assert (estimate.is_difference, estimate.verdict) == (True, None)
+    assert estimate.is_difference is True
+    assert estimate.verdict is None
 
 
 def test_the_noise_between_sessions_computed_by_hand():

@@ -1,4 +1,4 @@
-"""The CNN of common/model/cnn.py in TensorFlow."""
+"""Computes the CNN of common/model/cnn.py in TensorFlow."""
 
 import math
 
@@ -10,7 +10,7 @@ from frameworks.shared.tensorflow.models.layers import Low, Weights, Wrap
 
 
 def cnn(model: Cnn, _: Wrap, low: Low, parameters: Weights, x: tf.Tensor, dropout: bool) -> tf.Tensor:
-    """The CNN of common/model/cnn.py: images (samples, height, width) -> (samples, classes) logits."""
+    """Computes the CNN of common/model/cnn.py: images (samples, height, width) -> (samples, classes) logits."""
     parameters = {name: low(value) for name, value in parameters.items()}
 
     def layer(name: str, product: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""The decoder-only Transformer of common/model/decoder.py in TensorFlow."""
+"""Computes the decoder-only Transformer of common/model/decoder.py in TensorFlow."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from frameworks.shared.tensorflow.models.layers import Low, Weights, Wrap, atten
 
 
 def decoder(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: tf.Tensor, _: bool) -> tf.Tensor:
-    """The decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
+    """Computes the decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
     def product(x: tf.Tensor, weight: tf.Tensor | tf.Variable) -> tf.Tensor:
         return low(x) @ low(weight)

@@ -40,13 +40,13 @@ def in_layers(prefix: str, layer: Layer, wrap: Wrap, parameters: Weights, x: tf.
 
 
 def heads(x: tf.Tensor, num_heads: int) -> tf.Tensor:
-    """(samples, positions, width) -> (samples, heads, positions, head width)."""
+    """Divides (samples, positions, width) into (samples, heads, positions, head width)."""
     _, positions, width = sizes(x)
     return tf.transpose(tf.reshape(x, (-1, positions, num_heads, width // num_heads)), (0, 2, 1, 3))
 
 
 def merged(x: tf.Tensor) -> tf.Tensor:
-    """The inverse of `heads`."""
+    """Joins the heads again, the inverse of `heads`."""
     _, num_heads, positions, head_width = sizes(x)
     return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), (-1, positions, num_heads * head_width))
 

@@ -13,7 +13,7 @@ ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 
 
 def resnet50(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels: tf.Tensor, _: bool) -> tf.Tensor:
-    """The ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
+    """Computes the ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     def convolved(weights: Weights, convolution: resnet.Convolution, x: tf.Tensor) -> tf.Tensor:
         weight = weights[f"{convolution.name}.weight"]
@@ -43,7 +43,7 @@ def resnet50(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels:
 
 
 def batch_norm(x: tf.Tensor, scale: tf.Tensor | tf.Variable, offset: tf.Tensor | tf.Variable, epsilon: float) -> tf.Tensor:
-    """Batch norm with the mean and the biased variance of the batch."""
+    """Computes batch norm with the mean and the biased variance of the batch."""
     if x.dtype == tf.float64:
         # TensorFlow's fused operation has no float64.
         mean, variance = tf.nn.moments(x, (0, 1, 2))

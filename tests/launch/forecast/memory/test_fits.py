@@ -34,7 +34,8 @@ def test_the_fewest_ranks_are_the_first_power_of_two_that_fits():
 def test_what_divides_nothing_has_no_fewest_ranks_where_it_does_not_fit():
     alone = memory_forecast.of("single", TRAINING, 1).peak
     fit = fits.fit("ddp", TRAINING, 8, alone)
-    assert (fit.fits, fit.fewest_ranks) == (False, None)
+    assert not fit.fits
+    assert fit.fewest_ranks is None
     assert fits.fit("single", TRAINING, 1, alone)[1:3] == (True, alone)
 
 

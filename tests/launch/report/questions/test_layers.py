@@ -59,7 +59,7 @@ def test_every_slower_backend_has_a_sentence_and_a_column_of_differences():
 
 
 @pytest.mark.parametrize(
-    ("compute", "said"),
+    ("compute", "words"),
     [
         (10.0, None),
         (11.0, None),
@@ -68,9 +68,9 @@ def test_every_slower_backend_has_a_sentence_and_a_column_of_differences():
         (8.0, "add up to 125 % of the compute of its step: alone, operations are not fused"),
     ],
 )
-def test_layers_further_than_a_tenth_from_the_step_are_said_not_to_add_up_to_it(compute, said):
+def test_layers_further_than_a_tenth_from_the_step_are_said_not_to_add_up_to_it(compute, words):
     sentences = answered(record("single", compute, {"dense": (2.0, 5.0), "norm": (1.0, 2.0)})).sentences
-    assert [said in sentence for sentence in sentences] == ([True] if said else [])
+    assert [words in sentence for sentence in sentences] == ([True] if words else [])
     assert all(sentence.startswith("cnn, weak scaling, 1 rank, layers of single ") for sentence in sentences)
 
 

@@ -110,11 +110,11 @@ def test_the_gain_is_that_of_the_pairs_and_not_that_of_the_runs_by_which_the_bes
     for repeat, (below, above) in enumerate([(100.0, 120.0), (200.0, 260.0), (50.0, 61.0)]):
         runs[Trial(16, purpose="pair", repeat=repeat)] = Measured(below)
         runs[best._replace(purpose="pair", repeat=repeat)] = Measured(above)
-    found = table.best_of("cnn", 2, "ddp", runs, cell)
-    assert found.gain.value == pytest.approx(math.prod((1.2, 1.3, 1.22)) ** (1 / 3))
-    assert found.gain.low < 1.2 < found.gain.high
-    assert (found.default_speed, found.speed) == (pytest.approx(100.0), pytest.approx(100 * found.gain.value))
-    assert (found.chosen, found.seconds_to_target) == (best, "not reached")
+    best_so_far = table.best_of("cnn", 2, "ddp", runs, cell)
+    assert best_so_far.gain.value == pytest.approx(math.prod((1.2, 1.3, 1.22)) ** (1 / 3))
+    assert best_so_far.gain.low < 1.2 < best_so_far.gain.high
+    assert (best_so_far.default_speed, best_so_far.speed) == (pytest.approx(100.0), pytest.approx(100 * best_so_far.gain.value))
+    assert (best_so_far.chosen, best_so_far.seconds_to_target) == (best, "not reached")
     runs[best._replace(purpose="solution")] = Measured(150.0, None, 3.5)
     # An interrupted pair does not count.
     del runs[Trial(16, purpose="pair", repeat=2)]
