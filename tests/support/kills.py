@@ -32,11 +32,11 @@ def marked(mark, *command):
         process.wait()
 
 
-def start(checkout, folder, *arguments, backends="ddp", variables=None):
-    """The Popen of a matrix of two ranks in a copy of the checkout, with `variables`, if any."""
-    command = [BIN / "python", "-m", "launch.matrix", "2", "--backends", backends, *SETTINGS, "--results", folder, *arguments]
+def start(checkout, folder, *arguments, num_ranks=2, backends="ddp", variables=None):
+    """The Popen of a matrix at one size in a copy of the checkout, with `variables`, if any."""
+    command = [BIN / "python", "-m", "launch.matrix", num_ranks, "--backends", backends, *SETTINGS, "--results", folder]
     return subprocess.Popen(
-        [str(part) for part in command], cwd=checkout, env=environ() | (variables or {}), stdout=subprocess.PIPE,
+        [str(part) for part in (*command, *arguments)], cwd=checkout, env=environ() | (variables or {}), stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
