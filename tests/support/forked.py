@@ -48,6 +48,8 @@ def _run(module, arguments, variables, paths):
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
