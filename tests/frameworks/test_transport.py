@@ -158,6 +158,20 @@ def test_what_a_rank_contributes_to_a_call_is_what_it_sends():
     assert process_group.contributed((operations[1:],), {}) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "unnamed", "collective"),
+    [
+        ("gloo:all_reduce", None, "all_reduce"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "all_reduce", "reduce_scatter"),
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "all_reduce", "all_reduce"),
+        ("ncclDevKernel_Generic_4", None, "ncclDevKernel_Generic_4"),
+        ("gloo:send", "all_reduce", "gloo:send"),
+    ],
+)
+def test_a_collective_has_its_name_in_the_profiler_but_for_the_kernel_of_rccl(name, unnamed, collective):
+    assert process_group.operation(name, unnamed) == collective
+
+
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
     assert sources.is_collective(mpi.ALL_REDUCE)
     assert sources.is_collective(data_parallel.POWER_SGD)

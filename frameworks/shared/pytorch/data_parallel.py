@@ -78,7 +78,7 @@ def communication_of_ddp(
         # By default DDP logs one step in 100.
         model._set_ddp_runtime_logging_sample_rate(1)
         with process_group.counted(names, owner) as counted:
-            seconds, num_calls, starts = process_group.collectives(train)
+            seconds, num_calls, starts = process_group.collectives(train, unnamed="all_reduce")
         details = model._get_ddp_logging_data()
         # One all-reduce per bucket. Without a hook DDP calls no function in Python.
         num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]

@@ -133,10 +133,11 @@ def size_of(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def collectives(train: Callable[[], None]) -> tuple[float, Counter[str], dict[str, list[float]]]:
+def collectives(train: Callable[[], None], unnamed: str | None = None) -> tuple[float, Counter[str], dict[str, list[float]]]:
     """Profiles train() with PyTorch's profiler.
 
-    Returns the seconds in which a collective ran, how often each did, and when each began, in seconds since the epoch.
+    Returns the seconds in which a collective ran, how often each did, and when each began, in seconds since the epoch. `unnamed` is the
+    collective of kernels that do not say which they are.
     """
     # Imported here to keep the start of every run short.
     from common.tracing import profiling, sources
@@ -152,8 +153,8 @@ def collectives(train: Callable[[], None]) -> tuple[float, Counter[str], dict[st
     begun = finished.kineto_results.trace_start_ns() / 1e9
     starts: dict[str, list[float]] = {}
     for event in events:
-        starts.setdefault(operation(event.name), []).append(begun + event.time_range.start / 1e6)
-    return covered(spans) / 1e6, Counter(operation(event.name) for event in events), starts
+        starts.setdefault(operation(event.name, unnamed), []).append(begun + event.time_range.start / 1e6)
+    return covered(spans) / 1e6, Counter(operation(event.name, unnamed) for event in events), starts
 
 
 @contextlib.contextmanager
@@ -198,10 +199,14 @@ def named_in(owner: object, functions: Mapping[str, T]) -> dict[str, T]:
     return {present(name): value for name, value in functions.items()}
 
 
-def operation(name: str) -> str:
-    """Returns the collective in a name of PyTorch's profiler, such as gloo:all_reduce or ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
+def operation(name: str, unnamed: str | None = None) -> str:
+    """Returns the collective in a name of PyTorch's profiler, such as gloo:all_reduce or ncclDevKernel_AllReduce_Sum_f32_RING_LL.
+
+    RCCL has one kernel for all, ncclDevKernel_Generic_4: it is `unnamed`, where that is known, else the name itself.
+    """
     letters = re.sub("[^a-z]", "", name.lower())
-    return next((collective for collective in OPERATIONS if collective.replace("_", "") in letters), name)
+    of_all = unnamed if unnamed and "kernelgeneric" in letters else name
+    return next((collective for collective in OPERATIONS if collective.replace("_", "") in letters), of_all)
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
