@@ -93,8 +93,8 @@ def _gpus() -> Iterator[Handle]:
         except (OSError, ValueError, KeyError, Unknown):
             continue
         if number:
-            # Of partitions of a GPU the location has their number too, in higher bits.
-            bus_id = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
+            # The location has the number of a partition of a GPU too, in higher bits or in place of the function, which is 0.
+            bus_id = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.0"
             yield Handle(number, bus_id, architecture)
 
 

@@ -106,7 +106,8 @@ def test_an_architecture_has_the_name_that_compilers_give_it(architecture, name)
 
 
 @pytest.mark.parametrize(
-    ("location", "bus_id"), [(0xD100, "0002:d1:00.0"), (0x0708, "0002:07:01.0"), (0x20000000 | 0xD101, "0002:d1:00.1")]
+    ("location", "bus_id"),
+    [(0xD100, "0002:d1:00.0"), (0x0708, "0002:07:01.0"), (0x20000000 | 0xD100, "0002:d1:00.0"), (0xD101, "0002:d1:00.0")],
 )
 def test_the_location_of_linux_is_a_pci_bus_id(location, bus_id, tmp_path, monkeypatch):
     write(tmp_path / "1" / "gpu_id", 7)
