@@ -1,19 +1,15 @@
 """Time to solution as a product, epochs to the target times seconds per epoch, and the seconds of a step in training."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from common import metric
 from common.record.definition import Record
 from launch.report import statistics
-
-if TYPE_CHECKING:
-    from launch.report.entries import Entry
+from launch.report.entries import Entry
 
 # For each seed the epochs to the target, by the backends whose trainings are bitwise the same.
 Block = Mapping[tuple[str, ...], int]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from common.backends import ALONE, declaration_of, declared, file_of
-from launch.report import entries, statistics
+from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import interval, level, listed, runs_against
@@ -62,7 +62,7 @@ def pairs(candidates: Sequence[Entry]) -> list[Pair]:
         for factor, groups in _groups_of(candidates).items()
         for fastest, *slower in groups
         for entry in slower
-        if (ratio := entries.epoch_ratio(entry, fastest, candidates))
+        if (ratio := measures.epoch_ratio(entry, fastest, candidates))
     ]
 
 
@@ -149,7 +149,7 @@ def _averages(groups: Sequence[Sequence[Entry]], factor: str, candidates: Sequen
     return {
         levels: Average(ratio, _circumstances([factors_of(above) for above, _ in level_pairs], factor))
         for levels, level_pairs in pairs_of.items()
-        if len(level_pairs) > 1 and (ratio := entries.ratio_of_products(level_pairs, 1 / len(level_pairs), candidates))
+        if len(level_pairs) > 1 and (ratio := measures.ratio_of_products(level_pairs, 1 / len(level_pairs), candidates))
     }
 
 
@@ -193,13 +193,13 @@ def _interactions(cells: Mapping[Cell, Entry], candidates: Sequence[Entry]) -> d
         over = {entry.transport: entry for entry in second}
         if {faster.transport, slower.transport} <= over.keys():
             above, below = over[slower.transport], over[faster.transport]
-            ratio, reference_ratio = (entries.epoch_ratio(*pair, candidates) for pair in ((above, below), (slower, faster)))
+            ratio, reference_ratio = (measures.epoch_ratio(*pair, candidates) for pair in ((above, below), (slower, faster)))
             if ratio and reference_ratio:
                 text = (
                     f"{above.backend} takes {ratio.value:.2f} times {below.backend}'s, {slower.backend} {reference_ratio.value:.2f} times "
                     f"{faster.backend}'s, and the ratio of the two is {{}}"
                 )
-                ratios[text] = entries.ratio_of_products([(above, below), (faster, slower)], 1, candidates)
+                ratios[text] = measures.ratio_of_products([(above, below), (faster, slower)], 1, candidates)
     return ratios
 
 

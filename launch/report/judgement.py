@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from launch.report import entries, factors, machine_effects, machine_variance
+from launch.report import factors, machine_effects, machine_variance, measures
 from launch.report.entries import Entry
 from launch.report.factors import FACTORS, Cell
 from launch.report.statistics import Ratio
@@ -50,7 +50,7 @@ def judged(here: Sequence[Entry], committed: Sequence[Entry]) -> list[Judged]:
     judgements = []
     for cell in shared[1:]:
         ratios = [
-            entries.epoch_ratio(cells[cell], cells[shared[0]], candidates)
+            measures.epoch_ratio(cells[cell], cells[shared[0]], candidates)
             for cells, candidates in ((cells_here, here), (cells_committed, committed))
         ]
         if (ratio_here := ratios[0]) and (ratio_committed := ratios[1]):

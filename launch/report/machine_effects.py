@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from launch.report import entries, factors
+from launch.report import factors, measures
 from launch.report.entries import Entry, Key
 from launch.report.factors import FACTORS, Cell
 from launch.report.machine_variance import Values
@@ -91,7 +91,7 @@ def _levels(cells: Sequence[Cell], index: int) -> list[str]:
 
 def _seconds(cells: Sequence[Entry]) -> dict[Key, np.ndarray]:
     """Returns the logarithms of the seconds per epoch of all cells, of each repeat that all of them have."""
-    by_cell = [entries.epoch_seconds_by_key(entry) for entry in cells]
+    by_cell = [measures.epoch_seconds_by_key(entry) for entry in cells]
     shared = [key for key in by_cell[0] if all(key in seconds for seconds in by_cell)] if by_cell else []
     return {key: np.log([seconds[key] for seconds in by_cell]) for key in shared}
 

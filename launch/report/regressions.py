@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common.errors import UserError
 from common.record.definition import Record
-from launch.report import comparable, entries, environments, statistics
+from launch.report import comparable, entries, environments, measures, statistics
 from launch.report.entries import Entry
 from launch.report.statistics import Ratio
 from launch.report.tables import BACKEND, MIB, RANKS, Column, Section, apart, filled, in_unit, interval_column, through
@@ -113,7 +113,7 @@ def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Ch
     if after is None:
         ratio, verdict = None, WORSE
     else:
-        ratio = entries.time_ratio(entry, base) if measure.key is None else entries.value_ratio(entry, base, attrgetter(measure.key))
+        ratio = measures.time_ratio(entry, base) if measure.key is None else measures.value_ratio(entry, base, attrgetter(measure.key))
         verdict = verdict_of(ratio, measure)
     oversubscribed = base.oversubscribed or bool(entry and entry.oversubscribed)
     return Change(name, base.backend, base.num_ranks, oversubscribed, measure, before, after, ratio, verdict)
@@ -122,7 +122,7 @@ def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Ch
 def _number(entry: Entry | None, measure: Measure) -> float | None:
     if entry is None:
         return None
-    return in_unit(entries.time_of(entry) if measure.key is None else entry.trimmed_mean(attrgetter(measure.key)), measure.unit)
+    return in_unit(measures.time_of(entry) if measure.key is None else entry.trimmed_mean(attrgetter(measure.key)), measure.unit)
 
 
 def verdict_of(ratio: Ratio | None, measure: Measure) -> str:

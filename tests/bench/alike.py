@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 
 from common.command_line import FROM_1, Bounds
 from common.record.definition import Record
-from launch.report import entries
+from launch.report import entries, measures
 from launch.report.entries import Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio, present
 from tests.bench import shared
@@ -80,10 +80,10 @@ def verdicts(records: list[Record]) -> Verdicts:
     alike = [Entry(name, shared.NUM_RANKS, tuple(of_name)) for name, of_name in by_name.items()]
     pairs = list(itertools.combinations(alike, 2))
     return Verdicts(
-        present(entries.epoch_ratio(*pair, alike) for pair in pairs),
-        present(entries.epoch_ratio(*pair, pair) for pair in pairs),
-        present(entries.epoch_ratio(delayed, entry, alike) for entry in alike),
-        present(entries.epoch_ratio(delayed, entry, [delayed, entry]) for entry in alike),
+        present(measures.epoch_ratio(*pair, alike) for pair in pairs),
+        present(measures.epoch_ratio(*pair, pair) for pair in pairs),
+        present(measures.epoch_ratio(delayed, entry, alike) for entry in alike),
+        present(measures.epoch_ratio(delayed, entry, [delayed, entry]) for entry in alike),
     )
 
 

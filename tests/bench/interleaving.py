@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.report import entries, noise
+from launch.report import entries, measures, noise
 from tests.bench import shared
 from tests.support.running import copied
 
@@ -95,10 +95,10 @@ def cells(condition, records_of_condition):
     """The row of the table for the records of a condition."""
     (compared,) = entries.comparisons(records_of_condition)
     above, below = (compared.entry(backend, shared.NUM_RANKS) for backend in BACKENDS)
-    ratio = entries.epoch_ratio(above, below, [above, below])
+    ratio = measures.epoch_ratio(above, below, [above, below])
     machine, settings = condition
     order = "one after the other" if settings else "side by side"
-    seconds = [f"{entries.epoch_seconds(entry):.3f}" for entry in (above, below)]
+    seconds = [f"{measures.epoch_seconds(entry):.3f}" for entry in (above, below)]
     of_ratio = f"{ratio.value:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}", f"{100 * (ratio.high / ratio.value - 1):.1f}"
     return machine, order, len(above.records), *seconds, *of_ratio, shared.verdict(ratio), marked(records_of_condition)
 

@@ -22,7 +22,7 @@ from common.model.workload_table import WORKLOADS
 from common.record import records
 from common.record.definition import Record
 from launch.launchers import detect
-from launch.report import entries, epochs
+from launch.report import entries, epochs, measures
 from launch.report.entries import Entry
 from launch.run import lock, session
 from launch.run.display import Display
@@ -98,10 +98,10 @@ def cells(backend: str, run_records: list[Record]) -> tuple[object, ...]:
     built_in, file = sides
     texts = []
     for seconds_of in (epochs.seconds, epochs.training_seconds):
-        ratio = entries.epoch_ratio(file, built_in, sides, seconds_of)
+        ratio = measures.epoch_ratio(file, built_in, sides, seconds_of)
         has_interval = ratio is not None and ratio.low is not None
         texts += [f"{ratio.value:.3f}" if ratio else "-", f"{ratio.low:.3f} to {ratio.high:.3f}" if ratio and has_interval else "-"]
-    return backend, len(file.ok), *(f"{entries.epoch_seconds(side):.4f}" for side in sides), *texts
+    return backend, len(file.ok), *(f"{measures.epoch_seconds(side):.4f}" for side in sides), *texts
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ import tyro
 from common import command_line
 from common.errors import UserError
 from common.record import reading
-from launch.report import comparable, entries, epochs
+from launch.report import comparable, entries, epochs, measures
 
 # {figure of a backend: (unit, value for its entry)}. A value is the trimmed mean of the repeats.
 FIGURES = {
-    "seconds_per_epoch": ("s", entries.epoch_seconds),
-    "time_to_solution": ("s", entries.time_of),
+    "seconds_per_epoch": ("s", measures.epoch_seconds),
+    "time_to_solution": ("s", measures.time_of),
     "samples_per_second": ("samples/s", lambda entry: entry.trimmed_mean(attrgetter("samples_per_second"))),
 }
 
@@ -112,7 +112,7 @@ def ratio(above, below, compared):
     ]
     if turns:
         return median(turns)
-    of_epochs = entries.epoch_ratio(above, below, compared)
+    of_epochs = measures.epoch_ratio(above, below, compared)
     return of_epochs and of_epochs.value
 
 

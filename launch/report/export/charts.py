@@ -10,7 +10,7 @@ import numpy as np
 
 from common.backends import BASELINE
 from common.record.definition import Record
-from launch.report import entries, factors, noise, statistics
+from launch.report import entries, factors, measures, noise, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.export import colours
 from launch.report.export.vega_lite import DOT, NEUTRAL, Spec, layer, layered, named, on_page, quantity, stacked_bars, tooltip
@@ -132,10 +132,10 @@ def _times(compared: Iterable[Entry], name: str, look: _Look) -> Chart | None:
     rows: list[ChartRow] = []
     dots: list[ChartRow] = []
     for entry in compared:
-        seconds = entries.time_of(entry)
+        seconds = measures.time_of(entry)
         cell = {"backend": entry.backend, "ranks": entry.num_ranks}
-        label = f"{seconds:.2f} s" if seconds is not None else (entries.misses(entry) or ["no time"])[0]
-        reached = statistics.present(entries.times(entry))
+        label = f"{seconds:.2f} s" if seconds is not None else (measures.misses(entry) or ["no time"])[0]
+        reached = statistics.present(measures.times(entry))
         rows.append(cell | {"seconds": seconds or 0, "label": label})
         dots += [cell | {"seconds": time} for time in reached if len(entry.records) > 1]
     height, channels = _by_size(rows, look, BAR_HEIGHT_WITH_DOTS if dots else BAR_HEIGHT)
@@ -190,7 +190,7 @@ def _scaling(comparison: Comparison, look: _Look) -> list[Chart | None]:
     if max((entry.num_ranks for entry in fair), default=1) == 1:
         return []
     throughputs = [(entry, scaling.ratio_of_rates(comparison, entry)) for entry in fair]
-    speed_ups = [(entry, entries.time_ratio(factors.plain_entry(comparison, entry.backend), entry)) for entry in fair]
+    speed_ups = [(entry, measures.time_ratio(factors.plain_entry(comparison, entry.backend), entry)) for entry in fair]
     curves = zip(KINDS["scaling"], (throughputs, speed_ups), ("ratio to 1 rank", "speed-up"), strict=True)
     return [_curves(kind, comparison.name, ratios, name, look) for kind, ratios, name in curves]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from common import backends
-from launch.report import entries, factors, limits, widths
+from launch.report import factors, limits, measures, widths
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
@@ -41,7 +41,7 @@ def _kernels(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _is_comparable(entry: Entry) -> bool:
     """Returns whether an entry has a time to solution, or needs none."""
-    return bool(entry.ok) and (entries.time_of(entry) is not None or all(record.target is None for record in entry.records))
+    return bool(entry.ok) and (measures.time_of(entry) is not None or all(record.target is None for record in entry.records))
 
 
 def _open_ratios(comparison: Comparison, size: int) -> list[Ratio]:

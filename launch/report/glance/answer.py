@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from common import metric
-from launch.report import comparable, entries
+from launch.report import comparable, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.glance import advice, causes, state
 from launch.report.glance.causes import Cause
@@ -195,9 +195,9 @@ def _without_value(candidates: Iterable[Entry], placed: Sequence[Entry]) -> list
 
 def _miss(entry: Entry) -> str:
     """Returns why an entry has no value, with the best accuracy of runs that did not reach the target."""
-    miss = (entries.misses(entry) or ["no time"])[0]
+    miss = (measures.misses(entry) or ["no time"])[0]
     accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
-    if miss != entries.NOT_REACHED or not accuracies:
+    if miss != measures.NOT_REACHED or not accuracies:
         return miss
     return f"{miss} ({metric.best(accuracies, entry.ok[0].lower_is_better):.3g})"
 

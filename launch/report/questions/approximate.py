@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.record.definition import Record
-from launch.report import entries, epochs
+from launch.report import entries, epochs, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import same
 from launch.report.statistics import Ratio, mean, present
@@ -46,7 +46,7 @@ def answer(comparison: Comparison) -> Findings:
     rows = []
     for entry in sorted(comparison.entries, key=lambda entry: entry.num_ranks):
         candidates = comparison.of_size(entry.num_ranks)
-        exact = [(seconds, candidate) for candidate in candidates if candidate.exact and (seconds := entries.epoch_seconds(candidate))]
+        exact = [(seconds, candidate) for candidate in candidates if candidate.exact and (seconds := measures.epoch_seconds(candidate))]
         alike = [(seconds, candidate) for seconds, candidate in exact if candidate.batch_ratio == entry.batch_ratio]
         if exact and not entry.exact:
             _, reference = min(alike or exact, key=lambda timed: timed[0])
@@ -58,7 +58,7 @@ def answer(comparison: Comparison) -> Findings:
 
 def _row(entry: Entry, reference: Entry, candidates: list[Entry]) -> Row:
     pairs = _pairs(entry, reference)
-    ratio = entries.epoch_ratio(entry, reference, candidates)
+    ratio = measures.epoch_ratio(entry, reference, candidates)
     # With another global batch the losses of a step are of other samples.
     alike = pairs if entry.batch_ratio == reference.batch_ratio else []
     differences = [same.loss_difference(record.losses, reference_record.losses, NUM_STEPS) for record, reference_record in alike]

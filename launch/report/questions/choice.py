@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from common.backends import declared, file_of
 from common.record.definition import Record
-from launch.report import entries, limits, volumes
+from launch.report import limits, measures, volumes
 from launch.report.entries import Comparison, Entry
 from launch.report.limits import Limit
 from launch.report.questions import step
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 FLOPS_PER_SECOND = attrgetter("flops_per_second_per_rank")
 FIRST: tuple[Column[Row], ...] = (
     *through("entry", BACKEND, RANKS),
-    Column("seconds per epoch", lambda row: entries.epoch_seconds(row.entry), ".3f"),
+    Column("seconds per epoch", lambda row: measures.epoch_seconds(row.entry), ".3f"),
 )
 # These stand after FIRST where a run has them: images have no tokens.
 THROUGHPUT: tuple[Column[Row], ...] = (

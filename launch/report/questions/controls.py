@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.config import CONTROL_DELAY, Control
 from common.record.definition import Record
-from launch.report import entries
+from launch.report import entries, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
 from launch.report.statistics import Ratio
@@ -65,7 +65,7 @@ def _ratio(control: Control, controls: Iterable[Record], entry: Entry, compariso
     compared = [place.entry for place in first.places(comparison.of_size(entry.num_ranks))]
     if len(compared) < 2 or entry not in compared:
         compared = [entry, of_control]
-    return entries.epoch_ratio(of_control, entry, compared)
+    return measures.epoch_ratio(of_control, entry, compared)
 
 
 def sentences(judged: Iterable[Judgement]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from launch.report import entries, epochs, factors
+from launch.report import epochs, factors, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio, mean, present
 from launch.report.tables import (
@@ -104,13 +104,13 @@ class Row(NamedTuple):
     @property
     def times(self) -> list[float]:
         """The times to solution of the runs that have one."""
-        return present(entries.times(self.entry))
+        return present(measures.times(self.entry))
 
     @property
     def time_or_miss(self) -> float | str | None:
         """The time to solution, or why there is none."""
-        time = entries.time_of(self.entry)
-        return next(iter(entries.misses(self.entry)), None) if time is None else time
+        time = measures.time_of(self.entry)
+        return next(iter(measures.misses(self.entry)), None) if time is None else time
 
     @property
     def num_epochs(self) -> float | None:
@@ -120,7 +120,7 @@ class Row(NamedTuple):
     @property
     def reached(self) -> str | None:
         """How many runs reached the target, and why the others did not."""
-        missed = entries.misses(self.entry)
+        missed = measures.misses(self.entry)
         reasons = f" ({listed(sorted(set(missed)))})" if missed else ""
         return f"{len(self.times)}/{len(self.entry.records)}{reasons}" if self.times or missed else None
 
@@ -130,9 +130,9 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("transport", attrgetter("entry.transport")),
     time_column(attrgetter("time_or_miss")),
     Column("over lowest time", lambda row: with_interval(row.time_ratio)),
-    Column("with start-up (s)", lambda row: entries.time_with_startup(row.entry), ".2f", brief=True),
+    Column("with start-up (s)", lambda row: measures.time_with_startup(row.entry), ".2f", brief=True),
     Column("epochs", attrgetter("num_epochs"), ".1f"),
-    Column("seconds per epoch", lambda row: entries.epoch_seconds(row.entry), ".3f", brief=True),
+    Column("seconds per epoch", lambda row: measures.epoch_seconds(row.entry), ".3f", brief=True),
     Column("ratio to fastest", lambda row: (row.ratio.value if row.ratio else 1.0) if row.place else None, ".2f", brief=True),
     interval_column(lambda row: interval(row.ratio)),
     Column("ratio of training alone", lambda row: with_interval(row.place and row.place.training_against)),
@@ -158,7 +158,7 @@ def places(candidates: Iterable[Entry]) -> list[Place]:
     timed = [
         (entry, time, seconds)
         for entry in candidates
-        if (time := entries.time_of(entry)) is not None and (seconds := entries.epoch_seconds(entry))
+        if (time := measures.time_of(entry)) is not None and (seconds := measures.epoch_seconds(entry))
     ]
     batch = max((entry.batch_ratio for entry, *_ in timed), default=1)
     exact = [entry for entry, *_ in timed if entry.exact and entry.batch_ratio == batch]
@@ -168,8 +168,8 @@ def places(candidates: Iterable[Entry]) -> list[Place]:
     compared = [place.entry for place in placed]
     return placed[:1] + [
         place._replace(
-            against=entries.epoch_ratio(place.entry, compared[0], compared),
-            training_against=entries.epoch_ratio(place.entry, compared[0], compared, epochs.training_seconds),
+            against=measures.epoch_ratio(place.entry, compared[0], compared),
+            training_against=measures.epoch_ratio(place.entry, compared[0], compared, epochs.training_seconds),
         )
         for place in placed[1:]
     ]
@@ -203,13 +203,13 @@ def winner(comparison: Comparison) -> str:
 
 def _first_by_time(comparison: Comparison, best: Entry, left_out: str) -> str:
     """Returns the sentences on the entry that reached the target first: by how much before the next one, and over plain training."""
-    parts = [f"{best.backend} at {ranks_of(best.num_ranks)} reached the target first, in {entries.time_of(best):.2f} s{left_out}"]
+    parts = [f"{best.backend} at {ranks_of(best.num_ranks)} reached the target first, in {measures.time_of(best):.2f} s{left_out}"]
     ratio_of = time_ratios(comparison.of_size(best.num_ranks, best.oversubscribed))
     next_backend = next(iter(ratio_of), None)
     if next_backend:
         parts.append(times_as_fast(ratio_of.pop(next_backend), next_backend))
     plain = factors.plain_entry(comparison, best.backend)
-    if plain and plain.backend != next_backend and (speed_up := entries.time_ratio(plain, best)):
+    if plain and plain.backend != next_backend and (speed_up := measures.time_ratio(plain, best)):
         parts.append(times_as_fast(speed_up, plain.backend, speed_up_interval))
     return f"{'; '.join(parts)}.{_alike(ratio_of)}"
 
@@ -237,7 +237,7 @@ def time_ratios(candidates: Iterable[Entry]) -> dict[str, Ratio]:
     The entry that has the lowest is left out. Unlike those of seconds per epoch, each interval is for its ratio alone.
     """
     timed = [entry for _, entry in _fair(candidates)]
-    return {entry.backend: ratio for entry in timed[1:] if (ratio := entries.time_ratio(entry, timed[0]))}
+    return {entry.backend: ratio for entry in timed[1:] if (ratio := measures.time_ratio(entry, timed[0]))}
 
 
 def _alike(ratio_of: Mapping[str, Ratio]) -> str:
@@ -251,7 +251,7 @@ def _alike(ratio_of: Mapping[str, Ratio]) -> str:
 
 def _in_this_run(candidates: Sequence[Entry]) -> str:
     """Compares the two fastest entries of a size that took turns in one run; empty where they did not."""
-    if len(candidates) < 2 or not (ratio := entries.ratio_of_one_run(*candidates[:2])):
+    if len(candidates) < 2 or not (ratio := measures.ratio_of_one_run(*candidates[:2])):
         return ""
     first, second = (entry.backend for entry in candidates[:2])
     compared = f"in this run {first} took {ratio.value:.2f} times {second}'s seconds per epoch ({interval(ratio)})"
@@ -260,7 +260,7 @@ def _in_this_run(candidates: Sequence[Entry]) -> str:
 
 def _with_startup(candidates: Iterable[Entry]) -> str:
     """Returns the sentence on which of the entries of a size is first where start-up counts; empty where no matrix launched them."""
-    seconds_of = {entry.backend: time for entry in candidates if (time := entries.time_with_startup(entry)) is not None}
+    seconds_of = {entry.backend: time for entry in candidates if (time := measures.time_with_startup(entry)) is not None}
     if not seconds_of:
         return ""
     earliest = min(seconds_of, key=lambda backend: seconds_of[backend])
@@ -277,7 +277,7 @@ def _highest_throughput(candidates: Iterable[Entry]) -> str:
 
 def by_time(candidates: Iterable[Entry]) -> list[tuple[float, Entry]]:
     """Returns the entries with a time to solution, each after its seconds, the fastest first."""
-    return sorted(((time, entry) for entry in candidates if (time := entries.time_of(entry)) is not None), key=lambda pair: pair[0])
+    return sorted(((time, entry) for entry in candidates if (time := measures.time_of(entry)) is not None), key=lambda pair: pair[0])
 
 
 def answer(comparison: Comparison) -> Findings:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from common.backends import ALONE, declaration_of, file_of
-from launch.report import entries, factors, statistics
+from launch.report import factors, measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.factors import Cell
 from launch.report.questions import cost, first
@@ -93,7 +93,7 @@ def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
     for cell, taken in _alternatives(cells):
         framework, name, _ = cell
         left = _left_for(cell, left_in.get(framework, {}), cells)
-        if left and (ratio := entries.epoch_ratio(taken, left, candidates)):
+        if left and (ratio := measures.epoch_ratio(taken, left, candidates)):
             moves_of_size.append(Move(framework, name, left, taken, ratio))
     return moves_of_size
 
@@ -105,7 +105,7 @@ def _candidates(comparison: Comparison, num_ranks: int) -> list[Entry]:
     fair = comparison.of_size(num_ranks, oversubscribed=False)
     if comparison.target is not None:
         return [place.entry for place in first.places(fair) if not place.is_apart]
-    timed = [(seconds, entry) for entry in fair if entry.exact and (seconds := entries.epoch_seconds(entry))]
+    timed = [(seconds, entry) for entry in fair if entry.exact and (seconds := measures.epoch_seconds(entry))]
     return [entry for _, entry in sorted(timed, key=lambda pair: pair[0])]
 
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.record.definition import Record
-from launch.report import comparable, entries, factors
+from launch.report import comparable, factors, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
 from launch.report.statistics import Ratio
@@ -48,7 +48,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     interval_column(lambda row: speed_up_interval(row.rate) if row.entry.num_ranks > 1 else None),
     Column("ceiling without communication", lambda row: with_interval(row.ceiling, speed_up_interval)),
     Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f", brief=True),
-    time_column(lambda row: entries.time_of(row.entry)),
+    time_column(lambda row: measures.time_of(row.entry)),
     Column("speed-up over own 1 rank", lambda row: row.speed_up and row.speed_up.value, ".2f"),
     Column(SPEED_UP_OVER_PLAIN, lambda row: with_interval(row.speed_up_over_plain, speed_up_interval), brief=True),
     Column("remark", attrgetter("remark")),
@@ -78,7 +78,7 @@ def _sentence(comparison: Comparison, fair: Iterable[Entry]) -> str:
 
 def ratio_of_rates(comparison: Comparison, entry: Entry) -> Ratio | None:
     """Returns the ratio of an entry's samples/s to those of its backend's own 1 rank; None where either is not known."""
-    return entries.value_ratio(entry, comparison.entry(entry.backend, 1), attrgetter("samples_per_second"))
+    return measures.value_ratio(entry, comparison.entry(entry.backend, 1), attrgetter("samples_per_second"))
 
 
 def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
@@ -87,7 +87,7 @@ def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
     It is the ratio of samples per second of compute. Under weak scaling the samples of a step grow with the number of ranks; under
     strong scaling they stay, and each rank's share of them shrinks.
     """
-    ratio = entries.value_ratio(comparison.entry(entry.backend, 1), entry, step.compute_seconds)
+    ratio = measures.value_ratio(comparison.entry(entry.backend, 1), entry, step.compute_seconds)
     if entry.num_ranks == 1 or ratio is None or ratio.low is None or ratio.high is None:
         return None
     factor = entry.batch_ratio
@@ -97,7 +97,7 @@ def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
 def _row(comparison: Comparison, entry: Entry) -> Row:
     single_rank = comparison.entry(entry.backend, 1)
     plain = factors.plain_entry(comparison, entry.backend)
-    speed_up, speed_up_over_plain = (entries.time_ratio(base, entry) for base in (single_rank, plain))
+    speed_up, speed_up_over_plain = (measures.time_ratio(base, entry) for base in (single_rank, plain))
     return Row(entry, ratio_of_rates(comparison, entry), ceiling(comparison, entry), speed_up, speed_up_over_plain)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.parts import Library
-from launch.report import entries, epochs, statistics
+from launch.report import epochs, measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import Difference
 from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, apart, filled, in_unit, milliseconds, through
@@ -155,7 +155,7 @@ def _exposed(comparison: Comparison, entry: Entry) -> Difference | None:
 
     It is None without a step breakdown.
     """
-    if values := entries.run_values(entry, comparison.entry(entry.backend, 1), added_seconds):
+    if values := measures.run_values(entry, comparison.entry(entry.backend, 1), added_seconds):
         return statistics.difference(*values)
     added = statistics.present(map(added_seconds, entry.ok))
     return statistics.difference(added, [0.0] * len(added), paired=True) if added else None

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from launch.report import collect, entries
+from launch.report import collect, entries, measures
 from launch.report.entries import Entry
 from launch.report.export import readme
 
@@ -18,9 +18,9 @@ def are_covered(first, second):
     """Whether the interval of each repeat of two entries holds the geometric mean of their other repeats."""
     sides = repeats_of(first), repeats_of(second)
     pairs = {key: (sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]}
-    logarithms = {key: np.log(entries.epoch_ratio(*pair, pair).value) for key, pair in pairs.items()}
+    logarithms = {key: np.log(measures.epoch_ratio(*pair, pair).value) for key, pair in pairs.items()}
     for key, pair in pairs.items():
-        if len(pairs) > 1 and (ratio := entries.ratio_of_one_run(*pair)):
+        if len(pairs) > 1 and (ratio := measures.ratio_of_one_run(*pair)):
             mean = np.exp(np.mean([logarithm for repeat, logarithm in logarithms.items() if repeat != key]))
             yield ratio.low <= mean <= ratio.high
 

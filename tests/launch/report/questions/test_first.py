@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import pytest
 
-from launch.report import entries
+from launch.report import measures
 from launch.report.entries import Entry
 from tests.support.answers import answered, line, lines, section
 from tests.support.made_records import ended, made, not_reached, repeats, typed
@@ -139,9 +139,9 @@ def test_the_columns_of_epochs_and_transports():
 def test_repeats_of_two_matrices_are_not_pairs():
     records = [*repeats([10.0, 11.0, 12.0]), *repeats([20.0, 22.0, 24.0], backend="horovod_tf", stamp="20260202-000000")]
     slow, fast = (Entry(name, 1, typed(record for record in records if record["backend"] == name)) for name in ("horovod_tf", "ddp"))
-    assert entries.time_ratio(slow, fast).paired is False
-    assert entries.value_ratio(slow, fast, attrgetter("samples_per_second")).paired is False
-    assert entries.time_ratio(fast, fast).paired is True
+    assert measures.time_ratio(slow, fast).paired is False
+    assert measures.value_ratio(slow, fast, attrgetter("samples_per_second")).paired is False
+    assert measures.time_ratio(fast, fast).paired is True
 
 
 def test_each_size_has_its_own_fastest():
@@ -259,7 +259,7 @@ def test_of_a_pair_the_epochs_count_that_both_trained():
     ]
     shorter = [made(repeat=repeat, train_seconds=[2.0, 4.0], eval_seconds=[0.0] * 2) for repeat in range(6)]
     slow, fast = (Entry(name, 1, typed(records)) for name, records in (("ddp", shorter), ("single", longer)))
-    assert entries.epoch_ratio(slow, fast, [slow, fast]).value == pytest.approx(2.0)
+    assert measures.epoch_ratio(slow, fast, [slow, fast]).value == pytest.approx(2.0)
 
 
 def test_who_trains_with_a_smaller_global_batch_is_apart_under_weak_scaling_only():
