@@ -22,30 +22,35 @@ def why_not():
 
 
 @contextmanager
-def opened(page, profile, size=(1280, 900), dark=False):
-    """A browser that shows a file, with all its network requests and console messages kept; `profile` is an empty folder."""
+def started(profile):
+    """A browser that keeps all network requests and console messages; `profile` is an empty folder."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = programs()["chromium"]
-    for switch in (*SWITCHES, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"):
+    for switch in (*SWITCHES, f"--user-data-dir={profile}"):
         options.add_argument(switch)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs()["chromedriver"]))
     try:
-        # The window of a desktop cannot be as narrow as a phone; the size that the page reads can be.
-        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 500}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        # What the browser's own first page asked for is no concern of ours.
-        driver.get("about:blank")
-        driver.get_log("performance")
-        driver.get(page.as_uri())
-        wait_for_charts(driver)
         yield driver
     finally:
         driver.quit()
+
+
+def show(driver, page, size=(1280, 900), dark=False):
+    """Shows a file; the requests and messages that are kept are those from here on."""
+    # The window of a desktop cannot be as narrow as a phone; the size that the page reads can be.
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 500}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": [scheme]})
+    # What another page asked for is no concern of this one.
+    driver.get("about:blank")
+    for log in ("performance", "browser"):
+        driver.get_log(log)
+    driver.get(page.as_uri())
+    wait_for_charts(driver)
 
 
 def wait_for_charts(driver):

@@ -162,19 +162,32 @@ def test_a_chart_cannot_end_its_script_element():
     assert "\\u003c/script>\\u003cb>x" in text
 
 
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    with browser.started(tmp_path_factory.mktemp("browser")) as driver:
+        yield driver
+
+
 @pytest.mark.matrix
 @NEEDS_BROWSER
-@pytest.mark.parametrize("which", ["page", "reference_page"])
-def test_the_page_draws_every_chart_without_messages_or_requests(which, request, tmp_path):
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("which", ["page", "reference_page", "machines_page"])
+def test_the_page_draws_every_chart_without_messages_or_requests_and_never_scrolls_sideways(which, width, driver, request):
     path = request.getfixturevalue(which)
-    with browser.opened(path, tmp_path) as driver:
-        driver.execute_script(OPEN_ALL)
-        browser.wait_for_charts(driver)
-        drawn = driver.execute_script(
-            "return [...document.querySelectorAll('.plot')].map((plot) => plot.querySelectorAll('svg path').length)"
-        )
-        messages = driver.get_log("browser")
-        events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    browser.show(driver, path, (width, 900))
+    widths = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    folded = driver.execute_script(widths)
+    driver.execute_script(OPEN_ALL)
+    browser.wait_for_charts(driver)
+    unfolded = driver.execute_script(widths)
+    frames = "return [...document.querySelectorAll('.scroll')].filter((frame) => frame.scrollWidth > frame.clientWidth).length"
+    scrolling = driver.execute_script(frames)
+    drawn = driver.execute_script("return [...document.querySelectorAll('.plot')].map((plot) => plot.querySelectorAll('svg path').length)")
+    messages = driver.get_log("browser")
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    assert folded[0] <= folded[1]
+    assert unfolded[0] <= unfolded[1]
+    assert scrolling == 0
     assert len(drawn) == len(specs(path.read_text()))
     assert min(drawn) > 2
     assert messages == []
@@ -184,7 +197,7 @@ def test_the_page_draws_every_chart_without_messages_or_requests(which, request,
 
 @pytest.mark.matrix
 @NEEDS_BROWSER
-def test_a_table_sorts_both_ways_with_empty_cells_last_and_filters_by_all_words(page, tmp_path):
+def test_a_table_sorts_both_ways_with_empty_cells_last_and_filters_by_all_words(page, driver):
     def column(name):
         """The visible texts of a column, in order."""
         index = next(index for index, button in enumerate(buttons) if button.text.startswith(name))
@@ -195,38 +208,38 @@ def test_a_table_sorts_both_ways_with_empty_cells_last_and_filters_by_all_words(
         driver.execute_script("arguments[0].click()", next(button for button in buttons if button.text.startswith(name)))
         return column(name)
 
-    with browser.opened(page, tmp_path) as driver:
-        driver.execute_script(OPEN_ALL)
-        figures = driver.find_elements("css selector", "figure.table")
-        captions = driver.find_elements("css selector", "figure.table > figcaption")
-        figure = figures[[caption.get_attribute("textContent").strip() for caption in captions].index("cnn, weak scaling")]
-        buttons = figure.find_elements("css selector", "th button")
-        assert sorted_by("time to solution (s)") == ["5.10", "6.30", "9.50", "10.00", "failed"]
-        assert sorted_by("time to solution (s)") == ["failed", "10.00", "9.50", "6.30", "5.10"]
-        for _ in ("ascending", "descending"):
-            assert [text == "-" for text in sorted_by("ratio to fastest")] == [False] * 4 + [True]
-        words = figure.find_element("css selector", "input")
-        words.send_keys("DDP 2")
-        num_left = len(column("backend"))
-        assert set(column("backend")) == {"ddp"}
-        assert 0 < num_left < 5
-        assert figure.find_element("css selector", "output").text == f"{num_left} of 5 rows"
-        words.clear()
-        words.send_keys(" ")
-        assert len(column("backend")) == 5
+    browser.show(driver, page)
+    driver.execute_script(OPEN_ALL)
+    figures = driver.find_elements("css selector", "figure.table")
+    captions = driver.find_elements("css selector", "figure.table > figcaption")
+    figure = figures[[caption.get_attribute("textContent").strip() for caption in captions].index("cnn, weak scaling")]
+    buttons = figure.find_elements("css selector", "th button")
+    assert sorted_by("time to solution (s)") == ["5.10", "6.30", "9.50", "10.00", "failed"]
+    assert sorted_by("time to solution (s)") == ["failed", "10.00", "9.50", "6.30", "5.10"]
+    for _ in ("ascending", "descending"):
+        assert [text == "-" for text in sorted_by("ratio to fastest")] == [False] * 4 + [True]
+    words = figure.find_element("css selector", "input")
+    words.send_keys("DDP 2")
+    num_left = len(column("backend"))
+    assert set(column("backend")) == {"ddp"}
+    assert 0 < num_left < 5
+    assert figure.find_element("css selector", "output").text == f"{num_left} of 5 rows"
+    words.clear()
+    words.send_keys(" ")
+    assert len(column("backend")) == 5
 
 
 @pytest.mark.matrix
 @NEEDS_BROWSER
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
-def test_the_page_fits_a_phone_and_has_a_dark_mode(page, width, dark, tmp_path):
-    with browser.opened(page, tmp_path, (width, 900), dark) as driver:
-        scrolled, seen = driver.execute_script("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-        paper, ink = driver.execute_script("const style = getComputedStyle(document.body); return [style.backgroundColor, style.color]")
-        labels = driver.execute_script("return getComputedStyle(document.querySelector('.plot svg text')).fill")
-        right = driver.execute_script(
-            "return Math.max(...[...document.querySelectorAll('.plot svg')].map((plot) => plot.getBoundingClientRect().right))"
-        )
+def test_the_page_fits_a_phone_and_has_a_dark_mode(page, width, dark, driver):
+    browser.show(driver, page, (width, 900), dark)
+    scrolled, seen = driver.execute_script("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    paper, ink = driver.execute_script("const style = getComputedStyle(document.body); return [style.backgroundColor, style.color]")
+    labels = driver.execute_script("return getComputedStyle(document.querySelector('.plot svg text')).fill")
+    right = driver.execute_script(
+        "return Math.max(...[...document.querySelectorAll('.plot svg')].map((plot) => plot.getBoundingClientRect().right))"
+    )
     assert scrolled <= seen
     assert right <= seen
     assert (_light(paper), _light(ink), labels) == (not dark, dark, ink)
@@ -238,59 +251,39 @@ def _light(colour):
 
 @pytest.mark.matrix
 @NEEDS_BROWSER
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("which", ["page", "reference_page", "machines_page"])
-def test_nothing_scrolls_sideways_also_with_everything_unfolded(which, width, request, tmp_path):
-    with browser.opened(request.getfixturevalue(which), tmp_path, (width, 900)) as driver:
-        widths = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-        folded = driver.execute_script(widths)
-        driver.execute_script(OPEN_ALL)
-        browser.wait_for_charts(driver)
-        unfolded = driver.execute_script(widths)
-        frames = "return [...document.querySelectorAll('.scroll')].filter((frame) => frame.scrollWidth > frame.clientWidth).length"
-        scrolling = driver.execute_script(frames)
-    assert folded[0] <= folded[1]
-    assert unfolded[0] <= unfolded[1]
-    assert scrolling == 0
+def test_columns_that_do_not_fit_are_shown_by_a_switch_and_the_keyboard_unfolds_a_table(reference_page, driver):
+    browser.show(driver, reference_page)
+    summary = driver.find_element("css selector", "#first details.tables > summary")
+    assert not driver.execute_script("return document.querySelector('#first details.tables').open")
+    summary.send_keys(" ")
+    assert driver.execute_script("return document.querySelector('#first details.tables').open")
+    figure = driver.find_element("css selector", "#first details.tables figure.table")
+    switch = figure.find_element("css selector", ".more")
+    seen = "return [...arguments[0].querySelectorAll('th')].filter((cell) => cell.clientWidth).length"
+    before = driver.execute_script(seen, figure)
+    num_more = int(re.match(r"(\d+) more columns", switch.text)[1])
+    switch.send_keys(" ")
+    assert driver.execute_script(seen, figure) == before + num_more
+    assert switch.get_attribute("aria-pressed") == "true"
 
 
 @pytest.mark.matrix
 @NEEDS_BROWSER
-def test_columns_that_do_not_fit_are_shown_by_a_switch_and_the_keyboard_unfolds_a_table(reference_page, tmp_path):
-    with browser.opened(reference_page, tmp_path) as driver:
-        summary = driver.find_element("css selector", "#first details.tables > summary")
-        assert not driver.execute_script("return document.querySelector('#first details.tables').open")
-        summary.send_keys(" ")
-        assert driver.execute_script("return document.querySelector('#first details.tables').open")
-        figure = driver.find_element("css selector", "#first details.tables figure.table")
-        switch = figure.find_element("css selector", ".more")
-        seen = "return [...arguments[0].querySelectorAll('th')].filter((cell) => cell.clientWidth).length"
-        before = driver.execute_script(seen, figure)
-        num_more = int(re.match(r"(\d+) more columns", switch.text)[1])
-        switch.send_keys(" ")
-        assert driver.execute_script(seen, figure) == before + num_more
-        assert switch.get_attribute("aria-pressed") == "true"
-
-
-@pytest.mark.matrix
-@NEEDS_BROWSER
-def test_printing_includes_oversubscribed_entries_and_is_dark_on_light(page, tmp_path):
-    with browser.opened(page, tmp_path, dark=True) as driver:
-        driver.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-        )
-        closed = "return document.querySelectorAll('details.oversubscribed:not([open])').length"
-        before = driver.execute_script(closed)
-        driver.execute_script("dispatchEvent(new Event('beforeprint'))")
-        browser.wait_for_charts(driver)
-        printed = driver.execute_script(closed)
-        paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-        undrawn = driver.execute_script(
-            "return [...document.querySelectorAll('.plot')].filter((plot) => !plot.querySelector('svg')).length"
-        )
-        scrolls = driver.execute_script("return [...document.querySelectorAll('.scroll')].map((part) => getComputedStyle(part).overflowY)")
-        driver.execute_script("dispatchEvent(new Event('afterprint'))")
-        after = driver.execute_script(closed)
+def test_printing_includes_oversubscribed_entries_and_is_dark_on_light(page, driver):
+    browser.show(driver, page, dark=True)
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
+    closed = "return document.querySelectorAll('details.oversubscribed:not([open])').length"
+    before = driver.execute_script(closed)
+    driver.execute_script("dispatchEvent(new Event('beforeprint'))")
+    browser.wait_for_charts(driver)
+    printed = driver.execute_script(closed)
+    paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    undrawn = driver.execute_script("return [...document.querySelectorAll('.plot')].filter((plot) => !plot.querySelector('svg')).length")
+    scrolls = driver.execute_script("return [...document.querySelectorAll('.scroll')].map((part) => getComputedStyle(part).overflowY)")
+    driver.execute_script("dispatchEvent(new Event('afterprint'))")
+    after = driver.execute_script(closed)
     assert (before, printed, after) == (3, 0, 3)
     assert _light(paper)
     assert (undrawn, set(scrolls)) == (0, {"visible"})
