@@ -239,16 +239,20 @@ def main(precision: str, *names: str, node: Node | None = None) -> None:
 
 
 def kept_or_asked(names: Sequence[str], num_gpus: int | None) -> dict[str, Answer]:
-    """Returns the answers of backends that this node has kept for an hour, or asks. What fails is not kept."""
+    """Returns the answers of backends that this node has kept for an hour, and asks the others. What fails is not kept."""
     code = [path for folder in ("common", "frameworks") for path in sorted((ROOT / folder).rglob("*.py"))]
     paths = {name: value for name, value in os.environ.items() if PATHS.fullmatch(name)}
-    file = kept.file_for("answers", code, os.environ, sys.path, paths, num_gpus, sorted(names))
-    answers: dict[str, Answer] | None = kept.read(file)
-    if not answers:
-        answers = ask(names)
-        if not any("error" in answer for answer in answers.values()):
-            kept.write(file, answers)
-    return answers
+    # Where this checkout lies changes no answer.
+    places = [place for place in sys.path if place != str(ROOT)]
+    kept_file = kept.file_for("answers", code, os.environ, places, paths, num_gpus)
+    files = {name: kept_file and kept_file.with_name(f"{kept_file.stem}-{name}.json") for name in names}
+    known: dict[str, Answer] = {name: answer for name, file in files.items() if (answer := kept.read(file))}
+    unknown = [name for name in names if name not in known]
+    answers = ask(unknown) if unknown else {}
+    for name, answer in answers.items():
+        if "error" not in answer:
+            kept.write(files[name], answer)
+    return known | answers
 
 
 def ask(names: Sequence[str]) -> dict[str, Answer]:
