@@ -12,16 +12,17 @@ from tests.support.running import ROOT, completed
 
 README = (ROOT / "README.md").read_text()
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines() if line.strip()]
-# What a command is run with besides, so that it takes less time: other tests train every workload with every backend, and a test of
-# the tests has only to find them.
+# What a command is run with besides, so that it takes less time: other tests train every workload with every backend, and run all tests.
+FEW_STEPS = ["--epochs", "1", "--steps-per-epoch", "4", "--no-stop-at-target"]
 SHORTER = {
-    "launch/matrix.sh 1 2": ["--epochs", "1", "--backends", "single,ddp", "--workloads", "cnn"],
-    "tests/run.sh": ["--collect-only", "-q"],
+    "launch/matrix.sh 1 2": [*FEW_STEPS, "--backends", "single,ddp", "--workloads", "cnn"],
+    "launch/matrix.sh 1 2 --model frameworks/own_model/rings.py": [*FEW_STEPS, "--backends", "single,ddp"],
+    "launch/matrix.sh 2 --backends ddp,deepspeed_zero@3 --workloads cnn --scaling strong --epochs 2": FEW_STEPS[2:],
+    "tests/run.sh": ["--numprocesses", "0", "tests/common/test_units.py"],
 }
 
 
 @pytest.mark.matrix
-@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_of_the_readme_run(checkout, command):
     words = shlex.split(command, comments=True)
