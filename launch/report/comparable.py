@@ -8,12 +8,15 @@ from common import backends
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Role, Settings, with_role
 from common.errors import UserError
+from common.model import model_sizes
 from common.record.definition import Record
 from launch.report import entries
 
 # How data is read from disk, like workload and scaling, makes groups; of the device the one that was used is compared.
 MAY_DIFFER = {*with_role(Role.MAY_DIFFER), *backends.variant_settings()}
 COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER]
+# Settings of the model, which the digest of a workload has as they come out: a default may be given.
+OF_MODEL = (*model_sizes.FIELDS, "model_args", "tokenizer")
 
 
 def check(records: Sequence[Record]) -> None:
@@ -26,9 +29,10 @@ def check(records: Sequence[Record]) -> None:
     check_one_machine(records)
     trained_records = [record for record in records if record.workload_digest]
     check_training(records)
-    for names, differences, _ in _pairs(trained_records):
-        if differences:
-            raise UserError(f"{names} have different settings ({', '.join(text for _, text in differences)}); compare them separately")
+    for record, first in _pairs(trained_records):
+        if differences := setting_differences(record.settings, first.settings):
+            texts = ", ".join(differences.values())
+            raise UserError(f"{_names(record, first)} have different settings ({texts}); compare them separately")
     _check_equal(trained_records, entries.group_of, device_of, "on different devices")
     repeated = attrgetter("workload", "scaling", "backend", "num_ranks")
     _check_equal(records, repeated, attrgetter("num_nodes"), "on different numbers of nodes")
@@ -54,21 +58,23 @@ def machine_of(record: Record) -> str:
 
 def check_training(records: Iterable[Record]) -> None:
     """Raises UserError for records of different training under one workload, scaling and way of reading the data, on any machines."""
-    for names, differences, is_same_training in _pairs([record for record in records if record.workload_digest]):
-        if not is_same_training:
-            trained = [text for name, text in differences if name in (*TRAINING_SETTINGS, "epochs")]
-            raise UserError(
-                f"{names} trained different things ({', '.join(trained) or 'their data or rate factors differ'}); compare them separately"
-            )
+    for record, first in _pairs([record for record in records if record.workload_digest]):
+        if record.workload_digest != first.workload_digest:
+            differences = setting_differences(record.settings, first.settings, with_model=True)
+            trained = [text for name, text in differences.items() if name in (*TRAINING_SETTINGS, "epochs", *OF_MODEL)]
+            reason = ", ".join(trained) or "their data or rate factors differ"
+            raise UserError(f"{_names(record, first)} trained different things ({reason}); compare them separately")
 
 
-def _pairs(records: Iterable[Record]) -> Iterator[tuple[str, list[tuple[str, str]], bool]]:
-    """Compares each record with the first of its group: yields their names, the settings that differ, and whether the digests are equal."""
+def _pairs(records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+    """Yields each record with the first of its group."""
     first_of_group: dict[tuple[str, str, str], Record] = {}
     for record in records:
-        first = first_of_group.setdefault(entries.group_of(record), record)
-        names = f"{record.settings.run_id} and {first.settings.run_id}"
-        yield names, setting_differences(record.settings, first.settings), first.workload_digest == record.workload_digest
+        yield record, first_of_group.setdefault(entries.group_of(record), record)
+
+
+def _names(record: Record, first: Record) -> str:
+    return f"{record.settings.run_id} and {first.settings.run_id}"
 
 
 def device_of(record: Record) -> str | None:
@@ -85,11 +91,11 @@ def _check_equal(
     for record in (record for record in records if value_of(record) is not None):
         first = first_of_group.setdefault(group_of(record), record)
         if value_of(record) != value_of(first):
-            names = f"{record.settings.run_id} and {first.settings.run_id}"
-            raise UserError(f"{names} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")
+            raise UserError(f"{_names(record, first)} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")
 
 
-def setting_differences(settings: Settings, first_settings: Settings) -> list[tuple[str, str]]:
-    """Returns the compared settings that differ, each with a text."""
-    values = [(field.name, getattr(settings, field.name), getattr(first_settings, field.name)) for field in COMPARED]
-    return [(name, f"{flag(name)} {value} and {first_value}") for name, value, first_value in values if value != first_value]
+def setting_differences(settings: Settings, first_settings: Settings, with_model: bool = False) -> dict[str, str]:
+    """Returns by name a text on each of the compared settings that differs, and with `with_model` on those of OF_MODEL."""
+    names = [*(field.name for field in COMPARED), *(OF_MODEL if with_model else ())]
+    values = {name: (getattr(settings, name), getattr(first_settings, name)) for name in names}
+    return {name: f"{flag(name)} {value} and {first_value}" for name, (value, first_value) in values.items() if value != first_value}

@@ -247,7 +247,7 @@ def _seconds_before(job: Job, earlier: Iterable[Record]) -> float | None:
         for record in earlier
         if record.status == "ok"
         and (record.backend, record.workload, record.num_ranks, record.num_nodes) == cell
-        and not comparable.setting_differences(record.settings, settings)
+        and not comparable.setting_differences(record.settings, settings, with_model=True)
     ]
     return max((_seconds_of(record) for record in repeated), default=None)
 

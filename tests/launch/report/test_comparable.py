@@ -20,6 +20,10 @@ def check(records):
             r"cnn-single-n1-r1 and 20260101-000000-cnn-ddp-n1-r0 trained different things \(--batch-size 64 and 16\)",
         ),
         ({"workload_digest": "e" * 64}, "their data or rate factors differ"),
+        (
+            {"workload": "transformer", "workload_digest": "e" * 64, "settings": {"layers": 3}},
+            r"trained different things \(--layers 3 and None\)",
+        ),
         ({"settings": {"threads": 2}}, "different settings .*--threads 2 and 1"),
         ({"settings": {"bind": False}}, "different settings .*--bind False and True"),
         ({"settings": {"stop_at_target": False}}, "different settings .*--stop-at-target"),

@@ -222,6 +222,15 @@ def test_the_time_limit_is_that_of_the_same_runs_before_else_a_default(earlier, 
     assert ("a default, since no earlier record has ddp on cnn" in scripts[-1]) == (SAME not in earlier)
 
 
+@pytest.mark.parametrize(("layers", "has_default"), [(None, False), (3, True)])
+def test_a_model_of_another_size_has_no_time_limit_of_earlier_runs(layers, has_default):
+    jobs = plan(["ddp"], ["transformer"], (2,), 1, None, Settings(layers=layers))
+    matrix = Matrix(sizes=(2,), backends="ddp", workloads="transformer", run=RunSettings(layers=layers))
+    earlier = made_records.typed([made_records.made("ddp", 2, workload="transformer")])
+    text = job_scripts.text("slurm", matrix, jobs, PLAIN, earlier, FOLDER)
+    assert ("a default, since no earlier record has ddp on transformer" in text) == has_default
+
+
 PERLMUTTER = Machine(gpu_request="gpus-per-node", queue_option="--qos", queues={"debug": 30})
 
 
