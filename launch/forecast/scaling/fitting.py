@@ -7,7 +7,7 @@ from common import backends
 from common.backends import declaration_of
 from common.config import Settings
 from common.errors import UserError
-from common.model import pipelining
+from common.model import model_sizes, pipelining
 from common.record.definition import Record
 from launch.forecast.network import algorithms, messages
 from launch.forecast.network.algorithms import Machine
@@ -41,7 +41,8 @@ def plain_all_reduces(comparisons: Iterable[Comparison]) -> PlainAllReduces:
 
 def settings_of(backend: str, record: Record) -> Settings:
     """Returns the settings of a run that decide what its backend can train."""
-    names = ("workload", "scaling", "batch_size", "accumulate", "last_batch", "pipeline_schedule", "microbatches", "stages")
+    of_batch = ("workload", "scaling", "batch_size", "accumulate", "last_batch", "pipeline_schedule", "microbatches", "stages")
+    names = (*of_batch, *model_sizes.FIELDS)
     return backends.settings_of(backend, Settings(**{name: getattr(record.settings, name) for name in names}))
 
 

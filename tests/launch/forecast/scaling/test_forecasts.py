@@ -2,6 +2,7 @@
 
 import pytest
 
+from common.cost import parallelism
 from common.errors import UserError
 from launch.forecast.scaling import answer, fitting, forecasts
 from launch.forecast.scaling.forecasts import Wish
@@ -190,3 +191,12 @@ def test_every_forecast_of_the_reference_records_has_a_band():
 def test_pooled_all_reduces_leave_out_oversubscribed_runs():
     records = [record(2), record(4, oversubscribed=True)]
     assert set(fitting.plain_all_reduces(entries.comparisons(typed(records)))) == {("ddp", 2)}
+
+
+def test_how_many_stages_a_pipeline_may_have_follows_from_the_layers_that_were_given():
+    def problem_at_8_ranks(layers):
+        (run,) = typed([made("pipeline", 2, workload="transformer", settings={"layers": layers, "microbatches": 8})])
+        return parallelism.problem("pipeline", fitting.settings_of("pipeline", run), 8)
+
+    assert "at most 4 stages" in problem_at_8_ranks(1)
+    assert problem_at_8_ranks(4) is None
