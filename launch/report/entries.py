@@ -9,6 +9,7 @@ from common.backends import BASELINE
 from common.command_line import flag
 from common.config import Role, Settings, with_role
 from common.errors import UserError
+from common.model import model_sizes
 from common.record.definition import Record
 from launch.report import statistics
 
@@ -89,10 +90,17 @@ class Comparison(NamedTuple):
         return self.entries[0].records[0].settings.precision
 
     @property
+    def model(self) -> str:
+        """The workload, with the sizes of its model that were given, as options."""
+        settings = self.entries[0].records[0].settings
+        sizes = [f"{flag(name)} {size}" for name in model_sizes.FIELDS if (size := getattr(settings, name)) is not None]
+        return " ".join([self.workload, *sizes])
+
+    @property
     def training(self) -> str:
-        """The workload, precision and scaling, however the data was read."""
+        """The model, precision and scaling, however the data was read."""
         precision = "" if self.precision == "fp32" else f" in {self.precision}"
-        return f"{self.workload}{precision}, {self.scaling} scaling"
+        return f"{self.model}{precision}, {self.scaling} scaling"
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from launch.report import summary
+from launch.report.glance.names import short_names
 from tests.support.answers import answered, keys
 from tests.support.made_records import made, repeats
 
@@ -12,6 +13,12 @@ TOO_FEW = "Entries with fewer than 3 runs have no interval; use --repeats 6."
 
 def test_the_questions_are_in_order():
     assert keys([made()]) == ["first", "scaling", "cost", "same", "quiet", "failed"]
+
+
+def test_a_comparison_is_named_by_its_model_with_the_sizes_that_were_given_its_precision_and_its_scaling():
+    (comparison,) = answered([made(workload="transformer", settings={"layers": 3, "precision": "bf16"})]).comparisons
+    assert comparison.name == "transformer --layers 3 in bf16, weak scaling"
+    assert short_names([comparison]) == {comparison.name: "transformer --layers 3"}
 
 
 @pytest.mark.parametrize(
