@@ -15,7 +15,7 @@ from tests.support.made_records import valid
 from tests.support.running import BIN, completed, matrix, records_in
 from tests.support.tracing import Traced, library
 
-pytestmark = [pytest.mark.matrix, pytest.mark.long]
+pytestmark = pytest.mark.matrix
 
 NUM_STEPS = 24
 # Of the CNN, in tensors.
@@ -48,36 +48,13 @@ def spans_of(tracks, kind, rank):
     return [event for events in of_kind for event in events if event["ph"] == "X"]
 
 
-@pytest.mark.parametrize(
-    ("backend", "arguments", "parts", "compute", "collective"),
-    [
-        ("horovod_torch", ("--autotune",), TORCH | HOROVOD | {horovod.AUTOTUNE}, "aten::conv2d", "MPI_ALLREDUCE"),
-        ("ddp", (), TORCH, "DistributedDataParallel.forward", "gloo:all_reduce"),
-        ("ddp", ("--compile",), TORCH, COMPILED, "gloo:all_reduce"),
-        ("horovod_tf", (), TENSORFLOW | HOROVOD, "train_step", "MPI_ALLREDUCE"),
-        # Which of its convolutions TensorFlow takes (Conv2D, _MklNativeFusedConv2D, …) depends on the processor.
-        ("horovod_keras", (), TENSORFLOW | HOROVOD, "Conv2D", "MPI_ALLREDUCE"),
-    ],
-)
-def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compute, collective):
-    variables = {
-        # Horovod's autotuner waits longer than a short run takes.
-        "horovod_torch": {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2"},
-        # Without its cache Horovod records when each rank was ready, in every step.
-        "horovod_tf": {"HOROVOD_CACHE_CAPACITY": "0"},
-        "horovod_keras": traced.variables(library(), tmp_path / "profiles"),
-    }
-    # An epoch, and a profiled one.
-    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1]
-    begun = time.monotonic()
-    done = completed(*command, "--results", tmp_path, "--machine", "here", "--run-id", "run", *arguments, variables=variables.get(backend))
-    ran_seconds = time.monotonic() - begun
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = tmp_path / "here" / "run.trace"
-    assert {path.name for path in folder.iterdir()} == SPANS | parts
+def valid_trace(folder, parts, compute, collective, seconds):
+    """(Timeline, tracks) of the trace of a run that took so many seconds, which is valid, with these parts."""
+    with_horovod = parts >= HOROVOD
+    assert {path.name for path in folder.iterdir()} >= SPANS | parts
     gathered = timeline.gather(folder)
     assert gathered.problems == []
-    assert (gathered.horovod is not None) == ("horovod" in backend)
+    assert (gathered.horovod is not None) == with_horovod
     events = list(chrome.events(folder / timeline.MERGED))
     tracks = tracks_of(events)
     # What bounds the clocks happens within a step, however busy the machine is.
@@ -88,33 +65,59 @@ def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compu
         assert any(compute in span["name"] for span in spans_of(tracks, "compute", rank))
         assert gathered.ranks[str(rank)].clock_ahead_microseconds == 0
         assert gathered.ranks[str(rank)].error_microseconds < longest_step
-        is_expected = rank == 0 or "horovod" not in backend
+        is_expected = rank == 0 or not with_horovod
         assert (collective in {span["name"] for span in spans_of(tracks, "collectives", rank)}) == is_expected
     for clock in gathered.clocks:
         assert clock.error_microseconds < longest_step
     wrong = {name: misplaced(event for event in events if event["ph"] == "X") for name, events in tracks.items()}
     assert {name: pairs for name, pairs in wrong.items() if pairs} == {}
-    _collectives_are_within_the_run(tracks, ran_seconds, "horovod" in backend)
+    _collectives_are_within_the_run(tracks, seconds, with_horovod)
     start, end = picture.step_window(events, 4, 1)
     assert {row.rank for row in picture.rows(events, start, end)} == {0, 1}
-    if backend == "ddp":
-        # In each of the steps that are kept.
-        assert [gathered.collectives[rank]["gloo:all_reduce"].size_bytes for rank in "01"] == [ACTIVE * NUM_PARAMETERS * 4] * 2
+    return gathered, tracks
+
+
+@pytest.mark.parametrize(
+    ("backend", "arguments", "parts", "compute", "collective"),
+    [
+        ("horovod_torch", (), TORCH | HOROVOD, "aten::conv2d", "MPI_ALLREDUCE"),
+        pytest.param("ddp", ("--compile",), TORCH, COMPILED, "gloo:all_reduce", marks=pytest.mark.long),
+        ("horovod_tf", ("--autotune",), TENSORFLOW | HOROVOD | {horovod.AUTOTUNE}, "train_step", "MPI_ALLREDUCE"),
+        # Which of its convolutions TensorFlow takes (Conv2D, _MklNativeFusedConv2D, …) depends on the processor.
+        pytest.param("horovod_keras", (), TENSORFLOW | HOROVOD, "Conv2D", "MPI_ALLREDUCE", marks=pytest.mark.long),
+    ],
+)
+def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compute, collective):
+    variables = {
+        "horovod_torch": traced.variables(library(), tmp_path / "profiles"),
+        # Without its cache Horovod records when each rank was ready, in every step. Its autotuner waits longer than a short run takes.
+        "horovod_tf": {
+            "HOROVOD_CACHE_CAPACITY": "0", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2",
+        },
+    }  # fmt: skip
+    # An epoch, and a profiled one.
+    command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1]
+    begun = time.monotonic()
+    done = completed(*command, "--results", tmp_path, "--machine", "here", "--run-id", "run", *arguments, variables=variables.get(backend))
+    ran_seconds = time.monotonic() - begun
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "here" / "run.trace"
+    assert {path.name for path in folder.iterdir()} == SPANS | parts
+    gathered, tracks = valid_trace(folder, parts, compute, collective, ran_seconds)
     if "--compile" in arguments:
         # One span per compiled function.
         names = [span["name"] for span in spans_of(tracks, "compute", 0)]
         assert sum(name.startswith(COMPILED) for name in names) == ACTIVE
         assert "aten::conv2d" not in names
     if backend == "horovod_torch":
+        _gradients_are_payload_and_negotiation_is_control(Traced(0, "", tmp_path / "profiles"))
+    if backend == "horovod_tf":
         names, *tried = (folder / horovod.AUTOTUNE).read_text().splitlines()
         assert "tensor_fusion_threshold" in names
         assert tried
-    if backend == "horovod_tf":
         _every_rank_and_step_is_recorded(gathered.horovod)
         of_file = timeline.describe_file(folder / horovod_timeline.FILE)
         assert timeline.describe_folder(folder)[: len(of_file)] == of_file
-    if backend == "horovod_keras":
-        _gradients_are_payload_and_negotiation_is_control(Traced(0, "", tmp_path / "profiles"))
 
 
 def _collectives_are_within_the_run(tracks, seconds, with_horovod):
@@ -162,7 +165,9 @@ def _gradients_are_payload_and_negotiation_is_control(done):
 
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
     settings = ("--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
+    begun = time.monotonic()
     done = matrix(checkout, tmp_path, "2", *settings, "--timeline", "--trace", "events")
+    ran_seconds = time.monotonic() - begun
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of the runs were traced" in done.stdout
     records = records_in(tmp_path)
@@ -179,3 +184,7 @@ def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
     assert {rank: len(seconds["step_seconds"]) for rank, seconds in gathered["steps"].items()} == {"0": NUM_STEPS, "1": NUM_STEPS}
     assert {rank: profile["ended"] for rank, profile in mpi_profile["ranks"].items()} == dict.fromkeys("01", "MPI_Finalize()")
     assert {clock["source"] for clock in gathered["clocks"]} >= {"MPI calls of rank 0", "MPI calls of rank 1"}
+    (folder,) = tmp_path.glob("here/*.trace")
+    merged, _ = valid_trace(folder, TORCH, "DistributedDataParallel.forward", "gloo:all_reduce", ran_seconds)
+    # In each of the steps that are kept.
+    assert [merged.collectives[rank]["gloo:all_reduce"].size_bytes for rank in "01"] == [ACTIVE * NUM_PARAMETERS * 4] * 2
