@@ -110,7 +110,7 @@ def declared(folder: Path = FOLDER) -> dict[str, Backend]:
 
 def _read(path: Path) -> Backend:
     """Returns the Backend that a file declares. Raises UserError if there is none or its values are not literals."""
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse(path.read_bytes()).body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["BACKEND"]:
             try:
                 keywords = node.value.keywords if isinstance(node.value, ast.Call) else [ast.keyword(None, node.value)]

@@ -25,5 +25,5 @@ def write(file: Path | None, text: str) -> None:
 def read(file: Path | None) -> str | None:
     """Reads a file of the cache; returns None where it cannot be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return file.read_text() if file else None
+        return file.read_text("utf-8") if file else None
     return None

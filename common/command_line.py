@@ -114,9 +114,12 @@ def main(
     # A shell makes a background process ignore SIGINT, but the runs must end with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    # Under nohup it is ignored, and the program goes on.
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+    # Under nohup it is ignored, and the program goes on. Windows has no such signal.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _hang_up)
+    # Into a file or a pipe Windows writes the characters of a few languages only.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         try:
             status = run(parse(arguments, program, description, left_out=left_out))

@@ -43,10 +43,13 @@ def replacing(path: Path) -> Iterator[Path]:
             # Others may not be allowed to read what is replaced.
             _create(part, 0o600 if target.exists() else 0o666)
             yield part
-            _sync(part)
+            # Windows writes to the disk only what it has opened for writing.
+            _sync(part, os.O_RDWR)
             _keep_owner_and_permissions(target, part)
             os.replace(part, target)
-            _sync(target.parent)
+            # Windows opens no folder.
+            with contextlib.suppress(PermissionError):
+                _sync(target.parent, os.O_RDONLY)
     except BaseException as problem:
         if part:
             part.unlink(missing_ok=True)
@@ -55,10 +58,10 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a text file, which readers see as it was or as it is then, never in between."""
+def write_text(path: Path, text: str, errors: str = "strict") -> None:
+    """Writes a text file in UTF-8 on every system, which readers see as it was or as it is then, never in between."""
     with replacing(path) as part:
-        part.write_text(text)
+        part.write_text(text, encoding="utf-8", errors=errors, newline="")
 
 
 def expect_writable(path: Path) -> None:
@@ -124,8 +127,8 @@ def remove_left(target: Path, at_least_seconds: float) -> None:
 def _keep_owner_and_permissions(target: Path, part: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(target)
-        # Only root can give a file away.
-        with contextlib.suppress(PermissionError):
+        # Only root can give a file away, and Windows has no such call.
+        with contextlib.suppress(PermissionError, AttributeError):
             os.chown(part, status.st_uid, status.st_gid)
         os.chmod(part, stat.S_IMODE(status.st_mode))
 
@@ -143,8 +146,8 @@ def _copy(part: Path, stream: Path) -> None:
             shutil.copyfileobj(source, destination)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

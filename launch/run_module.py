@@ -4,13 +4,14 @@ python launch/run_module.py MODULE ARGUMENT…: what lies in the folder of a use
 From Python 3.11 on -P alone would leave the folder out; a site's Python may be older.
 """
 
+import os
 import sys
 
-FOLDER = __file__.rpartition("/")[0]
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 # Python has put the folder of this file there, whose names are ours and those of its own modules.
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]
-sys.path.insert(0, FOLDER.rpartition("/")[0])
+sys.path.insert(0, os.path.dirname(FOLDER))
 
 import runpy  # noqa: E402
 

@@ -74,10 +74,10 @@ def test_the_part_is_on_the_disk_before_the_file_is_replaced_and_the_folder_afte
     calls = []
 
     def noting(name, function):
-        def noted(file, *arguments):
+        def noted(file, *arguments, **named):
             path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else file
             calls.append((name, Path(path).name))
-            return function(file, *arguments)
+            return function(file, *arguments, **named)
 
         return noted
 

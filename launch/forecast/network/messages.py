@@ -26,7 +26,7 @@ def read(text: str) -> Network:
 def _of_file(path: Path) -> Network:
     """Reads the network that launch.collectives has measured, from the all-reduces of each library at a number of ranks."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_bytes())
         fits = [fit for fit in content["fits"] if fit["collective"] == "all_reduce" and fit["regimes"]]
         all_reduces = {fit["library"]: tuple(Regime(**regime) for regime in fit["regimes"]) for fit in fits}
         num_ranks, num_nodes = int(content["num_ranks"]), int(content["num_nodes"])

@@ -31,8 +31,7 @@ def check(path: Path, option: str) -> None:
 
 def write(path: Path, text: str) -> None:
     """Writes the text durably and atomically; a lone surrogate, which JSON may hold, becomes a question mark."""
-    with durable.replacing(path) as part:
-        part.write_text(text, errors="replace")
+    durable.write_text(path, text, errors="replace")
 
 
 def write_all(text_of: dict[Path, Callable[[], str]]) -> str:

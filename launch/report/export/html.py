@@ -32,7 +32,7 @@ def text(answer: Answer, reload_seconds: int | None = None) -> str:
         answer_charts=glance_charts.of(at_a_glance, answer),
         num_sentences=NUM_SENTENCES, charts=pictures.of(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
         colour=colours.of_backends(answer.backends).get, is_backend=_is_backend, long=LONG,
-        style=Markup((FOLDER / "page.css").read_text()), script=Markup((FOLDER / "page.js").read_text()),
+        style=Markup((FOLDER / "page.css").read_text("utf-8")), script=Markup((FOLDER / "page.js").read_text("utf-8")),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
 
