@@ -80,7 +80,7 @@ def effects(records_of):
 
 
 def contrasts():
-    """[(effect, the power of its products, the conditions in its numerator, those in its denominator), …]"""
+    """Returns [(effect, the power of its products, the conditions in its numerator, those in its denominator), …]."""
     (onednn, limited), (mkl, fast) = ONEDNN, MKL
     return [
         ("oneDNN limited to AVX2", 0.5, [(limited, mkl), (limited, fast)], [(onednn, mkl), (onednn, fast)]),

@@ -30,7 +30,7 @@ def matrix(checkout, folder, *arguments, variables=None):
 
 
 def in_blocks(measure, conditions, num_repeats):
-    """{condition: what measure(condition, repeat) gave in the last repeat}.
+    """Returns {condition: what measure(condition, repeat) gave in the last repeat}.
 
     In every repeat the conditions have an order drawn at random, so that all meet the machine at all times (randomized blocks).
     """

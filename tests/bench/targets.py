@@ -123,7 +123,7 @@ def run(search):
 
 
 def prepared(search):
-    """(settings of one rank, ascending targets). Raises UserError for invalid arguments."""
+    """Returns (settings of one rank, ascending targets). Raises UserError for invalid arguments."""
     parsed = command_line.parse(Settings, PROGRAM, "", shlex.split(search.settings))
     settings = workloads.resolve(dataclasses.replace(parsed, workload=search.workload), 1)
     if settings.target is None:
@@ -169,7 +169,7 @@ def epochs_to(accuracies, target):
 
 
 def epochs_by_size(curves, target):
-    """{size: epochs of each run to the target, None where a run does not reach it}, by size."""
+    """Returns {size: epochs of each run to the target, None where a run does not reach it}, by size."""
     epochs = {}
     for curve in sorted(curves, key=lambda curve: (curve.size, curve.seed)):
         epochs.setdefault(curve.size, []).append(epochs_to(curve.accuracies, target))

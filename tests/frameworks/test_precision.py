@@ -37,7 +37,7 @@ LOSSES, LOSSES_OF_PARTIAL_SUMS = (2e-3, 3e-4), (1.2e-2, 1e-2)
 
 
 def in_pytorch(precision, shapes):
-    """(loss, {name: gradient}, types of parameters and optimizer state, types of products) of a step."""
+    """Returns (loss, {name: gradient}, types of parameters and optimizer state, types of products) of a step."""
     torch, settings = steps.torch, resolve(Settings(precision=precision, optimizer="adam"), 1)
     module = models.build(settings, "cpu", Ranks())
     optimizer = steps.optimizer_for(settings, module)

@@ -34,7 +34,7 @@ def drawn(workload="cnn"):
 
 
 def made(rank=0, **settings):
-    """(model, optimizer) in float64, at the initial parameters."""
+    """Returns (model, optimizer) in float64, at the initial parameters."""
     resolved = workloads.resolve(Settings(precision="fp64", **settings), 1)
     model = models.build(resolved, "cpu", Ranks(rank, 2))
     optimizer = steps.optimizer_for(resolved, model)
@@ -43,7 +43,7 @@ def made(rank=0, **settings):
 
 
 def stepped(model, optimizer, learning_rates):
-    """(state after a step at each learning rate, gradients of the steps)."""
+    """Returns (state after a step at each learning rate, gradients of the steps)."""
     stream, gradients = np.random.default_rng(0), []
     shapes = {name: array.shape for name, array in states.gather(model, None).items()}
     for learning_rate in learning_rates:

@@ -28,7 +28,7 @@ MODELS = [
 
 @pytest.fixture
 def implementations(request, monkeypatch):
-    """(the model without a framework, in TensorFlow, in PyTorch), both with the same parameters."""
+    """Returns (the model without a framework, in TensorFlow, in PyTorch), both with the same parameters."""
     monkeypatch.setitem(WORKLOADS, "cnn", WORKLOADS["cnn"]._replace(model=request.param))
     state = weights.draw(parameters_of(request.param), 3, "fp64")
     # A block that ends in a batch norm of weight 0 would be left out.

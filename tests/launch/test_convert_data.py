@@ -32,7 +32,7 @@ def refusal(folder, data_format="npy", **settings):
 
 
 def content(folder):
-    """{path: bytes} of all files but the manifest, which has their times."""
+    """Returns {path: bytes} of all files but the manifest, which has their times."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*") if path.is_file() and path.name != manifest.NAME

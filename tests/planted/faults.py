@@ -39,13 +39,13 @@ def load() -> list[Fault]:
 
 @functools.cache
 def product() -> dict[Path, str]:
-    """{path from the root of the checkout: text} of the product's source files."""
+    """Returns {path from the root of the checkout: text} of the product's source files."""
     paths = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.*")) if path.suffix in SUFFIXES]
     return {path.relative_to(ROOT): path.read_text() for path in paths}
 
 
 def planted(fault: Fault, texts: dict[Path, str]) -> tuple[Path, str]:
-    """(path, its text with the fault in it), of {path: text}. Raises UserError where `old` does not stand once, or not one line changes."""
+    """Returns (path, its text with the fault in it), of {path: text}. Raises UserError unless `old` stands once and one line changes."""
     counts = {path: text.count(fault.old) for path, text in texts.items() if path.match(fault.file) and fault.old in text}
     if list(counts.values()) != [1]:
         places = ", ".join(f"{count} times in {path}" for path, count in counts.items()) or "nowhere"

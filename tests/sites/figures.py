@@ -59,7 +59,7 @@ def problems(measured, backends):
 
 
 def figures(measured, earlier=(), relative_to=None):
-    """{name: {value, unit, reference}} of the figures of all backends, such as ddp_seconds_per_epoch; `reference` may be None.
+    """Returns {name: {value, unit, reference}} of the figures of all backends, such as ddp_seconds_per_epoch; `reference` may be None.
 
     Raises UserError where the records are not of one workload and size, where earlier ones are not comparable with them, and where a
     figure that is compared is missing on one side.
@@ -83,7 +83,7 @@ def figures(measured, earlier=(), relative_to=None):
 
 
 def of_one_size(measured):
-    """(Comparison, number of ranks) of the records."""
+    """Returns (Comparison, number of ranks) of the records."""
     sizes = [(comparison, num_ranks) for comparison in entries.comparisons(measured) for num_ranks in comparison.sizes]
     if len(sizes) != 1:
         raise UserError(f"there are records of {len(sizes)} workloads and sizes; a test is of one")
@@ -91,7 +91,7 @@ def of_one_size(measured):
 
 
 def values_of(at_size, relative_to):
-    """{name: (value, unit)} of the figures that the entries of a size have."""
+    """Returns {name: (value, unit)} of the figures that the entries of a size have."""
     values = {f"{entry.backend}_{name}": (value_of(entry), unit) for entry in at_size for name, (unit, value_of) in FIGURES.items()}
     for below in (entry for entry in at_size if entry.backend == relative_to):
         for above in (entry for entry in at_size if entry is not below):

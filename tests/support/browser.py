@@ -11,7 +11,7 @@ SWITCHES = (
 
 
 def programs():
-    """{program: its path, or None}."""
+    """Returns {program: its path, or None}."""
     return {name: next(filter(None, map(shutil.which, names)), None) for name, names in PROGRAMS.items()}
 
 

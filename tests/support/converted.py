@@ -30,6 +30,6 @@ def load_planned(settings, plan):
 
 
 def small_digits(folder):
-    """{the settings that read 323 training and 60 held-out digits}, which are written into the folder."""
+    """Returns {the settings that read 323 training and 60 held-out digits}, which are written into the folder."""
     small_data.write_digits(folder / "mnist", small_data.NUM_TRAIN)
     return {"dataset": "mnist", "data_dir": folder / "mnist"}

@@ -13,7 +13,7 @@ from tests.support.running import ROOT, environ
 
 
 def run_module(module, *arguments, folder=ROOT, seconds=0, **variables):
-    """(exit status, standard output, standard error) of `python -m module` with these arguments and variables, started in a folder.
+    """Returns (exit status, standard output, standard error) of `python -m module` with these arguments and variables, started in a folder.
 
     After so many seconds, unless they are 0, SIGALRM ends it.
 

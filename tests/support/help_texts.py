@@ -7,6 +7,6 @@ OPTION = re.compile(r"^  (\S.*\n(?:   .*\n)*)", re.MULTILINE)
 
 
 def sections_of(text):
-    """{title: {option: its help in one line}} of a help."""
+    """Returns {title: {option: its help in one line}} of a help."""
     sections = {title: [" ".join(entry.split()) for entry in OPTION.findall(entries)] for title, entries in SECTION.findall(text)}
     return {title: {re.match(r"[\w-]*", entry)[0]: entry for entry in entries} for title, entries in sections.items()}

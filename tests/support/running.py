@@ -47,7 +47,7 @@ def records_in(folder):
 
 
 def train_in_turn(ranks, folder, runs):
-    """[(record, final parameters), …] of several (backend, fault, *arguments), trained in the same processes.
+    """Returns [(record, final parameters), …] of several (backend, fault, *arguments), trained in the same processes.
 
     The parameters are None where a run failed other than with replicas out of sync, and so are those of all runs after it, which have no
     record either. What fails when a record is written already, or kills the process, only the exit status shows: it counts as the last
@@ -67,7 +67,7 @@ def train_in_turn(ranks, folder, runs):
 
 
 def train(backend, ranks, folder, *arguments, fault="none"):
-    """(exit status, record, final parameters) of a backend trained at a number of ranks; parameters None where it failed."""
+    """Returns (exit status, record, final parameters) of a backend trained at a number of ranks; parameters None where it failed."""
     run_id = f"{backend}-{ranks}-{fault}"
     status, printed = _run(ranks, folder, (backend, fault, *_named(folder, run_id), *arguments))
     return status, *_result(folder, run_id, printed)
@@ -79,14 +79,14 @@ def _named(folder, run_id):
 
 
 def _run(ranks, folder, arguments, seconds=0):
-    """(exit status, what was printed) of runs under the environment's mpiexec, whose temporary folder is that of the records."""
+    """Returns (exit status, what was printed) of runs under the environment's mpiexec, whose temporary folder is that of the records."""
     command = [BIN / "mpiexec", "-n", ranks, BIN / "python", "-m", "tests.support.fault_injection", folder, *arguments]
     done = completed(*command, variables={"TMPDIR": str(folder)}, seconds=max(seconds, TIME_LIMIT_SECONDS))
     return done.returncode, done.stdout + done.stderr
 
 
 def _result(folder, run_id, printed):
-    """(record, final parameters) that a run has left; a record of what was printed where it has left none."""
+    """Returns (record, final parameters) that a run has left; a record of what was printed where it has left none."""
     path, parameters = folder / "here" / f"{run_id}.json", folder / f"{run_id}.npz"
     record = json.loads(path.read_text()) if path.exists() else {"status": "none", "error": printed}
     return record, dict(np.load(parameters)) if parameters.exists() else None

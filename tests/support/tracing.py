@@ -18,7 +18,7 @@ class Traced(NamedTuple):
     folder: object
 
     def files(self, kind="mpi_profile", suffix=".json"):
-        """{rank: file} of one kind. Fails where something was left half written, or more than one run wrote here."""
+        """Returns {rank: file} of one kind. Fails where something was left half written, or more than one run wrote here."""
         assert not list(self.folder.glob("*.part"))
         paths = {}
         for path in self.folder.glob(f"{kind}.*{suffix}"):
@@ -28,7 +28,7 @@ class Traced(NamedTuple):
         return dict(sorted(paths.items()))
 
     def profiles(self, suffix=".json"):
-        """{rank: Profile}, from the JSON files or, for an empty suffix, from the texts."""
+        """Returns {rank: Profile}, from the JSON files or, for an empty suffix, from the texts."""
         return {rank: mpi_profile.read(path) for rank, path in self.files(suffix=suffix).items()}
 
     def only(self):

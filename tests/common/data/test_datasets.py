@@ -24,7 +24,7 @@ PAIRS = [(name, dataset) for name, workload in WORKLOADS.items() for dataset in 
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory):
-    """{(workload, dataset): Dataset}, of small files where it is read from files."""
+    """Returns {(workload, dataset): Dataset}, of small files where it is read from files."""
     folder = tmp_path_factory.mktemp("data")
     small_data.write_digits(folder / "mnist", 100)
     for name in ("tinystories", "xsum"):

@@ -30,7 +30,7 @@ def num_real(epoch):
 
 @st.composite
 def epochs(draw):
-    """(an epoch, a number of ranks that divides its global batch)."""
+    """Returns (an epoch, a number of ranks that divides its global batch)."""
     num_ranks, local_batch = draw(st.integers(1, 9)), draw(st.integers(1, 12))
     last_batch = draw(st.sampled_from(get_args(LastBatch)))
     fewest = num_ranks * local_batch if last_batch == "drop" else 1
@@ -67,7 +67,7 @@ def test_an_epoch_holds_every_sample_once_but_those_dropped_and_each_step_as_man
 
 @st.composite
 def counted_epochs(draw):
-    """(an epoch, a number of ranks, how many losses each sample has: a number for all, or an array)."""
+    """Returns (an epoch, a number of ranks, how many losses each sample has: a number for all, or an array)."""
     epoch, num_ranks = draw(epochs())
     of_each = st.lists(st.integers(1, 6), min_size=epoch.num_samples, max_size=epoch.num_samples)
     return epoch, num_ranks, draw(st.one_of(st.integers(1, 6), of_each.map(np.array)))

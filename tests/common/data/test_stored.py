@@ -25,7 +25,7 @@ def read(digits, name, **settings):
 
 
 def copied(digits, name, folder):
-    """(settings of a copy of the converted digits that keeps the times of the files, its folder)."""
+    """Returns (settings of a copy of the converted digits that keeps the times of the files, its folder)."""
     shutil.copytree(digits.folders[name], folder / "copy")
     return {"data_format": name, "data_dir": folder / "copy", "dataset": "mnist"}, folder / "copy"
 

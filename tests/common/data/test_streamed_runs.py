@@ -12,7 +12,7 @@ ARGUMENTS = ("--batch-size", 4, "--epochs", 2, "--no-stop-at-target")
 
 @pytest.fixture(scope="module")
 def arguments(digits):
-    """{format: the arguments that read the small digits in it, `memory` among them}."""
+    """Returns {format: the arguments that read the small digits in it, `memory` among them}."""
     disk = {name: ("--dataset", "mnist", "--data-format", name, "--data-dir", folder) for name, folder in digits.folders.items()}
     return {"memory": ("--dataset", "mnist", "--data-dir", digits.in_memory["data_dir"])} | disk
 
@@ -26,7 +26,7 @@ def trained(backend, num_ranks, folder, runs):
 
 @pytest.fixture(scope="module")
 def at_two_ranks(arguments, tmp_path_factory):
-    """{run: record} of ddp at 2 ranks."""
+    """Returns {run: record} of ddp at 2 ranks."""
     folder, ahead = tmp_path_factory.mktemp("runs"), ("--num-workers", 2, "--prefetch", 3)
     checkpointed = (*arguments["hdf5"], *ahead, "--checkpoint-dir", folder / "kept")
     runs = arguments | {

@@ -30,7 +30,7 @@ def joined(inputs, targets):
 
 
 def in_order(data):
-    """(inputs, targets) of all sequences in their order before every tenth was held out."""
+    """Returns (inputs, targets) of all sequences in their order before every tenth was held out."""
     num_sequences = len(data.train.inputs) + len(data.test.inputs)
     held_out = np.arange(num_sequences) % 10 == 9
     assert held_out.sum() == len(data.test.inputs) > 0

@@ -20,7 +20,7 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 
 
 def leave(launcher, executable, num_ranks, status, variables, num_nodes=1):
-    """(exit status, lines printed) of ranks that leave over two seconds, or of which the last fails with a status."""
+    """Returns (exit status, lines printed) of ranks that leave over two seconds, or of which the last fails with a status."""
     program = (str(BIN / "python"), "-m", "tests.support.leaving", "2", str(status))
     start = Start(Launcher(launcher, str(executable)), num_ranks, num_ranks // num_nodes, 1, program, {})
     done = completed(*start.argv(), variables=variables)

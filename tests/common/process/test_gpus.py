@@ -90,7 +90,7 @@ def test_only_what_nccl_says_of_a_shared_gpu_is_one_line_and_a_mistake_of_the_us
 
 @pytest.fixture
 def bus_ids(monkeypatch):
-    """{CUDA's number of a GPU: its PCI bus id}."""
+    """Returns {CUDA's number of a GPU: its PCI bus id}."""
     ids = {1: "0000:07:00.0"}
     monkeypatch.setattr(gpus, "pci_bus_id", ids.get)
     return ids

@@ -22,7 +22,7 @@ ONE_EPOCH = ("--epochs", "1", "--steps-per-epoch", "1", "--no-step-breakdown", "
 
 
 def two_ranks(how, variables=None):
-    """(exit status, lines printed, seconds) of two ranks of tests.support.meeting_run."""
+    """Returns (exit status, lines printed, seconds) of two ranks of tests.support.meeting_run."""
     begun = time.perf_counter()
     # Unbuffered, the end of a line is written apart, and lines of two ranks may mix.
     variables = {"PYTHONUNBUFFERED": ""} | (variables or {})

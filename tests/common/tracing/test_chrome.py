@@ -16,7 +16,7 @@ LINES = ",\n".join(json.dumps(event) for event in THREE)
 
 
 def read(path):
-    """(events, messages about damage) of a file."""
+    """Returns (events, messages about damage) of a file."""
     messages = []
     return list(chrome.events(path, messages.append)), messages
 

@@ -240,7 +240,7 @@ CHAINS = {
 
 @pytest.fixture(scope="module")
 def resumed(data, tmp_path_factory):
-    """{(chain, optimizer): (the record of the whole run, [(record, final parameters) of each run], the folder of checkpoints)}.
+    """Returns {(chain, optimizer): (the record of the whole run, [(record, final parameters) of each run], the folder of checkpoints)}.
 
     All runs of a backend are made in the same processes, and those of most backends on PyTorch too.
     """

@@ -27,7 +27,7 @@ HALVES = {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """(output, folder) of a measurement of everything at three sizes by two ranks, which it starts itself."""
+    """Returns (output, folder) of a measurement of everything at three sizes by two ranks, which it starts itself."""
     folder = tmp_path_factory.mktemp("collectives")
     done = completed(*PYTHON, "--ranks", 2, "--machine", "here", *SMALL, "--json", folder / "out.json")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,7 +15,7 @@ def changes(new, old):
 
 
 def verdicts(new, old):
-    """{measure: verdict} of the one entry of two sets."""
+    """Returns {measure: verdict} of the one entry of two sets."""
     return {change.measure.name: change.verdict for change in changes(new, old)}
 
 

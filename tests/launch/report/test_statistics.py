@@ -233,7 +233,7 @@ def test_how_often_one_of_five_backends_that_takes_5_percent_more_is_found(noise
 
 
 def ended_by_width(logarithms, percent=5.0, until_narrow=True):
-    """(whether the intervals of all pairs hold, whether any backend is called slower) of a matrix of equal backends that repeats until they
+    """Returns (whether all pairs' intervals hold, whether a backend is called slower) of a matrix of equal backends that repeats until they
     are narrow, or all of its repeats."""
     for num_repeats in range(MIN_RUNS_CONFIDENT, logarithms.shape[1] + 1):
         sets = sorted(np.exp(logarithms[:, :num_repeats]), key=statistics.geometric_mean)

@@ -143,7 +143,7 @@ GREETING = "printf '%s\\n' 'Welcome to Example 3' 2026 '--> valid job name... OK
 
 
 def submitted(tmp_path, system, output):
-    """(the finished script of three jobs, arguments of each submission, what was cancelled), with a batch system that prints this."""
+    """Returns (the finished script of 3 jobs, arguments of each submission, what was cancelled), with a batch system that prints this."""
     text, _ = printed(tmp_path, system)
     programs = {"slurm": ("sbatch", "scancel"), "pbs": ("qsub", "qdel")}[system]
     for name, script in zip(programs, (SUBMIT, CANCEL), strict=True):

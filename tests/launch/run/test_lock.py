@@ -134,7 +134,7 @@ def status_of_another_user():
 
 
 def other_things(folder):
-    """{what a lock cannot be: its path}; they are made in a folder."""
+    """Returns {what a lock cannot be: its path}; they are made in a folder."""
     things = {name: folder / name for name in ("folder", "fifo", "link", "hard link", "socket")}
     things["folder"].mkdir()
     os.mkfifo(things["fifo"])

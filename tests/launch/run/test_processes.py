@@ -27,7 +27,7 @@ def impatient(monkeypatch):
 
 
 def run(script, tmp_path, time_limit_seconds):
-    """(Outcome, messages) of a shell script."""
+    """Returns (Outcome, messages) of a shell script."""
     messages = []
     return turns.alone(processes.run(["sh", "-c", script], {}, str(tmp_path), tmp_path, time_limit_seconds, messages.append)), messages
 

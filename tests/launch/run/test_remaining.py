@@ -19,7 +19,7 @@ def group_of(workload="cnn", num_ranks=1):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """[the time], which stands still."""
+    """Returns [the time], which stands still."""
     now = [1000.0]
     for name in ("time", "monotonic"):
         monkeypatch.setattr(time, name, lambda: now[0])

@@ -57,7 +57,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def paths(folder):
-    """{model: its file}. The digest of a model has the modules in its folder, so that each has its own."""
+    """Returns {model: its file}. The digest of a model has the modules in its folder, so that each has its own."""
     paths = {name: folder / name / "mine.py" for name in MODELS}
     for name, path in paths.items():
         path.parent.mkdir()
@@ -67,7 +67,7 @@ def paths(folder):
 
 @pytest.fixture(scope="module")
 def references(folder, paths):
-    """{model: the records of one process, also with the micro-batches of ranks where the model has batch norm}."""
+    """Returns {model: the records of one process, also with the micro-batches of ranks where the model has batch norm}."""
     names = sorted({name for models in TRAINED.values() for name in models} | {"unused-parameters", "unseeded-layer"})
     runs = [(name, SETTINGS) for name in names] + [("batch-norm", BY_RANK)]
     trained = [("single", "none", "--model", paths[name], *flags_of(settings)) for name, settings in runs]

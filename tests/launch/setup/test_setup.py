@@ -40,7 +40,7 @@ def environ_of_setup(fresh):
 
 
 def setup(fresh, *arguments, **variables):
-    """(exit status, standard output, standard error) of the set-up, which leaves the checkout as it is."""
+    """Returns (exit status, standard output, standard error) of the set-up, which leaves the checkout as it is."""
     environ = environ_of_setup(fresh) | variables
     before = sorted(fresh.rglob("*"))
     done = subprocess.run(

@@ -87,7 +87,7 @@ def events(run_folder, gathered):
 
 
 def tracks_of(events):
-    """{(rank, name of the track): its events without metadata}."""
+    """Returns {(rank, name of the track): its events without metadata}."""
     names, tracks = {}, {}
     for event in events:
         if event["ph"] == "M":

@@ -253,7 +253,7 @@ def test_a_damaged_profile_is_a_one_line_error(read, text, message):
 
 
 def rows(text):
-    """{first cell: the other cells} of the rows of tables."""
+    """Returns {first cell: the other cells} of the rows of tables."""
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line.startswith("│")]
     return {first: values for first, *values in cells}
 

@@ -49,7 +49,7 @@ def spans_of(tracks, kind, rank):
 
 
 def valid_trace(folder, parts, compute, collective, seconds):
-    """(Timeline, tracks) of the trace of a run that took so many seconds, which is valid, with these parts."""
+    """Returns (Timeline, tracks) of the trace of a run that took so many seconds, which is valid, with these parts."""
     with_horovod = parts >= HOROVOD
     assert {path.name for path in folder.iterdir()} >= SPANS | parts
     gathered = timeline.gather(folder)
