@@ -1,28 +1,25 @@
-"""The time of layers: both frameworks compute the same operations, and a run of each has them in its record and in the report."""
+"""The time of layers: both frameworks compute the same operations. test_matrix.py has it in records and in the report."""
 
 import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import torch
 
 from common import workloads
 from common.config import Settings
 from common.model import families
-from common.model.operations import OPTIMIZER, Activation, Pooling, Residual
-from common.record import reading
+from common.model.operations import Activation, Pooling, Residual
 from common.training import layers, step_breakdown
 from common.training.layers import drawn_copies
 from common.workloads import WORKLOADS
 from frameworks import single
 from frameworks.shared.pytorch import operations as of_pytorch
-from frameworks.shared.tensorflow import operations as of_tensorflow
-from frameworks.shared.tensorflow.models.layers import unchanged
-from launch.report import summary
-from launch.report.questions.layers import COMPUTE, REMAINING, TOLERANCE
-from tests.support.running import copied, matrix
+from launch.report.questions.layers import TOLERANCE
 from tests.support.small_models import MODELS, random_batch
+
+pytestmark = pytest.mark.usefixtures("frameworks")
+tensorflow = None
 
 NUM_SAMPLES = 2
 SLOW_SECONDS = 0.2
@@ -30,6 +27,7 @@ SLOW_SECONDS = 0.2
 
 def computed(operation, arrays):
     """The results of an operation in PyTorch and in TensorFlow, with the sums of their gradients by the operands that have one."""
+    tf, of_tensorflow, unchanged = tensorflow.steps.tf, tensorflow.operations, tensorflow.models.layers.unchanged
     pairs = [*zip(operation.operands, arrays, strict=True)]
     tensors = [of_pytorch._tensor(operand, array, torch.device("cpu"), False) for operand, array in pairs]
     result = of_pytorch.FUNCTIONS[type(operation)](operation, *tensors)
@@ -59,12 +57,13 @@ def test_both_frameworks_compute_the_same_operations(model):
 
 @pytest.mark.parametrize("workload", ["cnn", "transformer"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("framework", [of_pytorch, of_tensorflow])
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
 def test_the_passes_of_copies_run_in_every_precision_and_so_do_those_of_none(workload, precision, framework):
-    device = [torch.device("cpu")] if framework is of_pytorch else []
+    device = [torch.device("cpu")] if framework == "pytorch" else []
+    operations = of_pytorch if framework == "pytorch" else tensorflow.operations
     for operation in dict.fromkeys(families.operations_of(WORKLOADS[workload].model)):
         for copies in (drawn_copies(operation, NUM_SAMPLES, Settings(precision=precision)), []):
-            passes = framework.passes(operation, copies, *device, precision)
+            passes = operations.passes(operation, copies, *device, precision)
             passes.forward()
             passes.forward_and_backward()
 
@@ -86,23 +85,3 @@ def test_a_slow_layer_is_found_in_its_row_and_the_rows_add_up_to_the_slow_step(m
     assert max(slower.values()) < SLOW_SECONDS
     total = sum(of_kind.forward_seconds + of_kind.backward_seconds for of_kind in after.values())
     assert total == pytest.approx(breakdown.compute_seconds[0], rel=TOLERANCE)
-
-
-@pytest.mark.matrix
-def test_a_matrix_of_both_frameworks_prints_the_seconds_of_every_kind_of_layer(tmp_path):
-    checkout = copied(tmp_path)
-    settings = ("1", "--backends", "single,single_tf", "--workloads", "cnn", "--epochs", "1", "--steps-per-epoch", "4")
-    done = matrix(checkout, tmp_path, *settings)
-    assert done.returncode == 0, done.stdout + done.stderr
-    kinds = [*dict.fromkeys(operation.kind for operation in families.operations_of(WORKLOADS["cnn"].model)), OPTIMIZER]
-    records, _ = reading.collect([tmp_path / "here"])
-    for record in records:
-        of_kinds = record.step_breakdown.layers
-        assert list(of_kinds) == kinds
-        assert all(of_kinds[kind].forward_seconds > 0 and of_kinds[kind].backward_seconds > 0 for kind in ("convolution", "dense"))
-        assert of_kinds[OPTIMIZER].forward_seconds > 0
-    (section,) = (section for section in summary.answer(records).sections if section.key == "layers")
-    (table,) = section.tables
-    assert [row[0] for row in table.rows] == [*kinds, REMAINING, COMPUTE]
-    assert table.title in done.stdout
-    assert "WARNING" not in done.stderr

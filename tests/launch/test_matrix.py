@@ -9,8 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from common.model import families
+from common.model.operations import OPTIMIZER
 from common.record import reading
 from common.training.throughput import FAST_MKL
+from common.workloads import WORKLOADS
+from launch.report import summary
+from launch.report.questions.layers import COMPUTE, REMAINING
 from launch.run import supervisor
 from tests.support import kills, made_backends
 from tests.support.running import completed, left_over, matrix, records_in, with_backends
@@ -19,24 +24,31 @@ pytestmark = pytest.mark.matrix
 
 # As job scripts set it, for programs of one library.
 BOUND = {"OMP_PLACES": "threads", "OMP_PROC_BIND": "spread"}
+# One process of each framework, and a backend of each library.
+ALONE, LIBRARIES = ("single", "single_tf"), ("ddp", "deepspeed_zero", "horovod_tf")
 
 
-def test_a_crash_and_a_killed_rank_leave_the_others_their_records_and_no_process(checkout, tmp_path):
-    faults = {name: made_backends.FAULTS[name] for name in ("raised", "killed")}
-    texts = {name: made_backends.text("ddp", f"if step > 5 and rank == 1: {fault}") for name, fault in faults.items()}
+def test_a_crash_and_killed_ranks_leave_the_others_their_records_and_no_process(checkout, tmp_path):
+    faults = {"raised": ("ddp", "raised"), "killed": ("ddp", "killed"), "killed_horovod": ("horovod_torch", "killed")}
+    texts = {name: made_backends.faulty(*fault) for name, fault in faults.items()}
+    killed = {"killed": "gloo", "killed@mpi": "mpi", "killed_horovod@gloo": "gloo"}
     settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--batch-size", "32")
     with with_backends(checkout, texts):
-        done = matrix(checkout, tmp_path, "2", "--backends", "raised,killed,ddp", *settings, variables=BOUND)
+        done = matrix(checkout, tmp_path, "2", "--backends", ",".join(["raised", *killed, "ddp"]), *settings, variables=BOUND)
     assert done.returncode == 1, done.stdout + done.stderr
     assert left_over(checkout) == []
     record_of_backend = {record["backend"]: record for record in records_in(tmp_path)}
     for record in record_of_backend.values():
         reading.adapter().validate_json(json.dumps(record))
     statuses = {backend: record["status"] for backend, record in record_of_backend.items()}
-    assert statuses == {"raised": "failed", "killed": "failed", "ddp": "ok"}
-    assert record_of_backend["raised"]["error"] == "rank 1: in step 6/12 of epoch 1: RuntimeError: rank 1 has had enough"
+    assert statuses == dict.fromkeys(["raised", *killed], "failed") | {"ddp": "ok"}
+    assert record_of_backend["raised"]["error"] == "rank 1: in step 5/12 of epoch 1: RuntimeError: rank 1 has had enough"
     assert any("Traceback" in line for line in record_of_backend["raised"]["output_tail"])
-    assert record_of_backend["killed"]["error"].startswith("rank 1 was killed by SIGKILL")
+    # Of Horovod over Gloo rank 0 has the server at which the ranks meet.
+    for backend, transport in killed.items():
+        record = record_of_backend[backend]
+        assert record["error"].startswith("rank 1 was killed by SIGKILL")
+        assert record["transport"] == transport
     record = record_of_backend["ddp"]
     assert (record["num_ranks"], record["num_nodes"], record["launcher"], record["in_sync"]) == (2, 1, "mpich", True)
     assert len(record["losses"]) == len(record["step_seconds"]) == 2 * (record["samples_per_epoch"] // 64)
@@ -52,15 +64,14 @@ def test_a_crash_and_a_killed_rank_leave_the_others_their_records_and_no_process
     assert list(tmp_path.glob("here/*.part")) == []
 
 
-@pytest.mark.long
-def test_every_backend_completes_on_more_ranks_than_cores(checkout, tmp_path):
+def test_every_library_completes_on_more_ranks_than_cores(checkout, tmp_path):
     """The command of the README at 3 ranks: ranks that leave far apart end no completed run."""
-    shorter = ("--workloads", "cnn", "--epochs", "1", "--steps-per-epoch", "20", "--no-stop-at-target")
+    shorter = ("--workloads", "cnn", "--epochs", "1", "--steps-per-epoch", "20", "--no-stop-at-target", "--backends", ",".join(LIBRARIES))
     command = (checkout / "launch" / "matrix.sh", "3", *shorter, "--results", tmp_path, "--machine", "here")
     done = completed(*command, cwd=checkout, seconds=900)
     assert done.returncode == 0, done.stdout + done.stderr
     records = records_in(tmp_path)
-    assert len(records) == len({record["backend"] for record in records}) >= 5
+    assert {record["backend"] for record in records} == set(LIBRARIES)
     for record in records:
         assert (record["status"], record["launcher_error"], bool(record["step_breakdown"])) == ("ok", None, True)
         # Where PyTorch has MKL, its product may be measured with other kernels too.
@@ -78,7 +89,7 @@ def test_every_backend_completes_on_more_ranks_than_cores(checkout, tmp_path):
         (signal.SIGINT, False, "mpich", "ddp,horovod_torch"),
         (signal.SIGKILL, False, "mpich", "ddp,horovod_torch"),
         (signal.SIGKILL, True, "torchrun", "ddp,fsdp"),
-        (signal.SIGKILL, True, "mpich", "ddp,horovod_torch"),
+        pytest.param(signal.SIGKILL, True, "mpich", "ddp,horovod_torch", marks=pytest.mark.long),
     ],
 )
 def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
@@ -148,7 +159,7 @@ def test_a_run_whose_proxy_is_killed_fails_and_those_beside_it_go_on(checkout, t
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("import shutil; shutil.rmtree({folder!r})", "No such file or directory"),
+        pytest.param("import shutil; shutil.rmtree({folder!r})", "No such file or directory", marks=pytest.mark.long),
         ("import subprocess; subprocess.run(['dd', 'if=/dev/zero', 'of={folder}/full', 'bs=1k'], check=False)", "No space left on device"),
     ],
 )
@@ -166,12 +177,33 @@ def test_a_matrix_whose_results_are_deleted_or_full_names_the_runs_without_a_fin
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
-    folder = tmp_path / "it's here"
-    arguments = ("1", "--workloads", "cnn", "--backends", "ddp", "--epochs", "1", "--no-step-breakdown", "--dry-run")
+@pytest.fixture(scope="module")
+def pasted(checkout, tmp_path_factory):
+    """(the completed commands that a dry run has printed, the folder of their records)."""
+    folder = tmp_path_factory.mktemp("dry") / "it's here"
+    arguments = ("1", "--workloads", "cnn", "--backends", ",".join(ALONE), "--epochs", "1", "--steps-per-epoch", "4", "--dry-run")
     dry = matrix(checkout, folder, *arguments)
     assert dry.returncode == 0, dry.stderr
-    assert list(tmp_path.iterdir()) == []
-    pasted = completed("bash", "-c", dry.stdout, cwd=checkout)
-    assert pasted.returncode == 0, pasted.stderr
-    assert [(record["backend"], record["num_ranks"], record["status"]) for record in records_in(folder)] == [("ddp", 1, "ok")]
+    assert list(folder.parent.iterdir()) == []
+    return completed("bash", "-c", dry.stdout, cwd=checkout), folder
+
+
+def test_what_a_dry_run_prints_can_be_pasted(pasted):
+    done, folder = pasted
+    assert done.returncode == 0, done.stderr
+    records = records_in(folder)
+    assert [(record["backend"], record["num_ranks"], record["status"]) for record in records] == [(name, 1, "ok") for name in ALONE]
+
+
+def test_runs_of_both_frameworks_have_the_seconds_of_every_kind_of_layer(pasted):
+    _, folder = pasted
+    kinds = [*dict.fromkeys(operation.kind for operation in families.operations_of(WORKLOADS["cnn"].model)), OPTIMIZER]
+    records, _ = reading.collect([folder])
+    for record in records:
+        of_kinds = record.step_breakdown.layers
+        assert list(of_kinds) == kinds
+        assert all(of_kinds[kind].forward_seconds > 0 and of_kinds[kind].backward_seconds > 0 for kind in ("convolution", "dense"))
+        assert of_kinds[OPTIMIZER].forward_seconds > 0
+    (section,) = (section for section in summary.answer(records).sections if section.key == "layers")
+    (table,) = section.tables
+    assert [row[0] for row in table.rows] == [*kinds, REMAINING, COMPUTE]

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from shutil import which
 
-from tests.support.running import BIN, completed, records_in
+from tests.support.running import BIN, completed
 
 # The names of the hosts are those of the whole machine.
 LOCK = Path(tempfile.gettempdir()) / "tandem-two-hosts.lock"
@@ -77,15 +77,6 @@ def joined():
 
 def ip(*arguments):
     subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True)
-
-
-def matrix(folder, checkout, results, backend, *settings):
-    """Trains a backend with a rank on each host; gives its record. `settings` are arguments of the matrix."""
-    arguments = (2, "--backends", backend, *settings, "--machine", "here", "--results", results)
-    done = on_both(folder, checkout, "launch.matrix", *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (record,) = records_in(results)
-    return record
 
 
 def on_both(folder, checkout, module, *arguments, hosts="hosts", **variables):

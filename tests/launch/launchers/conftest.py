@@ -1,10 +1,8 @@
 """Fixtures of the tests that start ranks through several launchers."""
 
 import pytest
-import torch
 
-from common.process import mkl_kernels
-from tests.support import small_data
+from tests.support import site, small_data
 from tests.support.backends import LAUNCHED
 from tests.support.running import matrix, records_in
 
@@ -18,33 +16,13 @@ def short_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def on_one_node(checkout, short_run, tmp_path_factory):
-    """{backend: its record} of the short run with two ranks, which MPICH starts on this machine."""
-    results = tmp_path_factory.mktemp("results")
-    done = matrix(checkout, results, "2", "--backends", ",".join(LAUNCHED), "--workloads", "cnn", *short_run)
+    """{backend: its record} of the short run with two ranks, which MPICH starts on this machine as a site would have it."""
+    folder = tmp_path_factory.mktemp("it's a module ")
+    settings = ("--backends", ",".join(LAUNCHED), "--workloads", "cnn", *short_run, *site.write(folder))
+    done = matrix(checkout, folder, "2", *settings)
     assert done.returncode == 0, done.stdout + done.stderr
-    records = {record["backend"]: record for record in records_in(results)}
+    records = {record["backend"]: record for record in records_in(folder)}
     assert {(record["launcher"], record["num_nodes"], len(record["losses"])) for record in records.values()} == {("mpich", 1, 6)}
+    for record in records.values():
+        site.expect(record, folder)
     return records
-
-
-@pytest.fixture(scope="session")
-def trained_with_fast_mkl(checkout, short_run, tmp_path_factory):
-    """A function that returns the record of the short run of `ddp` on two ranks with --mkl-kernels fast, as `matrix` starts it."""
-    if not torch.backends.mkl.is_available() or mkl_kernels.problem():
-        pytest.skip("this PyTorch has no MKL, or its library is not built")
-
-    def trained(*arguments, **options):
-        results = tmp_path_factory.mktemp("results")
-        settings = ("--backends", "ddp", "--workloads", "cnn", *short_run, "--mkl-kernels", "fast", *arguments)
-        done = matrix(checkout, results, "2", *settings, **options)
-        assert done.returncode == 0, done.stdout + done.stderr
-        (record,) = records_in(results)
-        return record
-
-    return trained
-
-
-@pytest.fixture(scope="session")
-def with_fast_mkl(trained_with_fast_mkl):
-    """The record of that run under MPICH."""
-    return trained_with_fast_mkl()

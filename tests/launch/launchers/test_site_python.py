@@ -1,29 +1,13 @@
-"""The matrix beside a site's Python, which is here the environment's by another way."""
+"""The matrix beside a site's Python, which is here the environment's. Ranks run in one in test_same_under_launchers.py."""
 
 import os
-import shlex
 
 import pytest
 
-from tests.support.running import BIN, completed, copied, matrix, records_in
-
-pytestmark = pytest.mark.matrix
+from tests.support.running import BIN, completed, copied
 
 
-@pytest.mark.parametrize("launcher", ["mpich", "torchrun"])
-def test_the_ranks_run_in_the_machine_files_python(launcher, checkout, short_run, tmp_path):
-    folder = tmp_path / "it's a module"
-    prologue = f"export OMP_FOLDER={shlex.quote(str(folder))}"
-    machine = tmp_path / "site.toml"
-    machine.write_text(f'python = ["env", "OMP_SITE=its", "{BIN / "python"}"]\nprologue = """{prologue}"""\n')
-    arguments = ("2", "--backends", "ddp", "--workloads", "cnn", *short_run, "--machine-file", machine, "--launcher", launcher)
-    done = matrix(checkout, folder, *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (record,) = records_in(folder)
-    variables = record["environment"]["variables"]
-    assert (record["launcher"], variables["OMP_SITE"], variables["OMP_FOLDER"]) == (launcher, "its", str(folder))
-
-
+@pytest.mark.matrix
 def test_what_a_module_sets_counts_in_a_sites_python_and_not_in_the_environment(tmp_path):
     checkout = copied(tmp_path)
     # The environment counts as up to date.
