@@ -80,9 +80,8 @@ SMALL_LEARNING_RATE = SHORT_CNN._replace(learning_rate="1e-5")
 FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
 RECOMPUTED = SHORT_DECODER._replace(training=RECOMPUTE)
 ACCUMULATED, ACCUMULATED_DECODER = (run._replace(training=MICRO_BATCHES) for run in (SHORT_CNN, SHORT_DECODER))
-# What a backend could ignore, changed: the losses are not those of the plain run, which has the default.
-CHANGES = (("--momentum", "0.5"), ("--dropout",))
-CHANGED = [SHORT_CNN._replace(training=(*SAME_TRAINING, *change)) for change in CHANGES]
+# What a backend could ignore, by workload. The decoder has no dropout.
+CHANGES = {"cnn": (("--momentum", "0.5"), ("--dropout",)), "transformer": (("--momentum", "0.5"),)}
 # With an embedding that is the head too; of DeepSpeed, with SGD, as where a fault is injected.
 TIED = {optimizer: Run("transformer", optimizer, short=True, fault="tied") for optimizer in OPTIMIZERS}
 # Its step shows what a rank holds.
@@ -144,9 +143,10 @@ def in_native_precision(variant):
         )
 
 
-def changed(ranks):
-    """With a setting that a backend could ignore."""
-    return [Comparison(run, ranks=ranks, below=float("inf"), above=1e-4) for run in CHANGED]
+def changed(run, ranks=2, variant=""):
+    """With a setting that a backend could ignore: the losses are not those of the plain run, which has the default."""
+    runs = [run._replace(training=(*run.training, *change)) for change in CHANGES[run.workload]]
+    return [Comparison(changed_run, variant, ranks, below=float("inf"), above=1e-4) for changed_run in runs]
 
 
 def of_resnet(below=1e-10):
@@ -188,6 +188,7 @@ WEIGHT_AVERAGING = [
     Comparison(CNN, "1"),
     Comparison(CNN_ADAM, "1", below=EVER, above=1e-4),
     Comparison(ACCUMULATED, "1"),
+    *changed(SHORT_CNN, variant="1"),
     Comparison(DECODER, below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
 ]
 # Post-local SGD that is local from the first step, after LATER_STEPS, and never. The average after the first local step is of equal
@@ -197,13 +198,14 @@ LOCAL, _LATER = ((*SAME_TRAINING, "--local-after", number) for number in ("0", s
 POST_LOCAL_SGD = [
     Comparison(CNN._replace(training=LOCAL), "1"),
     Comparison(CNN_ADAM._replace(training=LOCAL), "1", below=EVER, above=1e-4),
+    *changed(SHORT_CNN._replace(training=LOCAL), variant="1"),
     Comparison(DECODER._replace(training=LOCAL), below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
     Comparison(DECODER._replace(training=_LATER), steps=slice(0, LATER_STEPS + 2)),
     Comparison(DECODER._replace(training=_LATER), below=0.2, above=1e-4, steps=slice(LATER_STEPS + 2, NUM_STEPS)),
     Comparison(CNN_ADAM),
 ]
 # Of one worker, and of two.
-SERVER = [*map(Comparison, FLOAT64), Comparison(ONE_STEP, ranks=3)]
+SERVER = [*map(Comparison, FLOAT64), *changed(SHORT_CNN), Comparison(ONE_STEP, ranks=3)]
 
 
 def of_zero(variant):
@@ -243,5 +245,6 @@ ZERO = [
     # Whichever of both the processor computes in.
     *(to_rounding(SHORT_DECODER._replace(fault=fault), "3") for fault in ("float16_supported", "float16_not_supported")),
     *of_stage_0(),
+    *changed(SHORT_CNN),
     *of_resnet(below=1e-6),
 ]

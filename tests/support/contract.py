@@ -109,7 +109,7 @@ def schedule(workload, name, sent):
 # Of the tensor-parallel Transformer: samples of a context of 64 with a width of 64.
 ACTIVATIONS = SAMPLES * 64 * 64
 BY_HAND = Faults(faults.by_hand_without_all_reduce, faults.by_hand_summed)
-OF_ONE_PROCESS = Row(comparisons=[*(Comparison(run, ranks=1) for run in runs.FLOAT64), *runs.changed(1)])
+OF_ONE_PROCESS = Row(comparisons=[*(Comparison(run, ranks=1) for run in runs.FLOAT64), *runs.changed(runs.SHORT_CNN, 1)])
 
 ROWS = {
     "single": Row(),
@@ -332,8 +332,8 @@ def exact(backend):
     micro_batches = [] if declared()[backend].pipelined else trained_by(backend, [runs.ACCUMULATED])
     yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, runs.RECOMPUTED))
     yield from runs.in_mixed_precision([run for run in runs.MIXED if trains(backend, run.workload)], "", ranks, ROWS[backend].mixed_bound)
-    if trains(backend, "cnn"):
-        yield from runs.changed(ranks)
+    for run in trained_by(backend, [runs.SHORT_CNN]):
+        yield from runs.changed(run, ranks)
     if backend == BASELINE:
         return
     yield from runs.in_float32([run for run in runs.FIRST_STEPS if trains(backend, run.workload)])
