@@ -101,7 +101,7 @@ def _digest(*data: OwnSamples) -> str:
     sha256 = hashlib.sha256()
 
     def update(tensor: Any) -> None:
-        sha256.update(tensor.numpy().tobytes())
+        sha256.update(own_file.bytes_of(tensor))
 
     for samples in data:
         sha256.update(str(len(samples)).encode())

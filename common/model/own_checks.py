@@ -51,14 +51,12 @@ def without_gradient(model: OwnModel) -> list[str]:
 def expect_the_same_samples(file: OwnFile) -> None:
     """Raises UserError where a data set has another sample at an index when it is asked again."""
     for dataset in own_file.data_of(file):
-        first, again = (pickle.dumps(_plain(own_file.seeded_sample(file, dataset, 0, 0))) for _ in range(2))
+        line = own_file.line_of(file, "data")
+        samples = [own_file.mapped(own_file.bytes_of, own_file.seeded_sample(file, dataset, 0, 0)) for _ in range(2)]
+        first, again = (own_file.attempt(file, line, pickle.dumps, sample) for sample in samples)
         if first != again:
             message = "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
-            own_file.refuse(file, own_file.line_of(file, "data"), message)
-
-
-def _plain(values: Any) -> Any:
-    return own_file.mapped(lambda tensor: tensor.numpy(), values)
+            own_file.refuse(file, line, message)
 
 
 def loss_of(file: OwnFile, outputs: Any, targets: Any) -> Any:
@@ -98,10 +96,10 @@ def _expect_optimizer(file: OwnFile, optimizer: Any) -> None:
 
 def _expect_sums(file: OwnFile, module: Any, inputs: Any, targets: Any) -> None:
     """Raises UserError where the loss of a batch is the sum of those of its halves, or the metric is no sum."""
-    half = own_model.NUM_FIRST // 2
+    half, line = own_model.NUM_FIRST // 2, own_file.line_of(file, "model")
     with own_file.torch().no_grad():
         parts = [
-            (module(own_file.mapped(lambda tensor, part=part: tensor[part], inputs)), of_part)
+            (own_file.attempt(file, line, module, own_file.mapped(lambda tensor, part=part: tensor[part], inputs)), of_part)
             for part in (slice(None), slice(half), slice(half, None))
             for of_part in [own_file.mapped(lambda tensor, part=part: tensor[part], targets)]
         ]

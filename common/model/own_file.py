@@ -84,7 +84,7 @@ def line_of(file: OwnFile, name: str) -> int | None:
     """Returns the line of a function's definition, or of a constant."""
     if code := getattr(getattr(file.content, name, None), "__code__", None):
         return code.co_firstlineno
-    for node in ast.parse(file.path.read_text()).body:
+    for node in ast.parse(file.path.read_bytes()).body:
         if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
             return node.lineno
     return None
@@ -104,7 +104,7 @@ def attempt(file: OwnFile, line: int | None, function: Callable[..., Any], *argu
         return function(*arguments, **named)
     except UserError:
         raise
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         refuse(file, _innermost_line(file.path, problem) or line, _describe(problem))
 
 
@@ -190,8 +190,10 @@ def _arguments_of(text: str | None) -> dict[str, Any]:
 
 
 def _import(file: OwnFile) -> None:
-    """Runs the file as a module. Modules beside it can be imported."""
-    sys.path.insert(0, str(file.path.parent))
+    """Runs the file as a module, of its package if it is in one. Modules beside it can be imported."""
+    root, package = _package_of(file.path)
+    sys.path[:0] = [str(file.path.parent), *([str(root)] if package else [])]
+    file.content.__package__ = package or None
     file.content.__file__ = str(file.path)
     # Where dataclasses and pickle look a class of the file up.
     sys.modules.setdefault(file.name, file.content)
@@ -200,7 +202,7 @@ def _import(file: OwnFile) -> None:
     except SyntaxError as problem:
         where = problem.lineno if problem.filename == str(file.path) else None
         refuse(file, where, f"SyntaxError: {problem.msg}")
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         refuse(file, _innermost_line(file.path, problem), _describe(problem))
     if "torch" not in sys.modules and KERAS_PACKAGES & sys.modules.keys():
         refuse(file, line_of(file, "model"), OF_KERAS)
@@ -208,9 +210,19 @@ def _import(file: OwnFile) -> None:
         refuse(file, None, "it does not import torch; the model is a PyTorch module")
 
 
+def _package_of(path: Path) -> tuple[Path, str]:
+    """Returns the folder from which a file is imported, and the name of its package: "" where its folder is none."""
+    folder, names = path.parent, []
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(names)
+
+
 def _digest(file: OwnFile) -> str:
-    """Returns the SHA-256 of the file and of the modules in its folder that it has imported, whatever the folder."""
-    folder, sha256 = file.path.parent, hashlib.sha256(file.path.read_bytes())
+    """Returns the SHA-256 of the file and of the modules in its folder or package that it has imported, wherever they lie."""
+    root, package = _package_of(file.path)
+    folder, sha256 = root / package.partition(".")[0], hashlib.sha256(file.path.read_bytes())
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if path and Path(path) != file.path and Path(path).is_relative_to(folder) and "site-packages" not in path:
@@ -310,6 +322,8 @@ def build(file: OwnFile, seed: int) -> Any:
     if not any(parameter.requires_grad for parameter in parameters.values()):
         refuse(file, line, "model() returns a module without parameters to train")
     for name, parameter in parameters.items():
+        if torch().nn.parameter.is_lazy(parameter):
+            refuse(file, line, f"model() returns {name} without a shape, as of a lazy layer; give the layer its number of inputs")
         if parameter.device.type != "cpu" or not parameter.is_floating_point():
             refuse(file, line, f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU")
     return module
@@ -359,7 +373,7 @@ def data_of(file: OwnFile) -> tuple[Any, Any]:
     for name, dataset in zip(("training", "held-out"), data, strict=True):
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             refuse(file, line, f"the {name} data set of data() is {type(dataset).__name__}; it must have len() and [i]")
-        if not len(dataset):
+        if not attempt(file, line, len, dataset):
             refuse(file, line, f"the {name} data set of data() is empty")
     return data[0], data[1]
 
@@ -384,7 +398,10 @@ def batch_of(file: OwnFile, samples: list[Any], *seeds: int) -> tuple[Any, Any]:
 def collated(file: OwnFile, samples: list[Any]) -> tuple[Any, Any]:
     """Does as `batch_of`, with the generators as they are."""
     if file.has("collate"):
-        return call(file, "collate", samples)
+        pair = call(file, "collate", samples)
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            refuse(file, line_of(file, "collate"), f"collate() returns {shortened(repr(pair))}; it must return a pair (inputs, targets)")
+        return pair[0], pair[1]
     return tuple(attempt(file, line_of(file, "data"), torch().utils.data.default_collate, samples))
 
 
@@ -397,12 +414,17 @@ def mapped(function: Callable[[Any], Any], values: Any) -> Any:
     return function(values) if hasattr(values, "untyped_storage") else values
 
 
+def bytes_of(tensor: Any) -> bytes:
+    """Returns the numbers of a tensor, of whatever type, as bytes."""
+    return tensor.detach().to_dense().contiguous().flatten().view(torch().uint8).numpy().tobytes()
+
+
 def in_precision(values: Any, precision: str) -> Any:
-    """Converts the floating-point numbers of a batch to the type of the parameters."""
+    """Converts the floating-point numbers of a batch to the type of the parameters. No gradient goes into the data."""
 
     def converted(tensor: Any) -> Any:
         if not tensor.is_floating_point():
             return tensor
-        return tensor.double() if precision == "fp64" else tensor.float()
+        return (tensor.double() if precision == "fp64" else tensor.float()).detach()
 
     return mapped(converted, values)

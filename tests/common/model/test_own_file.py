@@ -57,6 +57,7 @@ BROKEN = {
     "syntax": (("def loss(", "def loss[("), "def loss[(", "SyntaxError: "),
     "import": (("import torch\n", "import torch\nimport there_is_none\n"), "there_is_none", "ModuleNotFoundError: No module named"),
     "import-fails": (("\ndef model", "\n1 / 0\ndef model"), "1 / 0", "ZeroDivisionError: division by zero"),
+    "exits": (("\ndef model", "\nraise SystemExit(3)\ndef model"), "raise SystemExit", "SystemExit: 3"),
     "no-model": (("def model", "def net"), None, "it has no model(); add def model(): returns an nn.Module"),
     "no-data": (("def data", "def samples"), None, "it has no data(); add def data()"),
     "no-loss": (("def loss", "def criterion"), None, "it has no loss(); add def loss(outputs, targets)"),
@@ -73,6 +74,19 @@ BROKEN = {
         own_file.OF_KERAS,
     ),
     "no-parameters": (("nn.Linear(3, width)", "nn.ReLU()"), "def model", "a module without parameters to train"),
+    "lazy-layer": (
+        ("nn.Linear(3, width)", "nn.LazyLinear(width)"),
+        "def model",
+        "model() returns weight without a shape, as of a lazy layer",
+    ),
+    "fails-in-evaluation": (
+        (
+            "nn.Linear(3, width)",
+            "type('Net', (nn.Linear,), {'forward': lambda net, x: nn.Linear.forward(net, x) * (1 // net.training)})(3, 4)",
+        ),
+        "net.training",
+        "ZeroDivisionError",
+    ),
     "whole-parameters": (
         (
             "    return nn.Linear(3, width)",
@@ -91,6 +105,17 @@ BROKEN = {
         ("TensorDataset(inputs, targets), TensorDataset", "[], TensorDataset"),
         "def data",
         "the training data set of data() is empty",
+    ),
+    "no-number-of-samples": (
+        ("return TensorDataset(inputs, targets),", "return type('D', (), {'__len__': lambda _: -1, '__getitem__': None})(),"),
+        "def data",
+        "ValueError: __len__() should return >= 0",
+    ),
+    "no-pickle": (("return TensorDataset(inputs, targets),", "return [(inputs[0], lambda: 1)],"), "def data", "pickle"),
+    "collate-of-three": (
+        ("def metric", "def collate(samples):\n    return 1, 2, 3\n\ndef metric"),
+        "def collate",
+        "collate() returns (1, 2, 3); it must return a pair (inputs, targets)",
     ),
     "no-pair": (("return TensorDataset(inputs, targets),", "return inputs,"), "def data", "a sample is a pair (inputs, target)"),
     "random-samples": (
@@ -216,6 +241,34 @@ def test_a_mistake_is_one_line_with_its_place(name, tmp_path):
     where = "mine.py" if place is None else f"mine.py, line {line_with(text, place)}"
     assert re.match(rf"{re.escape(where)}: .*{re.escape(message)}", printed), printed
     assert "\n" not in printed
+
+
+def test_data_that_have_gradients_or_another_type_are_read(tmp_path):
+    text = PLAIN.replace("reshape(20, 3) / 60", "reshape(20, 3).bfloat16().requires_grad_()")
+    settings = workloads.resolve(settings_of(written(tmp_path, text)), 1)
+    samples = datasets.loader(settings)(None).train
+    inputs, _ = own_file.in_precision(next(samples.batches(np.array([[3, 4]]))), "fp32")
+    assert (inputs.tolist(), inputs.requires_grad) == ([[9, 10, 11], [12, 13, 14]], False)
+
+
+def test_a_file_of_a_package_imports_from_it_and_has_its_digest(tmp_path, monkeypatch):
+    def model_in(folder, helper):
+        package = tmp_path / folder / "nets_of_a_test"
+        (package / "parts").mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "parts/__init__.py").touch()
+        (package / "helper.py").write_text(helper)
+        path = written(package / "parts", PLAIN.replace("import torch\n", "import torch\nfrom ..helper import WIDTH\n", 1))
+        for name in [name for name in sys.modules if name.startswith("nets_of_a_test")]:
+            monkeypatch.delitem(sys.modules, name)
+        return path, own_file.read(str(path), None)
+
+    path, file = model_in("a", "WIDTH = 4\n")
+    assert file.content.WIDTH == 4
+    assert file.digest == model_in("b", "WIDTH = 4\n")[1].digest != model_in("c", "WIDTH = 5\n")[1].digest
+    monkeypatch.syspath_prepend(tmp_path / "a")
+    monkeypatch.delitem(sys.modules, "nets_of_a_test")
+    assert own_file.located("nets_of_a_test.parts.mine") == path
 
 
 @pytest.mark.parametrize(
