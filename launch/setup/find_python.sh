@@ -3,7 +3,7 @@
 # if there is none.
 set -euo pipefail
 # Every pin of environment.yml works with these. The first is preferred, as that of CI and of the committed records.
-versions=(3.11 3.12)
+versions=(3.11 3.12 3.13)
 conda=${1-}
 
 # take PYTHON VERSION…: prints the Python and ends if it is of one of the versions.
