@@ -106,6 +106,16 @@ GpuStreamHandle AsGpuStreamValue(Stream* stream) { return static_cast<GpuStreamH
     ),
 )
 
+# PyTorch's build for GPUs beside an nvcc would make Horovod for PyTorch one for GPUs too.
+WITHOUT_GPU = (
+    Substitution(
+        "cmake/Modules/FindPytorch.cmake",
+        "(torch.version.cuda is not None) and (CUDA_HOME is not None)",
+        "False",
+        "Horovod for CPUs, whatever PyTorch is built for",
+    ),
+)
+
 # Not HOROVOD_CPU…, which Horovod reads when it runs.
 BUILD_FLAG = re.compile(r"HOROVOD_(WITH|GPU|NCCL|CUDA)[A-Z_]*")
 FLAGS = {
@@ -142,8 +152,10 @@ def build_flags(environ: Mapping[str, str], cuda_home: str | None = None) -> dic
     return FLAGS | ({"HOROVOD_GPU_OPERATIONS": "NCCL"} if cuda_home else {}) | of_user
 
 
-def substitutions_for(flags: Mapping[str, str]) -> tuple[Substitution, ...]:
-    return SUBSTITUTIONS + WITH_GPU if flags.get("HOROVOD_GPU_OPERATIONS") else SUBSTITUTIONS
+def substitutions_for(flags: Mapping[str, str], torch_version: str) -> tuple[Substitution, ...]:
+    if flags.get("HOROVOD_GPU_OPERATIONS"):
+        return SUBSTITUTIONS + WITH_GPU
+    return SUBSTITUTIONS if torch_version.endswith("+cpu") else SUBSTITUTIONS + WITHOUT_GPU
 
 
 def mpi_of(mpicc: str | None) -> tuple[str, str | None]:
@@ -186,7 +198,7 @@ def fingerprint(horovod_version: str, flags: Mapping[str, str], mpi: str, compil
         "mpi": mpi,
         "compiler": compiler,
         "flags": flags,
-        "substitutions": substitutions_for(flags),
+        "substitutions": substitutions_for(flags, version("torch")),
     }
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -264,7 +276,7 @@ def build(horovod_version: str, cache: Path, mpicc: str | None, cuda_home: str |
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as scratch:
         say(f"downloading the source of Horovod {horovod_version}")
         source = unpack_source(horovod_version, Path(scratch))
-        for substitution in substitutions_for(flags):
+        for substitution in substitutions_for(flags, version("torch")):
             path = source / substitution.path
             path.write_text(substitute(path.read_text(), substitution))
         lists = source / "CMakeLists.txt"

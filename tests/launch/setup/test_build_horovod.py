@@ -7,7 +7,17 @@ from types import SimpleNamespace
 import pytest
 
 from launch.setup import build_horovod
-from launch.setup.build_horovod import FLAGS, SUBSTITUTIONS, WITH_GPU, BuildError, Substitution, build_flags, fingerprint, substitute
+from launch.setup.build_horovod import (
+    FLAGS,
+    SUBSTITUTIONS,
+    WITH_GPU,
+    WITHOUT_GPU,
+    BuildError,
+    Substitution,
+    build_flags,
+    fingerprint,
+    substitute,
+)
 
 SUBSTITUTION = Substitution("some/CMakeLists.txt", "set(STANDARD 14)", "set(STANDARD 17)", "the headers are C++17")
 GPU = {"HOROVOD_GPU_OPERATIONS": "NCCL"}
@@ -33,15 +43,17 @@ def test_a_folder_without_the_source_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("flags", "torch_version", "expected"),
     [
-        ({}, SUBSTITUTIONS),
-        ({"HOROVOD_GPU_OPERATIONS": ""}, SUBSTITUTIONS),
-        (GPU, SUBSTITUTIONS + WITH_GPU),
+        ({}, "2.13.0+cpu", SUBSTITUTIONS),
+        ({"HOROVOD_GPU_OPERATIONS": ""}, "2.13.0+cpu", SUBSTITUTIONS),
+        ({}, "2.13.0", SUBSTITUTIONS + WITHOUT_GPU),
+        ({"HOROVOD_GPU_OPERATIONS": ""}, "2.13.0+cu130", SUBSTITUTIONS + WITHOUT_GPU),
+        (GPU, "2.13.0", SUBSTITUTIONS + WITH_GPU),
     ],
 )
-def test_gpu_code_is_changed_only_where_it_is_built(flags, expected):
-    assert build_horovod.substitutions_for(flags) == expected
+def test_gpu_code_is_changed_only_where_it_is_built_or_would_be(flags, torch_version, expected):
+    assert build_horovod.substitutions_for(flags, torch_version) == expected
 
 
 @pytest.mark.parametrize(
