@@ -16,7 +16,7 @@ restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem
              environment.yml; launch/matrix.sh then runs with TANDEM_PYTHON (3.10 or newer; default: python3)
 
 Environment variables, stored for the next set-up of this checkout (NAME= resets):
-  TANDEM_PYTHON   the Python 3.11 or 3.12 to use (default: the active conda environment's, else 3.11, else 3.12)
+  TANDEM_PYTHON   the Python 3.11 to 3.13 to use (default: the active conda environment's, else 3.11, else 3.12, else 3.13)
   TANDEM_MPICC    mpicc of a site's MPI, or HPE's cc (default: the active conda environment's, else mpich of environment.yml)
   TANDEM_DEVICE   cpu or cuda                 (default: cuda if nvidia-smi finds a GPU)
   HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…: passed to Horovod's build

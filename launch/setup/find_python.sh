@@ -19,7 +19,7 @@ die() {
   exit 2
 }
 
-accepted="Python ${versions[0]}$(printf ' or %s' "${versions[@]:1}")"
+accepted="Python ${versions[0]} to ${versions[-1]}"
 if [ -n "${TANDEM_PYTHON-}" ]; then
   take "$TANDEM_PYTHON" "${versions[@]}"
   die "TANDEM_PYTHON is '$TANDEM_PYTHON', which is ${version:+Python $version, }not $accepted; set it to one of them"

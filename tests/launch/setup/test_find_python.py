@@ -32,9 +32,12 @@ def find(folder, *arguments, **variables):
         ({"python3.12": "3.12", "python3": "3.13"}, None, "python3.12 3.12"),
         ({"python3.11": None, "python3.12": "3.12"}, None, "python3.12 3.12"),
         ({"python3.13": "3.13", "python3": "3.12"}, None, "python3 3.12"),
+        ({"python3.13": "3.13", "python3": "3.14"}, None, "python3.13 3.13"),
+        ({"python3.12": None, "python3": "3.13"}, None, "python3 3.13"),
         ({"python3.11": "3.11", "site/python": "3.12"}, "site/python", "site/python 3.12"),
         ({"python3.11": "3.11", "conda/bin/python": "3.12"}, None, "conda/bin/python 3.12"),
-        ({"python3.11": "3.11", "conda/bin/python": "3.13"}, None, "python3.11 3.11"),
+        ({"python3.11": "3.11", "conda/bin/python": "3.13"}, None, "conda/bin/python 3.13"),
+        ({"python3.11": "3.11", "conda/bin/python": "3.14"}, None, "python3.11 3.11"),
         ({"python3.11": "3.11", "conda/bin/python": "3.12"}, "python3.11", "python3.11 3.11"),
     ],
 )
@@ -48,13 +51,13 @@ def test_the_chosen_python(versions, named, expected, tmp_path):
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        (None, "no Python 3.11 or 3.12 found; install it (uv python install 3.11, "),
-        ("python3", "TANDEM_PYTHON is 'python3', which is Python 3.13, not Python 3.11 or 3.12; set it to one of them"),
-        ("missing", "TANDEM_PYTHON is 'missing', which is not Python 3.11 or 3.12; set it to one of them"),
+        (None, "no Python 3.11 to 3.13 found; install it (uv python install 3.11, "),
+        ("python3", "TANDEM_PYTHON is 'python3', which is Python 3.14, not Python 3.11 to 3.13; set it to one of them"),
+        ("missing", "TANDEM_PYTHON is 'missing', which is not Python 3.11 to 3.13; set it to one of them"),
     ],
 )
 def test_a_python_that_cannot_be_used_is_refused_in_one_line(named, message, tmp_path):
-    make_pythons(tmp_path, {"python3": "3.13", "python3.10": "3.10"})
+    make_pythons(tmp_path, {"python3": "3.14", "python3.10": "3.10"})
     done = find(tmp_path, **({"TANDEM_PYTHON": named} if named else {}))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert message in done.stderr

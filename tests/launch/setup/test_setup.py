@@ -63,7 +63,7 @@ def refusal(fresh, **variables):
         ({"TANDEM_DEVICE": "tpu"}, "TANDEM_DEVICE is 'tpu'", "cpu or cuda"),
         ({"TANDEM_DEVICE": "cuda"}, "there is no nvcc", "TANDEM_DEVICE=cpu sets up without GPUs"),
         ({"TANDEM_MPICC": "/there/is/none"}, "TANDEM_MPICC is '/there/is/none'", "path of mpicc"),
-        ({"TANDEM_PYTHON": "/bin/false"}, "'/bin/false', which is not Python 3.11 or 3.12", "set it to one of them"),
+        ({"TANDEM_PYTHON": "/bin/false"}, "'/bin/false', which is not Python 3.11 to 3.13", "set it to one of them"),
         ({"XDG_CACHE_HOME": "/etc/hostname/cache"}, "cannot write to the cache /etc/hostname/cache", "set XDG_CACHE_HOME"),
     ],
 )
@@ -130,7 +130,7 @@ def test_what_a_folder_of_wheels_lacks_is_named(arguments, fresh):
 
 
 @pytest.mark.parametrize(
-    ("tool", "message"), [("g++", "no g++ found"), ("make", "no make found"), (PYTHON, "no Python 3.11 or 3.12 found")]
+    ("tool", "message"), [("g++", "no g++ found"), ("make", "no make found"), (PYTHON, "no Python 3.11 to 3.13 found")]
 )
 def test_a_missing_tool_is_named(fresh, tool, message):
     (fresh / "bin" / tool).unlink()
