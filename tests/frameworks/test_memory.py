@@ -151,7 +151,7 @@ def test_the_peak_of_real_tensors_in_one_process(name, precision, recompute, num
     assert memory_forecast.of("single", training, 1).peak == pytest.approx(peak(tracker, module, optimizer, batch(training)), rel=within)
 
 
-@pytest.mark.long
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("name", "num_ranks", "num_samples", "precision", "recompute"),
     [
@@ -177,7 +177,7 @@ def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, mo
     assert memory_forecast.of(name, training, num_ranks).peak == pytest.approx(counted, rel=WITHIN)
 
 
-@pytest.mark.long
+@pytest.mark.matrix
 @pytest.mark.parametrize(("num_ranks", "recompute"), [(2, False), (8, False), (8, True)])
 def test_the_peak_of_tensor_parallelism(num_ranks, recompute, monkeypatch, fake_ranks):
     training = Training(DECODER, 8, recompute=recompute, device="cpu")
@@ -190,7 +190,6 @@ def test_the_peak_of_tensor_parallelism(num_ranks, recompute, monkeypatch, fake_
 
 
 @pytest.mark.matrix
-@pytest.mark.long
 def test_the_peak_of_each_rank_of_a_pipeline(tmp_path):
     done = completed(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.pipeline_memory_run", tmp_path)
     assert done.returncode == 0, done.stderr

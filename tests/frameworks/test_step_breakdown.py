@@ -235,16 +235,18 @@ def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(data,
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory, data):
+def measured(tmp_path_factory, data, request):
     """A function that returns what each of two ranks measured (tests/support/step_breakdown_run.py) in a Breakdown of a backend.
 
-    Those of all backends that can be started together are measured in turn, in the same processes.
+    Those of all backends that can be started together, and whose tests are run, are measured in turn, in the same processes.
     """
+    items = [item for item in request.session.items if item.path == request.path and "measured" in item.fixturenames]
+    chosen = [(item.callspec.params["backend"], item.callspec.params["breakdown"]) for item in items]
 
     @functools.cache
     def all_of(backends):
         folder = tmp_path_factory.mktemp("breakdowns")
-        breakdowns = [(backend, breakdown) for backend in backends for breakdown in ROWS[backend].breakdowns]
+        breakdowns = [(backend, breakdown) for backend, breakdown in chosen if backend in backends]
         settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", SAMPLES, *EVALUATION)
         runs = [(backend, *settings, *data[True][breakdown.workload], *breakdown.arguments) for backend, breakdown in breakdowns]
         for record, _ in train_in_turn(2, folder, runs):
@@ -267,14 +269,14 @@ def identify(backend, breakdown):
 
 
 @pytest.mark.matrix
-@pytest.mark.long
-def test_a_worker_sends_gradients_and_receives_parameters(measured):
-    worker, server = measured("parameter_server", *ROWS["parameter_server"].breakdowns)
-    breakdown = worker["step_breakdown"]
+@pytest.mark.parametrize(("backend", "breakdown"), [("parameter_server", *ROWS["parameter_server"].breakdowns)])
+def test_a_worker_sends_gradients_and_receives_parameters(backend, breakdown, measured):
+    worker, server = measured(backend, breakdown)
+    measurement = worker["step_breakdown"]
     expected = {"num_calls": 1, "num_bytes": GRADIENT_BYTES["cnn"]}
-    assert breakdown["operations"] == {"send": expected, "receive": expected}
-    assert breakdown["communication_seconds"][0] > 0
-    assert math.isnan(breakdown["communication_seconds"][1])
+    assert measurement["operations"] == {"send": expected, "receive": expected}
+    assert measurement["communication_seconds"][0] > 0
+    assert math.isnan(measurement["communication_seconds"][1])
     profile, without = worker["with_communication"], worker["without_communication"]
     assert profile["seconds"] > without["seconds"] == 0
     assert profile["operations"]["send"] == [NUM_STEPS, NUM_STEPS * GRADIENT_BYTES["cnn"]]
@@ -289,7 +291,6 @@ BREAKDOWNS = [(name, breakdown) for name, row in ROWS.items() if name not in SER
 
 
 @pytest.mark.matrix
-@pytest.mark.long
 @pytest.mark.parametrize(("backend", "breakdown"), [pytest.param(*pair, id=identify(*pair)) for pair in BREAKDOWNS])
 def test_each_backend_has_a_step_breakdown(backend, breakdown, measured):
     arguments, gradient_bytes, declaration = breakdown.arguments, GRADIENT_BYTES[breakdown.workload], declared()[backend]

@@ -46,9 +46,8 @@ def test_under_horovodrun_horovod_keeps_its_own_server(monkeypatch):
 
 # A run is stopped while others have their turns. Horovod's own limit is 30 s.
 @pytest.mark.matrix
-@pytest.mark.long
 def test_horovod_over_gloo_goes_on_after_a_long_stop(checkout, tmp_path):
-    process = kills.start(checkout, tmp_path, "--epochs", "8", backends="horovod_torch@gloo")
+    process = kills.start(checkout, tmp_path, "--epochs", "1", backends="horovod_torch@gloo")
     kills.wait_until_training(tmp_path)
     rank = next(rank for rank in map(psutil.Process, kills.ranks_of(tmp_path)) if rank.cmdline()[1:3] == ["-m", "frameworks.horovod_torch"])
     rank.suspend()

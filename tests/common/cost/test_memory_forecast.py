@@ -99,7 +99,7 @@ def test_a_trillion_parameters_as_in_the_course():
     assert sum(ddp[:3]) + ddp.buffers + inputs == pytest.approx(10.8 * TERA, rel=0.01)
 
 
-@pytest.mark.long
+@pytest.mark.matrix
 @pytest.mark.parametrize("num_ranks", [1, 8, 64])
 def test_deepspeeds_own_estimates(num_ranks):
     """Of 16 bits with Adam, without activations; stage 3's counts the largest layer, its parameters and gradients, as gathered.

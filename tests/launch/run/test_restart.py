@@ -14,7 +14,7 @@ from common.training.checkpoints import LAST
 from tests.support import kills, small_data
 from tests.support.running import BIN, ROOT, environ
 
-pytestmark = [pytest.mark.matrix, pytest.mark.long]
+pytestmark = pytest.mark.matrix
 
 EPOCHS = 40
 TORCHRUN = (BIN / "torchrun", "--standalone", "--max-restarts=2", "--nproc-per-node=2", "-m", "frameworks.ddp")
