@@ -1,5 +1,6 @@
 """How the runs of a verification agree with those of one process, and why one does not."""
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ UNSEEDED_DATA = "data() or the parameters' shapes are not the same in every proc
 AT_ONE_RANK = "a step depends on more than its batch, or the library trains otherwise"
 BESIDE_STATISTICS = "statistics by rank do not explain it: one process with the micro-batches of the ranks differs too"
 UNKNOWN = "nothing is found in the file: the library trains otherwise"
+# DDP's numbers of the parameters without a gradient in a step.
+WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 # The reasons of failures by a part of their errors.
 FAILURES = {
     "different parameters before training": UNSEEDED,
@@ -119,8 +122,8 @@ def _model_of(record: Record) -> OwnModel | None:
 def _reason_of_failure(record: Record) -> str:
     error = record.error or ""
     if "find_unused_parameters" in error:
-        model = _model_of(record)
-        names = own_checks.without_gradient(model) if model else []
-        which = shortened(", ".join(names), 100) if names else "parameters"
+        model, numbers = _model_of(record), WITHOUT_GRADIENT.search(error)
+        names = own_checks.trained(model) if model else []
+        which = shortened(", ".join(names[int(number)] for number in numbers[1].split()), 100) if names and numbers else "parameters"
         return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
     return next((reason for part, reason in FAILURES.items() if part in error), f"{record.status}, {error}")

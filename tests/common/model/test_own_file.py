@@ -328,10 +328,10 @@ def test_optimizers_whose_state_begins_at_0_are_taken(made, tmp_path):
     own_checks.check(OwnModel(str(written(tmp_path, text)), None))
 
 
-def test_parameters_without_a_gradient_are_named(tmp_path):
+def test_parameters_have_the_numbers_that_ddp_gives_them(tmp_path):
     text = PLAIN.replace("    return nn.Linear(3, width)", "    net = nn.Linear(3, width)\n    net.head = nn.Linear(2, 2)\n    return net")
-    model = OwnModel(str(written(tmp_path, text)), None)
-    assert own_checks.without_gradient(model) == ["head.weight", "head.bias"]
+    frozen = text.replace("    return net", "    net.bias.requires_grad = False\n    return net")
+    assert own_checks.trained(OwnModel(str(written(tmp_path, frozen)), None)) == ["weight", "head.weight", "head.bias"]
 
 
 def test_flops_that_the_counter_does_not_see_are_not_known(tmp_path):

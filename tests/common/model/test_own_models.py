@@ -14,5 +14,4 @@ def test_models_of_many_kinds_pass_the_checks_and_their_operations_are_counted(n
     path.write_text(BEGINNING + SOUND[name])
     model = OwnModel(str(path), None)
     own_checks.check(model)
-    assert own_checks.without_gradient(model) == []
     assert families.training_flops(model) > 0

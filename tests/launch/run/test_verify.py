@@ -70,10 +70,14 @@ def test_one_process_has_the_micro_batches_of_each_number_of_ranks_where_the_mod
     assert references("mlp-mixer") == [(None, 1)]
 
 
-def test_parameters_without_a_gradient_and_other_failures_are_named():
+def test_parameters_without_a_gradient_and_other_failures_are_named(tmp_path):
     error = "RuntimeError: Expected to have finished reduction in the prior iteration (…) by passing find_unused_parameters=True"
     failed = {"status": "failed", "in_sync": None, "error": error}
     assert "DDP waits for the gradient of parameters, which a step does not have" in verified(**failed).verdict
+    (tmp_path / "mine.py").write_text(BEGINNING + TRAPS["unused-parameters"])
+    numbered = failed | {"error": f"{error}\nParameter indices which did not receive grad for rank 0: 2 3\n In addition, you can"}
+    run = verified(**numbered, settings={"model": str(tmp_path / "mine.py")})
+    assert "DDP waits for the gradient of forgotten.weight, forgotten.bias, which" in run.verdict
     unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
     assert verified(**failed | {"error": unseeded}).reason == verification.UNSEEDED
     missing = "rank 0: TypeError: Lars.__init__() missing 1 required positional argument: 'lr'"
