@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from common import backends, config, durable
+from common import backends, config, durable, workloads
 from common.batch_plan import BatchPlan
 from common.errors import UserError
 from common.ranks import Ranks
@@ -46,6 +46,13 @@ def new(
         settings=settings,
         environment=environment,
     )
+
+
+def plan_of(record: Record) -> BatchPlan:
+    """Returns the plan of a run's batch. That of an older record, which does not have it, follows from the settings."""
+    if record.global_batch is None or record.local_batch is None or record.micro_batch is None:
+        return workloads.batch_plan(record.settings, record.data_parallel_degree)
+    return BatchPlan(record.global_batch, record.local_batch, record.micro_batch, record.data_parallel_degree)
 
 
 def as_json(record: Record) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line, reading
+from common.record import records
 from common.record.definition import Record
 from common.record.parts import HeldByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer, by_rank
@@ -66,9 +67,8 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
         gpus.expect_own(trainer)
     gpus.expect_precision(computed_precision(settings), trainer.describe_device())
     workload = workloads.workload_of(settings)
-    plan = workloads.batch_plan(settings, record.data_parallel_degree)
     # Compilation, first allocations and buckets belong to initialization, not to training.
-    batch = batches.of_warm_up(workload.model, plan.local_batch, settings.precision)
+    batch = batches.of_warm_up(workload.model, records.plan_of(record).local_batch, settings.precision)
     step_ends = []
 
     def observe(loss: Any) -> None:
@@ -125,7 +125,7 @@ def train(
     watchdog.heartbeat()
     delay = Delay(settings, clock, watchdog)
     data = _load(trainer, load, record, clock, watchdog)
-    num_samples, global_batch = len(data.train), workloads.batch_plan(settings, record.data_parallel_degree).global_batch
+    num_samples, global_batch = len(data.train), records.plan_of(record).global_batch
     num_steps = sharding.num_trained_steps(settings, num_samples, global_batch)
     learning_rates = workloads.learning_rates(settings, num_steps)
     turns.begin(num_steps)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common import workloads
 from common.cost import intensity
+from common.record import records
 from common.record.definition import Record
 from launch.report import limits, volumes
 from launch.report.entries import Entry
@@ -64,4 +64,4 @@ def _flops_per_byte(record: Record) -> float | None:
     settings = volumes.theory_settings(record)
     if settings is None:
         return None
-    return intensity.flops_per_byte(settings, workloads.batch_plan(record.settings, record.data_parallel_degree).local_batch)
+    return intensity.flops_per_byte(settings, records.plan_of(record).local_batch)

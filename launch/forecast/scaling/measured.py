@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.cost.collectives import bus_bytes
+from common.record import records
 from common.record.definition import Record
 from common.record.parts import Library, Operation, StepBreakdown
 from launch.forecast.scaling import stragglers
@@ -53,23 +54,22 @@ class Size(NamedTuple):
 def of(completed: Iterable[Record], plain: PlainAllReduces) -> Size | None:
     """Sums up the completed runs that have a step breakdown; None where there are none."""
     ok = [record for record in completed if record.status == "ok" and record.samples_per_epoch]
-    records = [record for record in ok if record.step_breakdown and record.step_seconds]
-    if not records:
+    measured = [record for record in ok if record.step_breakdown and record.step_seconds]
+    if not measured:
         return None
-    first = records[0]
+    first = measured[0]
     exchanges, are_measured = exchanges_of(first)
-    relative = [stragglers.relative(statistics.present(record.step_seconds), len(record.train_seconds)) for record in records]
-    num_samples, steps_per_epoch = first.samples_per_epoch or 0, len(first.step_seconds) // len(first.train_seconds)
+    relative = [stragglers.relative(statistics.present(record.step_seconds), len(record.train_seconds)) for record in measured]
     return Size(
         num_ranks=first.num_ranks,
         num_nodes=first.num_nodes or 1,
-        timed_step_seconds=_trimmed_mean(records, epochs.timed_step_seconds),
-        compute_seconds=_trimmed_mean(records, lambda record: fmean(_breakdown_of(record).compute_seconds)),
-        data_wait_seconds=_trimmed_mean(records, lambda record: fmean(_breakdown_of(record).data_wait_seconds)),
-        evaluation_seconds=_trimmed_mean(records, lambda record: fmean(statistics.present(record.eval_seconds) or [0.0])),
-        load_seconds=_trimmed_mean(records, lambda record: record.load_seconds or 0.0),
-        num_samples=num_samples + (first.samples_dropped_per_epoch or 0),
-        batch_size=(num_samples + (first.samples_padded_per_epoch or 0)) // steps_per_epoch,
+        timed_step_seconds=_trimmed_mean(measured, epochs.timed_step_seconds),
+        compute_seconds=_trimmed_mean(measured, lambda record: fmean(_breakdown_of(record).compute_seconds)),
+        data_wait_seconds=_trimmed_mean(measured, lambda record: fmean(_breakdown_of(record).data_wait_seconds)),
+        evaluation_seconds=_trimmed_mean(measured, lambda record: fmean(statistics.present(record.eval_seconds) or [0.0])),
+        load_seconds=_trimmed_mean(measured, lambda record: record.load_seconds or 0.0),
+        num_samples=(first.samples_per_epoch or 0) + (first.samples_dropped_per_epoch or 0),
+        batch_size=records.plan_of(first).global_batch,
         plain=tuple(plain.get((first.backend, first.num_ranks), ())),
         exchanges=tuple(exchanges),
         exchanges_are_measured=are_measured,
@@ -77,8 +77,8 @@ def of(completed: Iterable[Record], plain: PlainAllReduces) -> Size | None:
     )
 
 
-def _trimmed_mean(records: list[Record], value: Callable[[Record], float | None]) -> float:
-    mean = statistics.trimmed_mean(map(value, records))
+def _trimmed_mean(measured: list[Record], value: Callable[[Record], float | None]) -> float:
+    mean = statistics.trimmed_mean(map(value, measured))
     return math.nan if mean is None else mean
 
 
