@@ -161,8 +161,11 @@ def test_synchronized_batch_norm_is_refused_where_it_would_have_the_statistics_o
         dist.destroy_process_group()
 
 
+# With the libraries test_verified_models.py trains other models.
 @pytest.mark.matrix
-@pytest.mark.parametrize("backend", ["ddp", "horovod_torch", "deepspeed_zero"])
+@pytest.mark.parametrize(
+    "backend", ["ddp", pytest.param("horovod_torch", marks=pytest.mark.long), pytest.param("deepspeed_zero", marks=pytest.mark.long)]
+)
 def test_every_step_has_the_loss_of_one_process(backend, tmp_path):
     path = tmp_path / "sound.py"
     path.write_text(SOUND)

@@ -35,23 +35,22 @@ def expect_ends(*start, **placement):
         assert failures.killed_rank(lines, []) is None, lines
 
 
-@pytest.mark.parametrize("num_ranks", NUM_RANKS)
-@pytest.mark.parametrize(("launcher", "executable"), [("mpich", BIN / "mpiexec"), ("torchrun", BIN / "torchrun")])
+@pytest.mark.parametrize(
+    ("launcher", "executable", "num_ranks"),
+    [*(("mpich", BIN / "mpiexec", num_ranks) for num_ranks in NUM_RANKS), ("torchrun", BIN / "torchrun", NUM_RANKS[0])],
+)
 def test_ranks_leave_far_apart(launcher, executable, num_ranks):
     expect_ends(launcher, executable, num_ranks, {})
 
 
 @pytest.mark.skipif(not (OPEN_MPI[0] and OPEN_MPI[1].exists()), reason="Open MPI is not installed")
-@pytest.mark.parametrize("num_ranks", NUM_RANKS)
-def test_ranks_leave_far_apart_under_open_mpi(num_ranks):
-    expect_ends("openmpi", OPEN_MPI[0], num_ranks, AS_ROOT)
+def test_ranks_leave_far_apart_under_open_mpi():
+    expect_ends("openmpi", OPEN_MPI[0], NUM_RANKS[0], AS_ROOT)
 
 
 @pytest.mark.long
 def test_ranks_leave_far_apart_under_srun(tmp_path):
     if why_not := slurm_cluster.why_not():
         pytest.skip(why_not)
-    with slurm_cluster.started(tmp_path) as cluster:
-        for num_ranks in NUM_RANKS:
-            with kills.allocation(cluster, num_ranks) as variables:
-                expect_ends("srun", shutil.which("srun"), num_ranks, variables, num_nodes=2)
+    with slurm_cluster.started(tmp_path) as cluster, kills.allocation(cluster, NUM_RANKS[0]) as variables:
+        expect_ends("srun", shutil.which("srun"), NUM_RANKS[0], variables, num_nodes=2)
