@@ -26,7 +26,7 @@ from common.process.ranks import Ranks
 from frameworks.shared.pytorch import fsdp, models, steps, tensor_parallel
 from launch.report import volumes
 from tests.support import pipeline_memory_run
-from tests.support.agreement_runs import MEMORY
+from tests.support.agreement_runs import FLOAT32
 from tests.support.contract import HELD, named
 from tests.support.made_records import typed
 from tests.support.running import BIN, completed
@@ -55,7 +55,7 @@ def is_forecast(name):
 def test_the_forecast_is_what_the_rank_with_most_holds_after_a_step(name, trained):
     settings = workloads.resolve(settings_of(name, Settings()), 2)
     training = Training(Cnn(), 8, optimizer=settings.optimizer, momentum=settings.momentum, device="cpu")
-    record, _ = trained(name, 2, MEMORY)
+    record, _ = trained(name, 2, FLOAT32)
     held = record["tensor_bytes_by_rank"]["after_step"]
     for rank, forecast in enumerate(memory_forecast.by_rank(name, training, 2)):
         ranks = [rank] if declared()[file_of(name)].pipelined else range(2)
@@ -66,7 +66,7 @@ def test_the_forecast_is_what_the_rank_with_most_holds_after_a_step(name, traine
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", HELD)
 def test_a_rank_holds_its_share(name, trained):
-    record, _ = trained(name, 2, MEMORY)
+    record, _ = trained(name, 2, FLOAT32)
     assert record["status"] == "ok", record["error"]
     for point, shares in HELD[name].items():
         held = record["tensor_bytes_by_rank"][point]

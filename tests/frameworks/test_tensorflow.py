@@ -12,7 +12,7 @@ from common.model.families import Cnn, Decoder, Described, EncoderDecoder, ResNe
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
-from tests.support.agreement_runs import TRACED
+from tests.support.agreement_runs import FLOAT32
 from tests.support.running import BIN, completed
 
 pytestmark = pytest.mark.usefixtures("frameworks")
@@ -160,7 +160,8 @@ def test_both_frameworks_take_the_same_steps(optimizer):
 @pytest.mark.matrix
 @pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras", "tf_mirrored"])
 def test_a_run_traces_nothing_for_evaluations_on_the_clock(trained, backend):
-    record, _ = trained(backend, 2, TRACED)
+    # Every run fails where it traces anything for an evaluation on the clock.
+    record, _ = trained(backend, 2, FLOAT32)
     assert record["status"] == "ok", record["error"]
 
 

@@ -10,14 +10,18 @@ from launch.report.questions import same
 WORKLOADS = ("cnn", "transformer")
 OPTIMIZERS = ("sgd", "adam")
 # The warm-up evaluates two batches of about this size: with the workload's own it would take longer than three steps.
-EVALUATION = ("--evaluation-batch-size", "16")
+EVALUATION = ("--evaluation-batch-size", "4")
 # One epoch of NUM_STEPS, the last of them padded unevenly over the ranks, with warm-up for two thirds of it.
 SAME_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "1", "--learning-rate-factor", "4", 
     "--warmup-epochs", "0.66", *EVALUATION,
 )  # fmt: skip
+# What a backend could ignore. The runs in micro-batches have the other momentum; the decoder has no dropout.
+MOMENTUM = ("--momentum", "0.5")
+CHANGES = (("--dropout",),)
+OTHER_MOMENTUM = (*SAME_TRAINING, *MOMENTUM)
 # The same in micro-batches of 2 samples, at two ranks of one sample.
-MICRO_BATCHES = (*(("2" if word == "8" else word) for word in SAME_TRAINING), "--accumulate", "4")
+MICRO_BATCHES = (*(("2" if word == "8" else word) for word in OTHER_MOMENTUM), "--accumulate", "4")
 RECOMPUTE = (*SAME_TRAINING, "--recompute")
 # Six steps of a small model, on random images.
 RESNET_TRAINING = (
@@ -27,6 +31,8 @@ RESNET_TRAINING = (
 # For that many steps of 8, and for three.
 NUM_STEPS = 11
 MANY_SAMPLES, FEW_SAMPLES = 8 * NUM_STEPS - 5, 20
+# Divided unevenly over the ranks, in batches of which the last is smaller.
+NUM_TEST_SAMPLES = 15
 # What a run trains instead of the workload's own model, which is no fault of a backend's.
 OTHER_MODELS = ("tied", "frozen_statistics", "small_resnet")
 
@@ -51,9 +57,10 @@ class Run(NamedTuple):
     @property
     def plain(self):
         """The run of `single` that trains as this run of another backend should."""
-        is_same = self.training[: len(SAME_TRAINING)] in (SAME_TRAINING, MICRO_BATCHES[: len(SAME_TRAINING)])
+        is_same = self.training[: len(SAME_TRAINING)] == SAME_TRAINING
+        training = OTHER_MOMENTUM if self.training == MICRO_BATCHES else SAME_TRAINING if is_same else self.training
         fault = self.fault if self.fault in OTHER_MODELS else "none"
-        return self._replace(fault=fault, training=SAME_TRAINING if is_same else self.training)
+        return self._replace(fault=fault, training=training)
 
 
 class Comparison(NamedTuple):
@@ -69,28 +76,22 @@ class Comparison(NamedTuple):
     """The name, the ranks and the run; default: the plain run."""
 
 
-FLOAT64 = [Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS]
-CNN, CNN_ADAM, DECODER, DECODER_ADAM = FLOAT64
+CNN, CNN_ADAM, DECODER, DECODER_ADAM = (Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS)
+# Both workloads and both optimizers: backends are not made for a pair of them.
+FLOAT64 = [CNN, DECODER_ADAM]
 # Also at 1 and at 4 ranks. Not Adam, whose steps do not depend on the scale of the gradients.
-SHORT_CNN, SHORT_DECODER = (run._replace(short=True) for run in (CNN, DECODER))
-# Of the variants of exact backends.
-VARIED = [CNN, DECODER_ADAM._replace(short=True)]
+SHORT_CNN, SHORT_DECODER, SHORT_DECODER_ADAM = (run._replace(short=True) for run in (CNN, DECODER, DECODER_ADAM))
 # At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
 SMALL_LEARNING_RATE = SHORT_CNN._replace(learning_rate="1e-5")
-FIRST_STEPS = [Run(workload, optimizer, "fp32", short=True) for workload, optimizer in zip(WORKLOADS, OPTIMIZERS, strict=True)]
+# The last step of its warm-up shows what a rank holds.
+FLOAT32 = SHORT_CNN._replace(precision="fp32")
 RECOMPUTED = SHORT_DECODER._replace(training=RECOMPUTE)
 ACCUMULATED, ACCUMULATED_DECODER = (run._replace(training=MICRO_BATCHES) for run in (SHORT_CNN, SHORT_DECODER))
-# What a backend could ignore, by workload. The decoder has no dropout.
-CHANGES = {"cnn": (("--momentum", "0.5"), ("--dropout",)), "transformer": (("--momentum", "0.5"),)}
-# With an embedding that is the head too; of DeepSpeed, with SGD, as where a fault is injected.
-TIED = {optimizer: Run("transformer", optimizer, short=True, fault="tied") for optimizer in OPTIMIZERS}
-# Its step shows what a rank holds.
-MEMORY = Run("cnn", "sgd", "fp32", short=True, training=("--epochs", "1", "--batch-size", "8", "--evaluation-batch-size", "8"))
-# The warm-up evaluation has the size of a training batch; the last one has fewer samples.
-TRACED = MEMORY._replace(fault="traced_on_the_clock")
 
 # Mixed precision. At the CNN's default learning rate training amplifies the difference to float32, to 2e-2 in the second step.
-MIXED = [run._replace(precision="bf16", learning_rate=rate) for run, rate in zip(FIRST_STEPS, ("4e-4", None), strict=True)]
+MIXED_CNN = SHORT_CNN._replace(precision="bf16", learning_rate="4e-4")
+MIXED_DECODER = SHORT_DECODER_ADAM._replace(precision="bf16")
+MIXED = [MIXED_CNN, MIXED_DECODER]
 # With SGD, since Adam's steps do not depend on the scale of the gradients.
 MIXED_SGD = SHORT_DECODER._replace(precision="bf16")
 # Of the losses of the first two steps, relative, on PyTorch, and between frameworks as in the report. Measured: frameworks/README.md,
@@ -112,8 +113,12 @@ ASYNCHRONOUS = Run("cnn", "sgd", training=(
     *EVALUATION,
 ))  # fmt: skip
 LEFT_OUT = ASYNCHRONOUS._replace(fault="worker_fails_in_step_10")
-# Which the optimizer of a backend takes over at its end.
-RESTORED = [Run("cnn", optimizer, "fp32", short=True, fault="restored") for optimizer in OPTIMIZERS]
+# Its optimizer takes over a state at its end. Adam has one more number of each parameter than SGD, and the count of steps.
+RESTORED = Run("cnn", "adam", "fp32", short=True, fault="restored")
+# Statistics of each rank's batch.
+OF_BATCHES = Run("resnet50", "sgd", short=True, fault="small_resnet", training=RESNET_TRAINING)
+
+EVER = float("inf")
 
 # The comparisons of a backend with the plain run, in which training does not amplify rounding
 
@@ -122,9 +127,9 @@ def to_rounding(run, variant="", ranks=2, below=1e-6, **fields):
     return Comparison(run, variant, ranks, below, **fields)
 
 
-def in_float32(compared, variant=""):
+def in_float32(run, variant=""):
     """Of the first two steps."""
-    return [to_rounding(run, variant, steps=slice(0, 2)) for run in compared]
+    return to_rounding(run, variant, steps=slice(0, 2))
 
 
 def in_mixed_precision(compared, variant="", ranks=2, below=MIXED_BOUND):
@@ -137,34 +142,29 @@ def in_mixed_precision(compared, variant="", ranks=2, below=MIXED_BOUND):
 
 def in_native_precision(variant):
     """Of the first two steps, in which the library rounds parameters and activations, with the plain run in float32."""
-    for run in MIXED:
-        yield Comparison(
-            run, variant, below=NATIVE_BOUND, above=1e-5, steps=slice(0, 2), reference=("single", 1, run._replace(precision="fp32"))
-        )
+    full = ("single", 1, MIXED_DECODER._replace(precision="fp32"))
+    return Comparison(MIXED_DECODER, variant, below=NATIVE_BOUND, above=1e-5, steps=slice(0, 2), reference=full)
 
 
-def changed(run, ranks=2, variant=""):
-    """With a setting that a backend could ignore: the losses are not those of the plain run, which has the default."""
-    runs = [run._replace(training=(*run.training, *change)) for change in CHANGES[run.workload]]
-    return [Comparison(changed_run, variant, ranks, below=float("inf"), above=1e-4) for changed_run in runs]
+def changed(run, *changes, ranks=2, variant=""):
+    """With settings that a backend could ignore: the losses are not those of the plain run, which has the defaults."""
+    changed_runs = [run._replace(training=(*run.training, *change)) for change in changes]
+    return [Comparison(changed_run, variant, ranks, below=EVER, above=1e-4) for changed_run in changed_runs]
 
 
 def of_resnet(below=1e-10):
-    """With frozen statistics every step has the loss of the plain run; with those of each rank's batch that of DDP."""
-    frozen, of_batches = (Run("resnet50", "sgd", short=True, fault=fault, training=RESNET_TRAINING) for fault in OTHER_MODELS[1:])
-    return [Comparison(frozen, below=below), Comparison(of_batches, below=below, reference=("ddp", 2, of_batches))]
+    """With the statistics of each rank's batch, every step has the loss of DDP."""
+    return Comparison(OF_BATCHES, below=below, reference=("ddp", 2, OF_BATCHES))
 
 
 # Those of single backends
 
-# With both models, both optimizers and both numbers of ranks.
-FEW = [Comparison(CNN_ADAM), Comparison(DECODER), Comparison(SHORT_CNN, ranks=4)]
+FEW = [*map(Comparison, FLOAT64), Comparison(SHORT_CNN, ranks=4)]
 _FULL_RANK = DECODER._replace(fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
 _WARMED_UP_FOR_LESS = DECODER._replace(fault="warmed_up_for_less")
 _WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", *EVALUATION, "--batch-size", "8"))
 _TWICE_THE_BATCH = _WEAK._replace(training=(*_WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
 _SUMMED = MIXED_SGD._replace(fault="summed_gradients")
-EVER = float("inf")
 EQUAL = 1e-300
 
 DDP = [
@@ -176,9 +176,10 @@ DDP = [
     # In mixed precision summed gradients show in the second step.
     Comparison(_SUMMED, below=MIXED_BOUND, steps=slice(0, 1)),
     Comparison(_SUMMED, below=EVER, above=2 * MIXED_BOUND, steps=slice(0, 2)),
-    # With the statistics of each rank's batch two ranks train another function than one.
-    of_resnet()[0],
-    of_resnet()[1]._replace(below=EVER, above=1e-4, reference=None),
+    # With frozen statistics every step has the loss of the plain run; with those of each rank's batch two ranks train another function.
+    Comparison(OF_BATCHES._replace(fault="frozen_statistics")),
+    Comparison(OF_BATCHES, below=EVER, above=1e-4),
+    *in_mixed_precision([MIXED_CNN]),
 ]  # fmt: skip
 DATA_PARALLEL = [Comparison(CNN._replace(fault="without_gpus", training=(*SAME_TRAINING, "--device", "cpu")), ranks=1, below=EQUAL)]
 
@@ -188,7 +189,7 @@ WEIGHT_AVERAGING = [
     Comparison(CNN, "1"),
     Comparison(CNN_ADAM, "1", below=EVER, above=1e-4),
     Comparison(ACCUMULATED, "1"),
-    *changed(SHORT_CNN, variant="1"),
+    *changed(SHORT_CNN, *CHANGES, variant="1"),
     Comparison(DECODER, below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
 ]
 # Post-local SGD that is local from the first step, after LATER_STEPS, and never. The average after the first local step is of equal
@@ -198,14 +199,14 @@ LOCAL, _LATER = ((*SAME_TRAINING, "--local-after", number) for number in ("0", s
 POST_LOCAL_SGD = [
     Comparison(CNN._replace(training=LOCAL), "1"),
     Comparison(CNN_ADAM._replace(training=LOCAL), "1", below=EVER, above=1e-4),
-    *changed(SHORT_CNN._replace(training=LOCAL), variant="1"),
+    *changed(SHORT_CNN._replace(training=LOCAL), MOMENTUM, *CHANGES, variant="1"),
     Comparison(DECODER._replace(training=LOCAL), below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
     Comparison(DECODER._replace(training=_LATER), steps=slice(0, LATER_STEPS + 2)),
     Comparison(DECODER._replace(training=_LATER), below=0.2, above=1e-4, steps=slice(LATER_STEPS + 2, NUM_STEPS)),
     Comparison(CNN_ADAM),
 ]
 # Of one worker, and of two.
-SERVER = [*map(Comparison, FLOAT64), *changed(SHORT_CNN), Comparison(ONE_STEP, ranks=3)]
+SERVER = [*map(Comparison, FLOAT64), *changed(SHORT_CNN, MOMENTUM, *CHANGES), Comparison(ONE_STEP, ranks=3)]
 
 
 def of_zero(variant):
@@ -215,17 +216,13 @@ def of_zero(variant):
     """
     yield to_rounding(SMALL_LEARNING_RATE, variant, ranks=1)
     yield to_rounding(SMALL_LEARNING_RATE, variant, ranks=4)
-    for run in (DECODER_ADAM, TIED["sgd"], ACCUMULATED_DECODER):
+    # Parameters that are sharded are gathered again.
+    for run in (DECODER_ADAM, RECOMPUTED._replace(fault="tied"), ACCUMULATED_DECODER):
         yield to_rounding(run, variant)
-    yield from in_float32(FIRST_STEPS, variant)
-    yield from in_mixed_precision(MIXED, variant)
-    for run in FLOAT64:
-        rounded = ("ddp", 2, run._replace(fault="float32_masters"))
-        # A sum in another order may round a master parameter the other way.
-        yield to_rounding(run._replace(fault="not_fused"), variant, below=1e-7, reference=rounded)
-    if variant != "2":
-        # Parameters that are sharded are gathered again.
-        yield Comparison(RECOMPUTED, variant, reference=("@".join(filter(None, ("deepspeed_zero", variant))), 2, SHORT_DECODER))
+    yield in_float32(FLOAT32, variant)
+    yield from in_mixed_precision([MIXED_DECODER], variant)
+    # A sum in another order may round a master parameter the other way.
+    yield to_rounding(CNN._replace(fault="not_fused"), variant, below=1e-7, reference=("ddp", 2, CNN._replace(fault="float32_masters")))
 
 
 def of_stage_0():
@@ -234,7 +231,7 @@ def of_stage_0():
     Where nothing but the order of additions differs, they stay within 1e-6 over all steps. Two gradients have one order of addition, four
     have several: at the CNN's default learning rate training amplifies the difference.
     """
-    for ranks, runs in {2: (CNN, DECODER_ADAM, ACCUMULATED_DECODER), 4: (SMALL_LEARNING_RATE,)}.items():
+    for ranks, runs in {2: FLOAT64, 4: (SMALL_LEARNING_RATE,)}.items():
         for run in runs:
             in_float32 = run._replace(precision="fp32")
             yield to_rounding(in_float32, "0", ranks, reference=("ddp", ranks, in_float32))
@@ -245,6 +242,6 @@ ZERO = [
     # Whichever of both the processor computes in.
     *(to_rounding(SHORT_DECODER._replace(fault=fault), "3") for fault in ("float16_supported", "float16_not_supported")),
     *of_stage_0(),
-    *changed(SHORT_CNN),
-    *of_resnet(below=1e-6),
+    *changed(SHORT_CNN, *CHANGES),
+    of_resnet(below=1e-6),
 ]

@@ -17,13 +17,31 @@ FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32
 VARIANTS = tuple(variant for name in EXACT for variant in variants_of(name) if is_exact(variant))
 TEXTS = {name: (FOLDER / f"{name}.py").read_text() for name in declared()}
 ON_PYTORCH = tuple(name for name, text in TEXTS.items() if "pytorch" in text)
-# Horovod and DeepSpeed can be started only once in a process, PyTorch's process group as often as one likes.
-RESTARTED = tuple(name for name in ON_PYTORCH if not {"hvd", "deepspeed"} & set(re.findall(r"\w+", TEXTS[name])))
+
+
+def uses(name, library):
+    """Whether a backend's file has the name of a library that can be started only once in a process: `hvd` or `deepspeed`."""
+    return library in re.findall(r"\w+", TEXTS[name])
+
+
+# PyTorch's process group can be started as often as one likes.
+RESTARTED = tuple(name for name in ON_PYTORCH if not uses(name, "hvd") and not uses(name, "deepspeed"))
+# DeepSpeed keeps the process group, and Horovod, which those on one framework share, ends with the last run.
+IN_ORDER = tuple(sorted(ON_PYTORCH, key=lambda name: (uses(name, "hvd"), uses(name, "deepspeed"))))
+# Not MultiWorkerMirroredStrategy, which must be there before anything is computed.
+ON_TENSORFLOW = tuple(
+    sorted((name for name in TEXTS if name not in ON_PYTORCH and not uses(name, "mirrored")), key=lambda name: uses(name, "hvd"))
+)
 
 
 def started_with(name):
-    """The backends whose runs can be made in the same processes as those of a backend."""
-    return RESTARTED if name in RESTARTED else (name,)
+    """The backends whose runs can be made in the same processes as those of a backend, distributed ones in any order."""
+    return next((group for group in (RESTARTED, ON_TENSORFLOW) if name in group), (name,))
+
+
+def started_in_order(name):
+    """The backends whose runs can be made in the same processes as those of a backend, in this order."""
+    return IN_ORDER if name in IN_ORDER else started_with(name)
 
 
 def trains(name, workload):

@@ -52,8 +52,6 @@ class Row(NamedTuple):
     """{variant that reduces gradients in another way: bounds of the loss difference during the warm-up}; the CNN would amplify it."""
     native: tuple = ()
     """The variants that compute in the library's own 16 bit, in which the CNN would amplify the difference too."""
-    tied: tuple = ()
-    """The variants whose ranks hold parts of an embedding that is the head too, or gather it, in other ways."""
     held: Mapping = EMPTY
     """{variant: {point of a step: what rank 0 holds of parameters, gradients and optimizer state, over all parameters}}."""
     off_theory: Mapping = EMPTY
@@ -109,11 +107,17 @@ def schedule(workload, name, sent):
 # Of the tensor-parallel Transformer: samples of a context of 64 with a width of 64.
 ACTIVATIONS = SAMPLES * 64 * 64
 BY_HAND = Faults(faults.by_hand_without_all_reduce, faults.by_hand_summed)
-OF_ONE_PROCESS = Row(comparisons=[*(Comparison(run, ranks=1) for run in runs.FLOAT64), *runs.changed(runs.SHORT_CNN, 1)])
+OF_ONE_PROCESS = [
+    *(Comparison(run, ranks=1) for run in (*runs.FLOAT64, runs.ACCUMULATED)),
+    *runs.changed(runs.SHORT_CNN, *runs.CHANGES, ranks=1),
+]
 
 ROWS = {
     "single": Row(),
-    **dict.fromkeys(("single_tf", "single_keras"), OF_ONE_PROCESS),
+    "single_tf": Row(
+        comparisons=[*OF_ONE_PROCESS, *runs.in_mixed_precision([runs.MIXED_CNN], ranks=1, below=runs.MIXED_BOUND_OF_FRAMEWORKS)]
+    ),
+    "single_keras": Row(comparisons=[*OF_ONE_PROCESS, Comparison(runs.OF_BATCHES, ranks=1)]),
     "data_parallel": Row(comparisons=runs.DATA_PARALLEL),
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),
@@ -139,7 +143,7 @@ ROWS = {
         one_model=("3", "native", "2+native", "3+native"),
         native=("native", "2+native", "3+native"),
         comparisons=runs.ZERO,
-        runs={4: [(variant, run) for variant in ("0", "", "2", "3") for run in runs.RESTORED]},
+        runs={4: [(variant, runs.RESTORED) for variant in ("0", "", "2", "3")]},
         # In stage 3, gradients in its buffer, and again as those of the master parameters.
         held={"0": REPLICATED, "": HALF_OF_STATE, "2": HALF_OF_STATE, "3": {"after_step": (0.5, 1, 1)}},
         # Stage 1 keeps its shard of the gradients only, and stage 3 has them twice.
@@ -159,10 +163,9 @@ ROWS = {
         in_sync_under_faults=True,
         one_model=True,
         # Two replicas of two shards; at two ranks a replica is a rank.
-        comparisons=[*runs.of_resnet(), Comparison(runs.SHORT_CNN, "hsdp", ranks=4)],
+        comparisons=[runs.of_resnet(), Comparison(runs.SHORT_CNN, "hsdp", ranks=4)],
         reduced={"bf16": (1e-7, 1e-3)},
         native=("native",),
-        tied=("keep", "hsdp"),
         held={
             "": {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)},
             # The whole parameters beside the shards.
@@ -188,15 +191,12 @@ ROWS = {
     ),
     "horovod_keras": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
-        comparisons=runs.of_resnet(),
-        runs={2: [("", runs.TRACED)]},
         mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
         breakdowns=(ALL_REDUCED,),
     ),
     "horovod_tf": Row(
         Faults(faults.horovod_without("DistributedGradientTape"), faults.horovod_summed("DistributedGradientTape")),
-        comparisons=runs.of_resnet(),
-        runs={2: [("", runs.TRACED)]},
+        comparisons=[runs.of_resnet()],
         mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},
@@ -204,7 +204,7 @@ ROWS = {
     ),
     "horovod_torch": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
-        comparisons=runs.of_resnet(),
+        comparisons=[runs.of_resnet()],
         reduced={"fp16": (1e-7, 1e-4), "adasum": (1e-3, 0.3)},
         held={"": REPLICATED},
         breakdowns=(
@@ -258,7 +258,6 @@ ROWS = {
         Faults(faults.mirrored_without_all_reduce, faults.mirrored_summed),
         comparisons=runs.FEW,
         only_these=True,
-        runs={2: [("", runs.TRACED)]},
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},
         breakdowns=(ALL_REDUCED,),
@@ -305,6 +304,11 @@ def trained_by(backend, compared):
     return compared if trains(backend, "cnn") else list(dict.fromkeys(run._replace(workload="transformer") for run in compared))
 
 
+def tied_by(backend, run):
+    """The run with an embedding that is the head too, where a backend trains such a model."""
+    return run if declared()[backend].untied else run._replace(fault="tied")
+
+
 def with_variant(backend, variant):
     """The name of a backend's variant; "" is the default."""
     return f"{backend}@{variant}" if variant else backend
@@ -314,10 +318,10 @@ def comparisons():
     """(name of a backend or variant, Comparison) of all that is compared."""
     for backend, row in ROWS.items():
         compared = [*exact(backend), *row.comparisons]
-        compared += [comparison for variant in row.native for comparison in runs.in_native_precision(variant)]
+        compared += map(runs.in_native_precision, row.native)
         for variant, (low, high) in row.reduced.items():
             # While the learning rate is warmed up.
-            compared.append(Comparison(DECODER, variant, 4, high, low, slice(0, 2 * runs.NUM_STEPS // 3)))
+            compared.append(Comparison(DECODER, variant, 2, high, low, slice(0, 2 * runs.NUM_STEPS // 3)))
         for comparison in compared:
             reference = comparison.reference or (BASELINE, 1, comparison.run.plain)
             yield with_variant(backend, comparison.variant), comparison._replace(reference=reference)
@@ -330,21 +334,22 @@ def exact(backend):
     ranks = 1 if backend == BASELINE else 2
     # A pipeline has micro-batches of its own.
     micro_batches = [] if declared()[backend].pipelined else trained_by(backend, [runs.ACCUMULATED])
-    yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, runs.RECOMPUTED))
-    yield from runs.in_mixed_precision([run for run in runs.MIXED if trains(backend, run.workload)], "", ranks, ROWS[backend].mixed_bound)
-    for run in trained_by(backend, [runs.SHORT_CNN]):
-        yield from runs.changed(run, ranks)
+    yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, tied_by(backend, runs.RECOMPUTED)))
+    mixed = runs.MIXED if backend == BASELINE else [runs.MIXED_DECODER]
+    yield from runs.in_mixed_precision(mixed, "", ranks, ROWS[backend].mixed_bound)
+    changes = (*runs.CHANGES, runs.MOMENTUM) if backend == BASELINE or not micro_batches else runs.CHANGES
+    if trains(backend, "cnn"):
+        yield from runs.changed(runs.SHORT_CNN, *changes, ranks=ranks)
     if backend == BASELINE:
         return
-    yield from runs.in_float32([run for run in runs.FIRST_STEPS if trains(backend, run.workload)])
+    yield from map(runs.in_float32, trained_by(backend, [runs.FLOAT32]))
     for size, compared in {1: [runs.SHORT_CNN], 2: runs.FLOAT64, 4: [runs.SHORT_CNN]}.items():
         if degree(backend, size):
             yield from (Comparison(run, ranks=size) for run in trained_by(backend, compared))
     for name in VARIANTS:
         if file_of(name) == backend:
-            yield from (Comparison(run, name.partition("@")[2]) for run in trained_by(backend, runs.VARIED))
-    if not declared()[backend].untied:
-        yield from (Comparison(runs.TIED["adam"], variant) for variant in ("", *ROWS[backend].tied))
+            varied = [runs.SHORT_CNN, tied_by(backend, runs.SHORT_DECODER_ADAM)]
+            yield from (Comparison(run, name.partition("@")[2]) for run in trained_by(backend, varied))
 
 
 COMPARISONS = tuple(comparisons())
@@ -376,14 +381,12 @@ INJECTED = tuple(injected())
 
 
 def runs_of(backend, ranks):
-    """[(name, run)] of all runs of a backend at a number of ranks, in an order in which one process can do them."""
+    """[(name, run)] of all runs of a backend at a number of ranks."""
     needed = [(with_variant(backend, variant), ranks, run) for variant, run in ROWS[backend].runs.get(ranks, ())]
-    needed += [(name, 2, runs.MEMORY) for name in HELD]
+    needed += [(name, 2, runs.FLOAT32) for name in HELD]
     for name, comparison in COMPARISONS:
         needed += [(name, comparison.ranks, comparison.run), comparison.reference]
     for name, fault in INJECTED:
         name_of_run, run = faulty(name, fault)
         needed += [(name_of_run, ranks_of_faults(name), run), (BASELINE, 1, run.plain)]
-    named_runs = dict.fromkeys((name, run) for name, size, run in needed if (file_of(name), size) == (backend, ranks))
-    # Horovod cannot be started over Gloo after MPI.
-    return sorted(named_runs, key=lambda named_run: not named_run[0].endswith("@gloo"))
+    return list(dict.fromkeys((name, run) for name, size, run in needed if (file_of(name), size) == (backend, ranks)))

@@ -6,6 +6,7 @@ takes longer than a short run. With `collectives FAULT [arguments]` it is a rank
 """
 
 import contextlib
+import functools
 import importlib
 import itertools
 import os
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common.process import ending, noise
+from common.process import ending, environment, noise, processor
+from common.process.rendezvous import LOOPBACK_INTERFACE
 from common.training import checks, program, step_breakdown, throughput
 from common.training.agreement import OutOfSync
 from frameworks.shared.replaced import replaced
@@ -44,20 +46,19 @@ def train_in_turn(folder, arguments):
     backends = {name: importlib.import_module(f"frameworks.{name}") for name, *_ in runs}
     for backend in backends.values():
         saving(backend.Trainer, folder)
-    # They can be started only once.
-    assert len(backends) == 1 or not any(hasattr(backend, library) for backend in backends.values() for library in ("hvd", "deepspeed"))
-    several = len(runs) > 1
+    # Horovod cannot be started a second time in a process. MPI ends with the last run, and Horovod's thread may not call it afterwards.
+    horovods = [backend.hvd for backend in backends.values() if hasattr(backend, "hvd")]
+    shut_down = horovods[0].shutdown if horovods else None
     with contextlib.ExitStack() as meanwhile:
-        # Horovod and DeepSpeed cannot be started a second time in a process. MPI ends with the last run, and Horovod's thread may
-        # not call it afterwards.
-        shut_down = backend.hvd.shutdown if hasattr(backend, "hvd") else None
-        if several and shut_down:
-            meanwhile.enter_context(replaced((backend.hvd, "shutdown", lambda: None)))
-        if several and hasattr(backend, "deepspeed"):
-            # Nor can DeepSpeed end with the last.
-            backend.steps.torch.distributed.destroy_process_group = lambda: None
-        if several:
+        if len(runs) > 1:
+            for horovod in horovods:
+                meanwhile.enter_context(replaced((horovod, "shutdown", lambda: None)))
             go_on_after_runs(meanwhile)
+            # They start programs.
+            for owner, name in ((environment, "_git"), (processor, "hypervisor")):
+                meanwhile.enter_context(replaced((owner, name, functools.cache(getattr(owner, name)))))
+            if any(hasattr(backend.steps, "torch") for backend in backends.values()):
+                share_gloo_device()
         for run, following in itertools.pairwise(runs):
             train(backends[run[0]], *run)
             # The next run meets at a port of its own.
@@ -69,6 +70,22 @@ def train_in_turn(folder, arguments):
                 for variable in [name for name in os.environ if name.startswith("HOROVOD_")]:
                     del os.environ[variable]
     train(backends[runs[-1][0]], *runs[-1])
+
+
+def share_gloo_device():
+    """Makes all process groups over Gloo have one device: its thread wakes up a hundred times a second, also after the run."""
+    from torch.distributed import distributed_c10d
+
+    plain = distributed_c10d.ProcessGroupGloo
+    device = plain.create_device(interface=LOOPBACK_INTERFACE)
+
+    class OnSharedDevice(plain):
+        def __init__(self, store, rank, size, timeout):
+            options = plain._Options()
+            options._devices, options._timeout = [device], timeout
+            super().__init__(store, rank, size, options)
+
+    distributed_c10d.ProcessGroupGloo = OnSharedDevice
 
 
 def go_on_after_runs(meanwhile):
@@ -104,6 +121,9 @@ def train(backend, name, fault, *arguments):
     """Trains the backend with a fault and these arguments."""
     sys.argv[1:] = arguments
     with faults.REPLACED:
+        if hasattr(backend, "deepspeed"):
+            # Nor can DeepSpeed, which would end with its process group.
+            faults.replace(backend.steps.torch.distributed, "destroy_process_group", lambda: None)
         measure_once()
         if fault == "step_breakdown":
             faults.replace(step_breakdown, "add_to_record", step_breakdown_run.write)
@@ -111,6 +131,8 @@ def train(backend, name, fault, *arguments):
             faults.replace(step_breakdown, "COMMUNICATES", (True, False))
         else:
             (getattr(ROWS[name].faults, fault, None) or getattr(faults, fault))(backend)
+        if backend.BACKEND.framework != "PyTorch":
+            faults.expect_no_traces_on_the_clock(backend)
         program.main(backend.Trainer, backend.__file__)
 
 

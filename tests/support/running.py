@@ -51,7 +51,7 @@ def train_in_turn(ranks, folder, runs):
 
     The parameters are None where a run failed other than with replicas out of sync, and so are those of all runs after it, which have no
     record either. What fails when a record is written already, or kills the process, only the exit status shows: it counts as the last
-    run's that has one. Of Horovod and DeepSpeed all runs are of one backend.
+    run's that has one. Which backends can be trained in the same processes: tests/support/backends.py.
     """
     # The watchdog of a run that is over would end the processes in the middle of the next.
     named = [
