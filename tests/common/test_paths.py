@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_a_name_that_is_too_long_is_refused(program, tmp_path):
 def test_a_folder_that_may_not_be_entered_is_refused(program, closed_folder):
     command = (BIN / "python", "-m", *(part.format(folder=closed_folder) for part in program))
     if os.geteuid() == 0:
-        on_the_way = (*closed_folder.parents, ROOT, *ROOT.parents)
+        on_the_way = (*closed_folder.parents, ROOT, *ROOT.parents, *Path(sys.base_prefix).parents)
         if not shutil.which("setpriv") or not all(path.stat().st_mode & stat.S_IXOTH for path in on_the_way):
             pytest.skip("no setpriv, or another user cannot reach these folders")
         command = ("setpriv", "--reuid", NOBODY, "--clear-groups", *command)

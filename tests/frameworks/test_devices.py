@@ -49,6 +49,7 @@ def find(monkeypatch):
 def test_the_pytorch_for_rocm_has_amd_gpus_as_cuda_and_says_which(find, monkeypatch):
     find(None)
     monkeypatch.setattr(torch.version, "hip", "6.4.43482")
+    monkeypatch.setattr(torch.version, "cuda", None)
     assert [devices.device_problem(device) for device in ("cpu", "cuda")] == [None, "PyTorch finds no GPU"]
     assert tensorflow.devices.device_problem("cuda") == "this TensorFlow has no CUDA"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
