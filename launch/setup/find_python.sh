@@ -2,7 +2,7 @@
 # find_python.sh [CONDA ENVIRONMENT]: prints the Python that launch/setup.sh makes .venv with, and its version. Exit status 2 and the reason
 # if there is none.
 set -euo pipefail
-# Every pin of environment.yml works with these. The first is preferred, as that of CI and of the committed records.
+# Every pin of environment.yml installs and trains with these. The first is preferred, as that of CI and of the committed records.
 versions=(3.11 3.12 3.13)
 conda=${1-}
 
