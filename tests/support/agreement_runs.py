@@ -10,7 +10,7 @@ from launch.report.questions import same
 WORKLOADS = ("cnn", "transformer")
 OPTIMIZERS = ("sgd", "adam")
 # The warm-up evaluates two batches of about this size: with the workload's own it would take longer than three steps.
-EVALUATION = ("--evaluation-batch-size", "4")
+EVALUATION = ("--evaluation-batch-size", "8")
 # One epoch of NUM_STEPS, the last of them padded unevenly over the ranks, with warm-up for two thirds of it.
 SAME_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "1", "--learning-rate-factor", "4", 
@@ -31,8 +31,8 @@ RESNET_TRAINING = (
 # For that many steps of 8, and for three.
 NUM_STEPS = 11
 MANY_SAMPLES, FEW_SAMPLES = 8 * NUM_STEPS - 5, 20
-# Divided unevenly over the ranks, in batches of which the last is smaller.
-NUM_TEST_SAMPLES = 15
+# Divided unevenly over the ranks, in batches of another size than the two of the warm-up.
+NUM_TEST_SAMPLES = 21
 # What a run trains instead of the workload's own model, which is no fault of a backend's.
 OTHER_MODELS = ("tied", "frozen_statistics", "small_resnet")
 
