@@ -132,7 +132,7 @@ def test_the_name_changes_with_the_kind_of_tensorflow_and_a_missing_one_is_an_er
 @pytest.mark.parametrize(
     ("module", "name", "value"),
     [
-        (build_horovod.platform, "python_version", lambda: "3.12.1"),
+        (build_horovod.platform, "python_version", lambda: "3.9.0"),
         (build_horovod.platform, "machine", lambda: "aarch64"),
         (build_horovod.platform, "libc_ver", lambda: ("musl", "1.2")),
         (build_horovod, "SUBSTITUTIONS", (*SUBSTITUTIONS, SUBSTITUTION)),
