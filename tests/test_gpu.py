@@ -30,7 +30,7 @@ def record_of(**values):
     return typed([made(**values)])[0]
 
 
-@pytest.mark.matrix
+@pytest.mark.long
 def test_it_runs_without_a_gpu_and_says_what_it_skips(tmp_path):
     options = ("--device", "cpu", "--minutes", "2.2", "--parts", "agreement,memory", "--backends", "ddp")
     done = completed(ROOT / "tests" / "gpu.sh", tmp_path / "found", *options, variables={"PYTHON": BIN / "python"}, seconds=200)

@@ -13,11 +13,14 @@ DTYPES: dict[str, type[np.floating]] = {"fp32": np.float32, "fp64": np.float64, 
 
 # The distribution of a parameter whose initial value is that of the module as it was built.
 BUILT = "as built"
-# Optimizer state, which is 0 at first: PyTorch's key -> prefix of its name in a state, PREFIX/PARAMETER.
+# Optimizer state: PyTorch's key -> prefix of its name in a state, PREFIX/PARAMETER.
 OPTIMIZER_STATE = {
     "momentum_buffer": "momentum", "exp_avg": "adam_mean", "exp_avg_sq": "adam_square", "step": "adam_step",
-    "max_exp_avg_sq": "adam_largest_square", "square_avg": "rmsprop_square", "grad_avg": "rmsprop_mean", "acc_delta": "adadelta_square",
+    "max_exp_avg_sq": "adam_largest_square", "exp_inf": "adamax_largest", "mu_product": "nadam_product",
+    "square_avg": "rmsprop_square", "grad_avg": "rmsprop_mean", "acc_delta": "adadelta_square",
 }  # fmt: skip
+# Of a parameter as a whole, whatever its shape, with the value at first. Other state is 0 at first.
+SCALAR_STATE = {"step": 0.0, "mu_product": 1.0}
 # Before the names of a model's buffers in a state: what a model has beside its parameters, such as running statistics.
 BUFFER = "buffer/"
 

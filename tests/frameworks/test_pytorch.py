@@ -129,6 +129,17 @@ def test_optimizer_state_that_a_state_lacks_is_reset(optimizer):
     expect_equal(stepped(model, used, [0.1])[0], stepped(*made(optimizer=optimizer), [0.1])[0])
 
 
+@pytest.mark.parametrize("optimizer_class", [torch.optim.Adamax, torch.optim.NAdam])
+def test_the_optimizer_of_a_file_begins_anew_and_is_restored(optimizer_class):
+    (model, _), (another, _) = made(), made()
+    optimizer, fresh = (optimizer_class(module.parameters()) for module in (model, another))
+    state, _ = stepped(model, optimizer, [0.1, 0.2])
+    states.restore(another, fresh, state)
+    expect_equal(states.gather(another, fresh), state)
+    states.restore(model, optimizer, drawn())
+    expect_equal(stepped(model, optimizer, [0.1, 0.2])[0], state)
+
+
 @pytest.mark.parametrize("workload", ["cnn", "transformer"])
 def test_the_parts_of_a_model_follow_one_another_to_its_logits_with_the_shapes_and_layers_that_they_state(workload):
     model, _ = made(workload=workload)

@@ -64,6 +64,7 @@ def test_a_crash_and_killed_ranks_leave_the_others_their_records_and_no_process(
     assert list(tmp_path.glob("here/*.part")) == []
 
 
+@pytest.mark.long
 def test_backends_of_both_frameworks_complete_on_more_ranks_than_cores(checkout, tmp_path):
     """The command of the README at 3 ranks: ranks that leave far apart end no completed run."""
     shorter = ("--workloads", "cnn", "--epochs", "1", "--steps-per-epoch", "20", "--no-stop-at-target", "--backends", ",".join(RANKS))

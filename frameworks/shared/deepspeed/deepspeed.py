@@ -209,8 +209,9 @@ def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool
         arrays[name] = states.as_array(name, whole, model)
         for key, value in optimizer_state.items():
             # It is there, as the shard has it.
-            full = value if key == "step" else cast("torch.Tensor", utils.safe_get_full_optimizer_state(parameter, key))
-            whole_state = full if key == "step" else full.view_as(whole).to(whole)
+            is_scalar = key in states.SCALAR_STATE
+            full = value if is_scalar else cast("torch.Tensor", utils.safe_get_full_optimizer_state(parameter, key))
+            whole_state = full if is_scalar else full.view_as(whole).to(whole)
             arrays[f"{states.OPTIMIZER_STATE[key]}/{name}"] = states.as_array(name, whole_state, model)
     return arrays | states.gather_buffers(model)
 
@@ -230,13 +231,14 @@ def restore(model: nn.Module, optimizer: ZeroOptimizer, state: Mapping[str, np.n
         put(parameter, value)
         for key in optimizer_state:
             in_state = f"{states.OPTIMIZER_STATE[key]}/{name}"
-            if key != "step":
+            if key not in states.SCALAR_STATE:
                 whole = states.as_tensor(name, state[in_state], model).to(value) if in_state in state else torch.zeros_like(value)
                 put(parameter, whole, key)
-    if "step" in optimizer_state:
-        num_steps = next((float(value) for name, value in state.items() if name.startswith(f"{states.OPTIMIZER_STATE['step']}/")), 0.0)
+    for key in optimizer_state.keys() & states.SCALAR_STATE.keys():
+        in_state = f"{states.OPTIMIZER_STATE[key]}/"
+        scalar = next((float(value) for name, value in state.items() if name.startswith(in_state)), states.SCALAR_STATE[key])
         for shard in optimizer.optimizer.state.values():
-            shard["step"].fill_(num_steps)
+            shard[key].fill_(scalar)
 
 
 def put(parameter: Any, value: torch.Tensor, key: str | None = None) -> None:

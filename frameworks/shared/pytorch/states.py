@@ -13,7 +13,7 @@ from frameworks.shared.pytorch import process_group
 from frameworks.shared.pytorch.models.cnn import Cnn
 from frameworks.shared.pytorch.models.layers import Convolution
 
-OPTIMIZER_STATE = weights.OPTIMIZER_STATE
+OPTIMIZER_STATE, SCALAR_STATE = weights.OPTIMIZER_STATE, weights.SCALAR_STATE
 
 
 def gather(model: nn.Module, optimizer: Optimizer | None) -> dict[str, np.ndarray]:
@@ -59,7 +59,7 @@ def restore_buffers(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
 
 @torch.no_grad()
 def restore(model: nn.Module, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
-    """Loads a state into the model, or this rank's shards of it, and its optimizer; optimizer state that it lacks is set to 0.
+    """Loads a state into the model, or this rank's shards of it, and its optimizer; optimizer state that it lacks begins anew.
 
     Buffers that it lacks stay as they are.
     """
@@ -75,10 +75,10 @@ def restore(model: nn.Module, optimizer: Optimizer, state: Mapping[str, np.ndarr
         for key, prefix in OPTIMIZER_STATE.items():
             if f"{prefix}/{name}" in state:
                 value = as_tensor(name, state[f"{prefix}/{name}"], model)
-                parameter_state[key] = value.to(parameter.device) if key == "step" else placed(value, parameter)
+                parameter_state[key] = value.to(parameter.device) if key in SCALAR_STATE else placed(value, parameter)
             elif parameter_state.get(key) is not None:
                 # In place, since its memory was allocated off the clock.
-                parameter_state[key].zero_()
+                parameter_state[key].fill_(SCALAR_STATE.get(key, 0.0))
 
 
 def local(optimizer: Optimizer) -> Optimizer:

@@ -185,9 +185,9 @@ BROKEN = {
         "LEARNING_RATE",
     ),
     "unknown-state": (
-        ("def metric", "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.NAdam(p)\n\ndef metric"),
+        ("def metric", "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.Rprop(p)\n\ndef metric"),
         "def optimizer",
-        "optimizer() returns NAdam, whose mu_product cannot be begun anew; use another",
+        "optimizer() returns Rprop, whose prev, step_size cannot be begun anew; use another",
     ),
     "several-rates": (
         (
@@ -322,8 +322,10 @@ def test_a_sound_file_is_a_workload_with_its_name_its_parameters_and_its_flops(t
     assert families.training_flops(model) == 2 * 2 * 3 * 6
 
 
-@pytest.mark.parametrize("made", ["AdamW(p, amsgrad=True)", "RMSprop(p, momentum=0.9, centered=True)", "Adadelta(p)", "SGD(p)"])
-def test_optimizers_whose_state_begins_at_0_are_taken(made, tmp_path):
+@pytest.mark.parametrize(
+    "made", ["AdamW(p, amsgrad=True)", "RMSprop(p, momentum=0.9, centered=True)", "Adadelta(p)", "SGD(p)", "Adamax(p)", "NAdam(p)"]
+)
+def test_optimizers_whose_state_can_begin_anew_are_taken(made, tmp_path):
     text = PLAIN + f"\nLEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.{made}\n"
     own_checks.check(OwnModel(str(written(tmp_path, text)), None))
 

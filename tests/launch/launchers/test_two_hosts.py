@@ -55,6 +55,7 @@ def of_torchrun(done, results, expected):
     return record
 
 
+@pytest.mark.long
 # By themselves the agents would number their hosts in the order of their names.
 def test_rank_0_of_torchrun_is_on_the_first_host_of_the_list(folder, checkout, short_run, on_one_node, tmp_path):
     arguments = (*TORCHRUN, *short_run, "--results", tmp_path)

@@ -40,6 +40,7 @@ def test_a_matrix_runs(checkout, tmp_path):
     assert {record["backend"]: record["status"] for record in records_in(tmp_path)} == dict.fromkeys(backends, "ok")
 
 
+@pytest.mark.long
 def test_a_model_is_compiled(tmp_path):
     place = ("--results", tmp_path, "--machine", "here", "--run-id", "run")
     command = (*NAMELESS, BIN / "python", "-m", "frameworks.single", "--compile", "--model", EXAMPLE, *SHORT, *place)
