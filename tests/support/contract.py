@@ -256,7 +256,7 @@ ROWS = {
     ),
     "tf_mirrored": Row(
         Faults(faults.mirrored_without_all_reduce, faults.mirrored_summed),
-        comparisons=runs.FEW,
+        comparisons=[*runs.FEW, *runs.changed(runs.SHORT_CNN, runs.MOMENTUM, *runs.CHANGES)],
         only_these=True,
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},
