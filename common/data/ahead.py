@@ -32,6 +32,8 @@ def read_ahead(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+        # The C library keeps freed memory for each thread, and gives it to the next thread only if this one has ended.
+        pool.shutdown()
     finally:
         # Not waiting: Ctrl-C must not wait for a file system that hangs.
         pool.shutdown(wait=False, cancel_futures=True)

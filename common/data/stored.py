@@ -183,13 +183,16 @@ class StoredSamples:
         else:
             num_held = (num_ahead + 2 if settings.num_workers else 1) * num_at_once + 2
         batch_bytes = num_held * local_batch * sum(row_type.itemsize for row_type in self.storage.layout)
-        if batch_bytes + open_bytes > budget_bytes:
+        # A worker opens a shard before it closes the one that is replaced.
+        num_replaced = max(1, settings.num_workers)
+        smallest_bytes = batch_bytes + (1 + num_replaced) * open_bytes
+        if smallest_bytes > budget_bytes:
             fewer = "lower --prefetch or --num-workers, " if settings.num_workers else ""
             raise UserError(
-                f"{num_held} batches of {local_batch} samples, which are in memory at once, take {(batch_bytes + open_bytes) / MIB:,.1f} "
+                f"{num_held} batches of {local_batch} samples, which are in memory at once, take {smallest_bytes / MIB:,.1f} "
                 f"MiB, and --data-budget is {budget_bytes / MIB:,.1f} MiB; {fewer}take smaller batches, or raise it"
             )
-        return ReadingPlan(num_at_once, num_ahead, min(MAX_OPEN, max(1, (budget_bytes - batch_bytes) // max(1, open_bytes))))
+        return ReadingPlan(num_at_once, num_ahead, min(MAX_OPEN, (budget_bytes - batch_bytes) // open_bytes - num_replaced))
 
     def _open(self, opened: set[Path], number: int) -> formats.Shard:
         stem = self._stem(number)

@@ -141,6 +141,14 @@ def test_batches_that_exceed_the_budget_are_refused(digits):
     assert "98 batches of 32 samples" in refusal(read, digits, "tfrecord", batch_size=32, data_budget=3.0, num_workers=1)
 
 
+def test_the_budget_holds_the_shards_that_workers_open_before_they_close_others(digits):
+    # One shard takes 1 MiB, and the batches 0.2 MiB.
+    settings = {"num_workers": 2, "prefetch": 2, "batch_size": 8, "evaluation_batch_size": 8}
+    assert read(digits, "hdf5", data_budget=6.0, **settings).train.plan(8).max_open == 3
+    assert read(digits, "hdf5", data_budget=4.0, **settings).train.plan(8).max_open == 1
+    assert "and --data-budget is 3.0 MiB" in refusal(read, digits, "hdf5", data_budget=3.0, **settings)
+
+
 def test_a_folder_of_something_else_is_refused(digits, tmp_path):
     folder = digits.folders["npy"]
     assert refusal(load, data_format="hdf5") == "--data-format hdf5 requires --data-dir, the folder that launch.convert_data wrote"
