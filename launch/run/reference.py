@@ -21,6 +21,8 @@ BACKENDS = (
 AXES = {"sizes": (1, 2), "backends": ",".join(BACKENDS), "workloads": ",".join(workload_table.BY_DEFAULT), "repeats": 6}
 # No committed set ran on a GPU.
 DEVICE = "cpu"
+# There are committed sets with each value of it.
+FREE = "mkl_kernels"
 # Options that have their defaults in the matrix of the reference, as they are given.
 FIXED = {
     "sizes": "the sizes", "backends": "--backends", "workloads": "--workloads", "repeats": "--repeats",
@@ -33,7 +35,7 @@ def applied(matrix: Matrix) -> Matrix:
     defaults = {field.name: field.default for field in dataclasses.fields(matrix)}
     given = [option for name, option in FIXED.items() if getattr(matrix, name) != defaults[name]]
     default_settings = type(matrix.run)()
-    names = [field.name for field in comparable.COMPARED]
+    names = [field.name for field in comparable.COMPARED if field.name != FREE]
     given += [flag(name) for name in names if getattr(matrix.run, name) != getattr(default_settings, name)]
     if matrix.run.device not in ("auto", DEVICE):
         given.append("--device")

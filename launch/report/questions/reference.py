@@ -54,16 +54,19 @@ COLUMNS: tuple[Column[Judged], ...] = (
 def section(records: Sequence[Record]) -> Section:
     """Returns the section on records of one machine, with a table for each committed set and workload.
 
-    A set that has some of these runs itself is left out.
+    A set that has some of these runs itself is left out, and one with another --mkl-kernels.
     """
     run_ids = {record.settings.run_id for record in records}
+    kernels = {record.settings.mkl_kernels for record in records}
     sentences, tables = [], []
     for folder in SETS:
         committed, _ = collect.collect([folder])
-        if run_ids.isdisjoint(record.settings.run_id for record in committed):
-            findings = answer(folder, records, committed)
-            sentences += findings.sentences
-            tables += findings.tables
+        is_own = not run_ids.isdisjoint(record.settings.run_id for record in committed)
+        if is_own or (kernels and kernels.isdisjoint(record.settings.mkl_kernels for record in committed)):
+            continue
+        findings = answer(folder, records, committed)
+        sentences += findings.sentences
+        tables += findings.tables
     return Section("reference", QUESTION, sentences, tables)
 
 

@@ -45,7 +45,7 @@ def test_it_has_every_default_backend():
 
 
 def test_axes_and_device_are_its_own_and_everything_else_is_kept():
-    run = RunSettings(seed=7, machine="there")
+    run = RunSettings(seed=7, machine="there", mkl_kernels="fast")
     applied = reference.applied(Matrix(reference=True, launcher="mpich", quiet_limit=5.0, run=run))
     assert (applied.sizes, applied.repeats, applied.run.device) == ((1, 2), 6, "cpu")
     assert applied.run == dataclasses.replace(run, device="cpu")

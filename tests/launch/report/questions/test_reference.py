@@ -32,6 +32,11 @@ def test_the_second_machine_differs_in_ten_of_twelve_ratios_by_the_framework_mos
     assert "matrix products of TensorFlow are 2.13 times as fast as those of PyTorch here, and 1.02 times there" in text
 
 
+def test_a_set_with_other_kernels_of_mkl_is_left_out():
+    settings = {"workload": "cnn", "mkl_kernels": "fast"}
+    assert not reference.section(typed([made(backend=name, settings=settings) for name in ("ddp", "horovod_tf")])).sentences
+
+
 def test_no_ratio_of_a_second_matrix_on_one_machine_differs():
     first, second = (collect.collect(sorted(TWO_CORES.glob(f"20261125-{begun}-*")))[0] for begun in ("172137", "175814"))
     findings = reference.answer(TWO_CORES, second, first)
