@@ -66,7 +66,8 @@ def epoch_seconds(entry: Entry) -> float | None:
 def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], seconds_of: SecondsPerEpoch = epochs.seconds) -> Ratio | None:
     """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
 
-    With `epochs.training_seconds` for `seconds_of` evaluation does not count. The interval is simultaneous for all pairs of these entries.
+    With `epochs.training_seconds` for `seconds_of` evaluation does not count. The interval is simultaneous for all pairs of these entries,
+    which together show how much their repeats vary.
     Runs with the same key are pairs, and where there are several pairs only they count. Of a pair the epochs count that both have trained:
     of runs side by side these had their turns one after the other.
     """
@@ -85,9 +86,10 @@ def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], seconds_o
     if not seconds_above or not seconds_below:
         return None
     paired = len(shared) > 1 or (len(shared) == 1 and len(seconds_above) == len(seconds_below) == 1)
-    noise = _session_noise(sorted({key.matrix for key in shared}), (above, below), compared, seconds_of)
+    repeat_noise = _repeat_noise(shared, (above, below), compared, seconds_of) if len(shared) > 1 else None
+    session_noise = _session_noise(sorted({key.matrix for key in shared}), (above, below), compared, seconds_of)
     until_narrow = any(record.settings.until for entry in compared for record in entry.records)
-    return statistics.simultaneous_ratio(seconds_above, seconds_below, paired, len(compared), noise, until_narrow)
+    return statistics.simultaneous_ratio(seconds_above, seconds_below, paired, len(compared), repeat_noise, session_noise, until_narrow)
 
 
 def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float, compared: Sequence[Entry]) -> Ratio | None:
@@ -123,6 +125,16 @@ def ratio_of_one_run(above: Entry, below: Entry) -> Ratio | None:
     sides = [epochs.seconds_by_turn(entry.records[0]) for entry in (above, below)]
     num_rounds = min(map(len, sides))
     return statistics.ratio_of_one_run(*(side[:num_rounds] for side in sides))
+
+
+def _repeat_noise(keys: Sequence[Key], sides: Sequence[Entry], compared: Iterable[Entry], seconds_of: SecondsPerEpoch) -> Noise:
+    """Returns the noise from repeat to repeat of the ratio of two entries that have runs with these keys.
+
+    It is known from these and the other entries compared that have all the keys.
+    """
+    by_entry = [epoch_seconds_by_key(entry, seconds_of) for entry in (*sides, *(entry for entry in compared if entry not in sides))]
+    logarithms = [[math.log(seconds[key]) for key in keys] for seconds in by_entry if seconds.keys() >= set(keys)]
+    return statistics.repeat_noise(np.transpose(logarithms))
 
 
 def _session_noise(

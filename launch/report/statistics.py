@@ -190,16 +190,18 @@ def simultaneous_ratio(
     below: Sequence[float],
     paired: bool,
     num_compared: int,
+    repeat_noise: Noise | None = None,
     session_noise: Noise | None = None,
     until_narrow: bool = False,
 ) -> Ratio:
     """Returns the ratio of the geometric means of two sets of positive numbers, one of all pairs among `num_compared` sets.
 
     The intervals of all these pairs together have the confidence, so that they hold for the pair of the fastest and another although the
-    fastest was chosen by the same numbers. They are computed on logarithms: Student's t of the differences of pairs, or Welch's of
-    independent sets, at Bonferroni's level, since the variances of sets may differ.
+    fastest was chosen by the same numbers. They are computed on logarithms, by Student's t at Bonferroni's level.
 
     Arguments:
+        repeat_noise: the noise of the difference from repeat to repeat, where more is known of it than these two sets show. Default: that
+            of the differences of pairs, or of independent sets (Welch).
         session_noise: the noise of the difference from session to session where the runs are of several sessions. The interval is then at
             least as wide as Student's with it at the same level, and holds for sessions in general.
         until_narrow: whether runs were repeated until these intervals were narrow, which is when they happen to be. The level is then
@@ -210,27 +212,51 @@ def simultaneous_ratio(
     difference = float(upper.mean() - lower.mean())
     if min(num_above, num_below) < MIN_RUNS_WITH_INTERVAL:
         return Ratio(float(np.exp(difference)), None, None, num_above, num_below, paired)
-    noises = present([_noise(upper, lower, paired), session_noise])
+    noises = present([repeat_noise or _noise(upper, lower, paired), session_noise])
     reach = max(_reach(noise, math.comb(num_compared, 2) + until_narrow) for noise in noises)
     value, low, high = (float(np.exp(difference + part)) for part in (0.0, -reach, reach))
     return Ratio(value, low, high, num_above, num_below, paired)
+
+
+def repeat_noise(logarithms: np.ndarray) -> Noise:
+    """Returns the noise of the difference of the means of the first two sets, from logarithms by repeat (rows) and set (columns).
+
+    What a repeat has in common for all sets cancels. A set may vary more than the others, but a few repeats also make a set look steadier
+    than it is, so that the variance of a set is its own or the median of all sets, whichever is larger. Its own is known with as many
+    degrees of freedom as repeats, less one, the median with those of all sets, and the sum with no more. Of two sets this is the noise of
+    their differences.
+    """
+    variances, freedom = _interactions(logarithms)
+    median, num_repeats = float(np.median(variances)), len(logarithms)
+    noise = _added(
+        [Noise(max(float(variance), median) / num_repeats, num_repeats - 1 if variance > median else freedom) for variance in variances[:2]]
+    )
+    return noise._replace(freedom=min(noise.freedom, freedom))
 
 
 def session_noises(means: np.ndarray) -> list[Noise]:
     """Returns the noise of each set's mean over sessions, from the means of logarithms by session (rows) and set (columns).
 
     The session is a random effect: in each, every set is faster or slower by an amount of its own, which repeats within the session do
-    not show. What sessions have in common for all sets cancels: this is the interaction of a two-way analysis of variance. A set may vary
-    more than the others, but a few sessions also make a set look steadier than it is, so that the variance of a set is its own or that of
-    all sets together, whichever is larger. There is no noise from fewer than two sessions or sets.
+    not show. What sessions have in common for all sets cancels. A set may vary more than the others, but a few sessions also make a set
+    look steadier than it is, so that the variance of a set is its own or that of all sets together, whichever is larger. There is no noise
+    from fewer than two sessions or sets.
     """
-    num_sessions, num_sets = means.shape
-    if min(num_sessions, num_sets) < 2:
+    if min(means.shape) < 2:
         return []
-    interaction = means - means.mean(axis=0) - means.mean(axis=1, keepdims=True) + means.mean()
-    freedom = (num_sessions - 1) * (num_sets - 1)
-    by_set = (interaction**2).sum(axis=0) * num_sets / freedom
-    return [Noise(max(float(variance), float(by_set.mean())) / num_sessions, freedom) for variance in by_set]
+    variances, freedom = _interactions(means)
+    return [Noise(max(float(variance), float(variances.mean())) / len(means), freedom) for variance in variances]
+
+
+def _interactions(logarithms: np.ndarray) -> tuple[np.ndarray, int]:
+    """Returns the variance of each column that is not common to all, and the degrees of freedom with which all are known together.
+
+    It is the interaction of a two-way analysis of variance of at least two rows and two columns.
+    """
+    num_rows, num_sets = logarithms.shape
+    interaction = logarithms - logarithms.mean(axis=0) - logarithms.mean(axis=1, keepdims=True) + logarithms.mean()
+    freedom = (num_rows - 1) * (num_sets - 1)
+    return (interaction**2).sum(axis=0) * num_sets / freedom, freedom
 
 
 def summed(noises: Sequence[Noise]) -> Noise:
@@ -242,10 +268,15 @@ def _noise(above: np.ndarray, below: np.ndarray, paired: bool) -> Noise:
     """Returns the noise of the difference of two means, from the pairs or from each set by itself (Welch and Satterthwaite)."""
     if paired:
         return Noise(float((above - below).var(ddof=1)) / len(above), len(above) - 1)
-    sizes = np.array([len(above), len(below)])
-    parts = np.array([above.var(ddof=1), below.var(ddof=1)]) / sizes
+    return _added([Noise(float(side.var(ddof=1)) / len(side), len(side) - 1) for side in (above, below)])
+
+
+def _added(noises: Sequence[Noise]) -> Noise:
+    """Returns the noise of a sum or difference of means whose noises do not depend on each other (Welch and Satterthwaite)."""
+    variance = sum(noise.variance for noise in noises)
     # Without any variance the degrees of freedom do not matter.
-    return Noise(float(parts.sum()), float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum()) if parts.any() else 1)
+    freedom = variance**2 / sum(noise.variance**2 / noise.freedom for noise in noises) if variance else 1
+    return Noise(variance, freedom)
 
 
 def _reach(noise: Noise, num_pairs: int = 1) -> float:

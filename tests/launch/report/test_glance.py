@@ -71,7 +71,7 @@ def test_the_screen_of_committed_records_has_30_lines_of_100_columns_at_most(nam
 
 
 def test_leaving_horovod_has_a_line_where_there_is_room_for_it():
-    line = "Leaving Horovod, an epoch: ddp@mpi +1 % (-3 to 7) on cnn, -4 % (-8 to 1) on transformer."
+    line = "Leaving Horovod, an epoch: ddp@mpi +1 % (-3 to 6) on cnn, -4 % (-9 to 2) on transformer."
     answer = committed("six repeats")
     lines = [shown_line.plain for shown_line in screen.lines(answer, LINKS[:1], WIDE)]
     assert len(lines) == 30
@@ -226,7 +226,7 @@ def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
         "cnn, 2 ranks: horovod_tf reached the target first, in 1.12 s. "
         "horovod_keras's epochs take 8 % longer, horovod_torch's 20 %, deepspeed_zero's 94 %."
     )
-    assert "No difference is shown from horovod_keras." in lines[1]
+    assert lines[1].endswith("horovod_keras's epochs take 9 % longer, ddp@mpi's 30 %, deepspeed_zero's 106 %.")
     assert [line.split(":")[0] for line in sentences.sentences(committed("two machines"))[:2]] == [
         "cnn, two-cores, 2 ranks",
         "cnn, zen5, 2 ranks",

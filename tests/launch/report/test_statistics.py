@@ -157,12 +157,30 @@ def test_the_noise_between_sessions_computed_by_hand():
     assert statistics.session_noises(np.ones((1, 3))) == statistics.session_noises(np.ones((3, 1))) == []
 
 
+def test_the_noise_of_two_sets_is_that_of_their_differences():
+    sets = np.exp([[0.30, 0.10, 0.26, 0.24], [0.10, 0.00, 0.16, 0.04]])
+    by_differences = simultaneous_ratio(*sets, paired=True, num_compared=2)
+    assert simultaneous_ratio(*sets, True, 2, repeat_noise(*sets)) == pytest.approx(by_differences)
+
+
+def test_a_set_that_seems_steadier_than_most_has_their_noise():
+    sets = np.exp(np.random.default_rng(3).standard_normal((5, 6)) * [[1], [1], [0.1], [0.1], [3]])
+    noises = {
+        pair: repeat_noise(*(sets[number] for number in (*pair, *({0, 1, 2, 3, 4} - set(pair))))) for pair in ((2, 3), (2, 4), (4, 4))
+    }
+    # Both have the median, which all five sets show.
+    assert noises[2, 3].freedom == 5 * 4
+    # The noisy one has its own variance, which six repeats show.
+    assert noises[2, 4].variance > noises[2, 3].variance
+    assert 5 < noises[2, 4].freedom < 5 * 4
+
+
 def test_the_noise_between_sessions_widens_an_interval_but_never_narrows_it():
     above, below = np.exp([0.30, 0.10, 0.26, 0.24]), np.exp([0.10, 0.00, 0.16, 0.04])
     alone = simultaneous_ratio(above, below, paired=True, num_compared=3)
-    assert simultaneous_ratio(above, below, True, 3, statistics.Noise(1e-9, 2)) == alone
+    assert simultaneous_ratio(above, below, True, 3, session_noise=statistics.Noise(1e-9, 2)) == alone
     # Student's t of 2 degrees of freedom at 0.05 / 3 on two sides.
-    wider = simultaneous_ratio(above, below, True, 3, statistics.Noise(0.04, 2))
+    wider = simultaneous_ratio(above, below, True, 3, session_noise=statistics.Noise(0.04, 2))
     assert wider.high / wider.value == pytest.approx(np.exp(7.6488 * 0.2), rel=1e-3)
 
 
@@ -181,53 +199,65 @@ def test_a_verdict_takes_6_runs_a_side(num_above, num_below, verdict):
     assert simultaneous_ratio(above, below, paired=False, num_compared=2).verdict is verdict
 
 
-def ratios_of_pairs(sets, noises=()):
+def repeat_noise(*sets):
+    """The noise from repeat to repeat of the ratio of the first two of the sets."""
+    return statistics.repeat_noise(np.log(np.transpose(sets)))
+
+
+def noise_of_pair(sets, pair):
+    """The noise from repeat to repeat of the ratio of two of the sets, given by their numbers."""
+    return repeat_noise(*(sets[number] for number in pair), *(of_set for number, of_set in enumerate(sets) if number not in pair))
+
+
+def ratios_of_pairs(sets, session_noises=(), until_narrow=False):
     """The Ratios of all pairs of sets, the slower to the faster; those to the fastest come first."""
-    by_time = sorted(itertools.zip_longest(sets, noises), key=lambda timed: statistics.geometric_mean(timed[0]))
-    return [
-        simultaneous_ratio(slower, faster, True, len(sets), statistics.summed(pair) if noises else None)
-        for (faster, noise_of_faster), (slower, noise_of_slower) in itertools.combinations(by_time, 2)
-        for pair in [(noise_of_slower, noise_of_faster)]
-    ]
+    by_time = sorted(range(len(sets)), key=lambda number: statistics.geometric_mean(sets[number]))
+    ratios = []
+    for pair in itertools.combinations(by_time, 2):
+        faster, slower = (sets[number] for number in pair)
+        session_noise = statistics.summed([session_noises[number] for number in pair]) if session_noises else None
+        ratios.append(simultaneous_ratio(slower, faster, True, len(sets), noise_of_pair(sets, pair), session_noise, until_narrow))
+    return ratios
 
 
-def covers_all_pairs(sets, noises=()):
+def covers_all_pairs(sets, session_noises=()):
     """Whether the intervals of all pairs of sets with equal true means contain 1."""
-    return not any(ratio.is_difference for ratio in ratios_of_pairs(sets, noises))
+    return not any(ratio.is_difference for ratio in ratios_of_pairs(sets, session_noises))
 
 
-def drawn(rng, shape, freedom, noisier):
-    """Noise of simulated backends, of which the first is `noisier` times as noisy, normal or with Student's tail with `freedom`."""
+def drawn(rng, shape, freedom, noisier, num_noisier=1):
+    """Noise of simulated backends, of which the first are `noisier` times as noisy, normal or with Student's tail with `freedom`."""
     values = rng.standard_t(freedom, shape) if freedom else rng.standard_normal(shape)
-    values[:, 0] *= noisier
+    values[:, :num_noisier] *= noisier
     return values
 
 
 @pytest.mark.parametrize(
-    ("num_backends", "num_repeats", "freedom", "noisier"),
+    ("num_backends", "num_repeats", "freedom", "noisier", "num_noisier"),
     [
-        pytest.param(*case, marks=() if case[1] == 6 and case[3] == 1 else pytest.mark.long)
-        for case in itertools.product((3, 5, 8), (6, 12), (None, 3), (1, 3))
+        pytest.param(*case, marks=() if case[1] == 6 and (case[3] == 1 or case == (8, 6, None, 3, 4)) else pytest.mark.long)
+        for case in [*itertools.product((3, 5, 8), (6, 12), (None, 3), (1, 3), (1,)), (8, 6, None, 3, 4), (5, 6, None, 3, 2)]
     ],
 )
-def test_the_intervals_of_all_pairs_together_have_the_confidence(num_backends, num_repeats, freedom, noisier):
+def test_the_intervals_of_all_pairs_together_have_the_confidence(num_backends, num_repeats, freedom, noisier, num_noisier):
     """Of 1000 simulated matrices of equal backends."""
-    noise = 0.03 * drawn(np.random.default_rng(11), (1000, num_backends, num_repeats), freedom, noisier)
+    noise = 0.03 * drawn(np.random.default_rng(11), (1000, num_backends, num_repeats), freedom, noisier, num_noisier)
     matrices = [ratios_of_pairs(sets) for sets in np.exp(noise)]
     hold = np.mean([not any(ratio.is_difference for ratio in ratios) for ratios in matrices])
     call_slower = np.mean([any(ratio.is_difference for ratio in ratios[: num_backends - 1]) for ratios in matrices])
-    # The spread of the estimate is 0.7 %. Tukey's intervals with separate variances (Games and Howell) cover 0.91 with 5, 0.87 with 8.
-    assert 0.94 <= hold <= 0.98
+    # The spread of the estimate is 0.7 %. With the median for all sets, 0.94 of 8 hold where half of them are noisier. Tukey's intervals
+    # with separate variances (Games and Howell) cover 0.91 with 5, 0.87 with 8.
+    assert 0.945 <= hold <= 0.998
     assert call_slower <= 0.05
     if not freedom and noisier == 1:
         # The fastest was chosen by the same numbers.
         assert 1.01 < np.mean([ratio.value for ratios in matrices for ratio in ratios[: num_backends - 1]]) < 1.021
 
 
-@pytest.mark.parametrize(("noise", "num_repeats", "share_slower"), [(0.02, 6, 0.43), (0.03, 6, 0.15), (0.02, 12, 0.98), (0.03, 12, 0.68)])
+@pytest.mark.parametrize(("noise", "num_repeats", "share_slower"), [(0.02, 6, 0.70), (0.03, 6, 0.26), (0.02, 12, 0.99), (0.03, 12, 0.77)])
 def test_how_often_one_of_five_backends_that_takes_5_percent_more_is_found(noise, num_repeats, share_slower):
     matrices = np.exp(noise * np.random.default_rng(14).standard_normal((1000, 5, num_repeats)))
-    pairs = [[simultaneous_ratio(factor * sets[0], sets[1], True, 5) for factor in (1, 1.05)] for sets in matrices]
+    pairs = [[simultaneous_ratio(factor * sets[0], sets[1], True, 5, repeat_noise(*sets)) for factor in (1, 1.05)] for sets in matrices]
     copies_called_different, called_slower = np.mean([[ratio.is_difference for ratio in ratios] for ratios in pairs], axis=0)
     assert (called_slower, copies_called_different < 0.01) == (pytest.approx(share_slower, abs=0.02), True)
 
@@ -236,11 +266,10 @@ def ended_by_width(logarithms, percent=5.0, until_narrow=True):
     """Returns (whether all pairs' intervals hold, whether a backend is called slower) of a matrix of equal backends that repeats until they
     are narrow, or all of its repeats."""
     for num_repeats in range(MIN_RUNS_CONFIDENT, logarithms.shape[1] + 1):
-        sets = sorted(np.exp(logarithms[:, :num_repeats]), key=statistics.geometric_mean)
-        ratios = [simultaneous_ratio(slower, sets[0], True, len(sets), until_narrow=until_narrow) for slower in sets[1:]]
+        pairs = ratios_of_pairs(np.exp(logarithms[:, :num_repeats]), until_narrow=until_narrow)
+        ratios = pairs[: len(logarithms) - 1]
         if widths.widest(ratios).percent <= percent:
             break
-    pairs = [simultaneous_ratio(*pair, True, len(sets), until_narrow=until_narrow) for pair in itertools.combinations(sets, 2)]
     return not any(pair.is_difference for pair in pairs), any(ratio.verdict for ratio in ratios)
 
 

@@ -53,11 +53,18 @@ def test_it_is_compared_as_far_as_both_trained_the_same(records, expected):
     assert {"against": "ddp"} | expected == {name: line(records, "approximate")[name] for name in ("against", *expected)}
 
 
-@pytest.mark.parametrize("changes", [{}, {"accuracies": [0.1, 0.2, 0.98], "train_seconds": [4.0] * 3, "eval_seconds": [0.5] * 3}])
-def test_it_is_no_rival_in_the_order_whatever_epochs_it_needs_and_does_not_count_as_unequal_training(changes):
+# The second does not vary as the others do from repeat to repeat.
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "no difference beyond 5 %"),
+        ({"accuracies": [0.1, 0.2, 0.98], "train_seconds": [4.0] * 3, "eval_seconds": [0.5] * 3}, "no difference shown"),
+    ],
+)
+def test_it_is_no_rival_in_the_order_whatever_epochs_it_needs_and_does_not_count_as_unequal_training(changes, verdict):
     records = [*EXACT, *approximate([0.8 * seconds for seconds in SECONDS], **changes)]
     assert [(row["backend"], row["verdict"]) for row in lines(records, "first")] == [
-        ("ddp", "fastest"), ("horovod_tf", "no difference beyond 5 %"), ("weight_averaging@4", "approximate"),
+        ("ddp", "fastest"), ("horovod_tf", verdict), ("weight_averaging@4", "approximate"),
     ]  # fmt: skip
     assert "weight_averaging" not in " ".join(section(records, "first").sentences)
     assert "more than rounding explains" not in section(records, "same").sentences[0]
