@@ -180,15 +180,16 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job]
 def begin(prepared: Prepared, jobs: list[Job], identity: dict[str, Any]) -> Beginning:
     """Finds how the names and the seeds of the runs begin: as in the matrix that is resumed, else as in no other matrix."""
     run, folder, present, notes = prepared.matrix.run, prepared.folder, records_in(prepared.folder), []
+    lowest = reference.FIRST_SEED if prepared.matrix.reference else Settings.seed
     if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:
-        stamp, first_seed = records.new_stamp(), seeds.first(jobs, present, resume.begun(folder))
+        stamp, first_seed = records.new_stamp(), seeds.first(jobs, present, resume.begun(folder), lowest)
         notes += [resume.describe_none(folder, identity)] if run.resume else []
     notes += until.hindrances(jobs, run.until, prepared.matrix.repeats, seeds.earlier(present, stamp))
     if run.seed is not None:
         return Beginning(stamp, run.seed, notes)
-    return Beginning(stamp, first_seed, notes + seeds.describe(first_seed))
+    return Beginning(stamp, first_seed, notes + seeds.describe(first_seed, lowest))
 
 
 def begun_jobs(jobs: list[Job], beginning: Beginning) -> list[Job]:

@@ -6,9 +6,11 @@ from collections import Counter
 
 import pytest
 
+from launch.report import collect, entries, measures
+from launch.report.questions import first
 from launch.report.questions.first import SLOWER
 from launch.report.statistics import MARGIN, Ratio
-from launch.report.words import EQUAL, NO_DIFFERENCE, listed
+from launch.report.words import EQUAL, NO_DIFFERENCE, interval, listed
 from tests.bench.shared import verdict
 from tests.support.running import ROOT
 
@@ -70,6 +72,26 @@ def test_what_instruction_sets_change_is_said_by_their_ratios():
     page = text_of(ROOT / "results" / "README.md")
     assert "takes a CNN's step {:.2f} times (TensorFlow {:.2f})".format(*limited) in page
     assert "from {:.2f} of TensorFlow's time to {:.2f}".format(*parts) in page
+
+
+def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets():
+    ratios = []
+    for name in ("zen5-default", "zen5-fast"):
+        (comparison,) = entries.comparisons(collect.collect((EXPERIMENTS.parent / name).glob("*-transformer-*-n2-*"))[0])
+        by_backend = {entry.backend: entry for entry in comparison.of_size(2)}
+        ratios.append(measures.epoch_ratio(by_backend["ddp@mpi"], by_backend["horovod_tf"], comparison.of_size(2)).value)
+    sentence = "an epoch of ddp@mpi on the Transformer takes {:.2f} times that of horovod_tf in the former, and {:.2f} in the latter"
+    assert sentence.format(*ratios) in text_of(ROOT / "results" / "README.md").replace("`", "")
+
+
+def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records():
+    (comparison,) = entries.comparisons(collect.collect([EXPERIMENTS.parent / "approximate"])[0])
+    fastest, *others = first.places(comparison.of_size(2))
+    differing = [place for place in others if not place.entry.exact and place.against.verdict]
+    assert (fastest.entry.backend, len(differing)) == ("horovod_torch", 3)
+    page = text_of(ROOT / "frameworks" / "README.md")
+    for place in differing:
+        assert re.search(rf"`{place.entry.backend}`(, with one worker,)? {place.against.value:.2f} \({interval(place.against)}\)", page)
 
 
 def test_what_a_cnn_in_a_users_file_takes_is_that_of_the_built_in_one():

@@ -7,7 +7,7 @@ from launch.report import collect
 from launch.report.questions import reference
 from tests.support.made_records import made, typed
 
-TWO_CORES, ZEN5 = reference.SETS
+TWO_CORES, ZEN5, ZEN5_FAST = reference.SETS
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,25 @@ def test_the_second_machine_differs_in_ten_of_twelve_ratios_by_the_framework_mos
     assert "matrix products of TensorFlow are 2.13 times as fast as those of PyTorch here, and 1.02 times there" in text
 
 
-def test_a_set_with_other_kernels_of_mkl_is_left_out():
-    records = typed([made(backend=name, settings={"mkl_kernels": "fast"}) for name in ("ddp", "horovod_tf")])
-    assert not reference.section(records).sentences
+def test_a_matrix_is_judged_against_the_sets_with_its_kernels_of_mkl():
+    default, fast = (collect.collect([ZEN5_FAST.parent / name])[0] for name in ("zen5-default", "zen5-fast"))
+    against = [
+        {sentence.split("against ")[1].split(",")[0].split(":")[0] for sentence in reference.section(of).sentences}
+        for of in (default, fast)
+    ]
+    assert against == [{"two-cores", "zen5"}, set()]
+    copied = typed([made(backend=name, settings={"mkl_kernels": "fast"}) for name in ("ddp", "horovod_tf")])
+    with pytest.raises(UserError, match="trained different things"):
+        reference.section(copied)
+
+
+def test_the_session_on_zen5_agrees_with_the_earlier_ones_there():
+    (sentence,) = [
+        sentence
+        for sentence in reference.answer(ZEN5, collect.collect([ZEN5.parent / "zen5-default"])[0], collect.collect([ZEN5])[0]).sentences
+        if sentence.startswith("transformer")
+    ]
+    assert "differs: 0" in sentence
 
 
 def test_no_ratio_of_a_second_matrix_on_one_machine_differs():
