@@ -48,9 +48,9 @@ class MatrixOptions:
     repeats: Annotated[int, REPEATS] = 1
     """Runs of each combination; repeat r has seed + r."""
     reference: bool = False
-    """Run the matrix that made the committed records (results/reference): two sizes, ten backends and variants, six repeats, on CPU cores;
-    also controls, which those lack. At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and
-    settings are refused, except --mkl-kernels."""
+    """Run the matrix that made the committed records (results/reference): two sizes, ten backends and variants, six repeats, on CPU cores,
+    and controls. At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and settings are refused,
+    except --mkl-kernels."""
     best: bool = False
     """Then search, in runs of one epoch, for the largest batch of each backend that fits into memory and gains throughput, and for the
     fastest of a few settings of its library. Print what it reaches with them, beside its default, from --repeats pairs of runs."""
