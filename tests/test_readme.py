@@ -52,7 +52,7 @@ def test_a_key_of_the_record_and_a_new_backend_are_two_hops_away():
 
 def test_the_readme_names_a_generation_of_processors_only_where_its_family_is_known():
     """From the records, or, for older ones, from a note beside them."""
-    records, _ = collect.collect([readme.REFERENCE, readme.SECOND_MACHINE])
+    records, _ = collect.collect([readme.REFERENCE, *readme.SECOND_MACHINE])
     names = {processors.name_of(record.environment) for record in records}
     notes = (ROOT / "results" / "README.md").read_text()
     generations = re.findall(r"\bZen \d", README)
@@ -63,7 +63,7 @@ def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_mac
     assert readme.with_table(README, readme.table(readme.answer())) == README
     parts, backends = readme.table(readme.answer()).split("\n\n")
     heads = [[cell.strip() for cell in table.splitlines()[0].split("|")[1:-1]] for table in (parts, backends)]
-    machines = ["cnn: two-cores", "cnn: zen5", "transformer: two-cores", "transformer: zen5"]
+    machines = ["cnn: two-cores", "cnn: zen5-default", "transformer: two-cores", "transformer: zen5-default"]
     # What is inside PyTorch leads.
     assert heads == [["seconds per epoch", *machines], ["backend", *machines, "MiB per rank"]]
     assert parts.splitlines()[2].split("|")[1].strip() == "gloo to mpi (transport)"

@@ -12,12 +12,12 @@ from rich.console import Console
 
 from common.errors import UserError
 from launch.report import collect, summary
-from launch.report.export import charts, csv, files, markdown, svg, terminal, vega_lite
+from launch.report.export import charts, csv, files, markdown, readme, svg, terminal, vega_lite
 from launch.report.questions import first
 from tests.support.answers import answered, section
 from tests.support.made_records import ended, made, noisy, repeats, step_breakdown, tensor_bytes
 from tests.support.mistakes import refused
-from tests.support.running import BIN, ROOT, completed
+from tests.support.running import BIN, completed
 
 RECORDS = [
     *repeats([9.0, 9.5, 10.0]),
@@ -102,10 +102,8 @@ def test_markdown_leaves_long_tables_and_details_of_oversubscribed_entries_to_th
 
 
 def test_the_committed_report_is_that_of_the_committed_records():
-    matrices = re.search(r"two-cores/(\d+-){([\d,]+)}-\*", (ROOT / "results" / "README.md").read_text())
-    folder = ROOT / "results" / "reference" / "two-cores"
-    paths = [path for begun in matrices[2].split(",") for path in folder.glob(f"{matrices[1]}{begun}-*")]
-    assert markdown.text(summary.answer(*collect.collect(paths))) == folder.with_suffix(".md").read_text()
+    answer = summary.answer(*collect.collect([readme.REFERENCE]))
+    assert markdown.text(answer) == readme.REFERENCE.with_suffix(".md").read_text()
 
 
 def test_markdown_escapes_text_from_records():
