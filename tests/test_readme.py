@@ -52,7 +52,7 @@ def test_a_key_of_the_record_and_a_new_backend_are_two_hops_away():
 
 def test_the_readme_names_a_generation_of_processors_only_where_its_family_is_known():
     """From the records, or, for older ones, from a note beside them."""
-    records, _ = collect.collect([readme.REFERENCE, *readme.SECOND_MACHINE])
+    records, _ = collect.collect([readme.REFERENCE, *readme.second_machine()])
     names = {processors.name_of(record.environment) for record in records}
     notes = (ROOT / "results" / "README.md").read_text()
     generations = re.findall(r"\bZen \d", README)

@@ -29,7 +29,7 @@ def are_covered(first, second):
 # It was calibrated on the first.
 @pytest.mark.parametrize(
     "paths",
-    [readme.SECOND_MACHINE, [readme.REFERENCE], [readme.REFERENCE.with_name("zen5-fast")]],
+    [readme.second_machine(), [readme.REFERENCE], [readme.REFERENCE.with_name("zen5-fast")]],
     ids=["two-cores", "zen5-default", "zen5-fast"],
 )
 def test_the_interval_of_one_run_holds_for_the_mean_of_the_other_repeats_in_95_percent_of_committed_runs(paths):
