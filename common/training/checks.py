@@ -48,7 +48,7 @@ def check_epoch(trainer: Trainer, losses: np.ndarray, skipped: np.ndarray, recor
     """Checks the losses, the gradients and the parameters of an epoch. Raises Diverged or OutOfSync."""
     try:
         expect_finite(trainer, losses, record, epoch)
-        expect_applied(skipped, epoch)
+        expect_applied(skipped, f"epoch {epoch + 1}")
         compare_replicas(trainer, record, f"after epoch {epoch + 1}")
     except Diverged:
         # A model that predicts NaN has not reached a target, and its speed is that of no training.
@@ -103,13 +103,14 @@ def expect_finite(trainer: Trainer, losses: np.ndarray, record: Record, epoch: i
         raise Diverged(f"the loss of the evaluation after epoch {epoch + 1} is {evaluation_loss}; {REMEDY}")
 
 
-def expect_applied(skipped: np.ndarray, epoch: int) -> None:
-    """Raises Diverged if the library has skipped a step. It decides by the norm of all ranks' gradients, and so alike on all ranks."""
+def expect_applied(skipped: np.ndarray, period: str, remedy: str = REMEDY) -> None:
+    """Raises Diverged if the library has skipped a step of a period, such as `epoch 2`.
+
+    It decides by the norm of all ranks' gradients, and so alike on all ranks.
+    """
     if skipped.any():
         step = np.flatnonzero(skipped)[0] + 1
-        raise Diverged(
-            f"a gradient of step {step} of epoch {epoch + 1} is not finite, for which the library has skipped the step; {REMEDY}"
-        )
+        raise Diverged(f"a gradient of step {step} of {period} is not finite, for which the library has skipped the step; {remedy}")
 
 
 def _mean_over_ranks(trainer: Trainer, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

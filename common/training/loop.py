@@ -69,19 +69,21 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     workload = workloads.workload_of(settings)
     # Compilation, first allocations and buckets belong to initialization, not to training.
     batch = batches.of_warm_up(workload.model, records.plan_of(record).local_batch, settings.precision)
-    step_ends = []
+    step_ends, num_skipped = [], [trainer.num_skipped_steps()]
 
     def observe(loss: Any) -> None:
         # Waits for the device.
         float(loss)
         heartbeat()
         step_ends.append(time.perf_counter())
+        num_skipped.append(trainer.num_skipped_steps())
 
     # The warm-up changes running statistics.
     buffers = weights.buffers_of(trainer.state(with_optimizer_state=False))
     trainer.train_epoch([batch] * (NUM_WARMUP_STEPS - 1), observe)
     with trainer.memory() as held:
         trainer.train_epoch([batch], observe)
+    checks.expect_applied(np.diff(num_skipped) > 0, "the warm-up", "check model(), loss() and optimizer() on the first samples")
     bytes_by_rank = {
         point: HeldByRank(**{name: by_rank(trainer, size).astype(int).tolist() for name, size in held[point]._asdict().items()})
         for point in POINTS

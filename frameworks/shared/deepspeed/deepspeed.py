@@ -91,7 +91,7 @@ def expect_accepted(settings: Settings, configuration: Mapping[str, Any]) -> Non
 
 
 def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
-    """Shards a module's parameters for stage 3; no effect for the other stages.
+    """Shards a module's parameters for stage 3, with zeros as padding; no effect for the other stages.
 
     deepspeed.initialize would pass the module's dtype to zero.Init (DeepSpeed 0.19.8, partition_parameters.py, _set_dtype). With it,
     zero.Init rejects float64 on processors with float16 and substitutes bfloat16 on others; with a configuration and no dtype
@@ -99,6 +99,11 @@ def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
     """
     if configuration["zero_optimization"]["stage"] == 3:
         deepspeed.zero.Init(module=module, config_dict_or_path=configuration)
+        parameters: list[Any] = list(module.parameters())
+        for parameter in parameters:
+            # It is not initialized, and counts in the norms that an optimizer of the user's own may take.
+            num_before = torch.distributed.get_rank() * parameter.partition_numel()
+            parameter.ds_tensor[max(parameter.ds_numel - num_before, 0) :].zero_()
 
 
 def communication(engine: Engine, device: torch.device) -> Communication:

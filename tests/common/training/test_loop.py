@@ -255,12 +255,12 @@ class DivergingInTraining(Diverging):
 
 
 class Skipping(Timed):
-    """Its library skips the fifth step without a word."""
+    """Its library skips a step without a word."""
 
-    num_steps = 0
+    skipped_step, num_steps = 5, 0
 
     def num_skipped_steps(self):
-        return int(self.num_steps >= 5)
+        return int(self.num_steps >= self.skipped_step)
 
     def train_epoch(self, batches, observe):
         def count(loss):
@@ -301,6 +301,14 @@ def test_training_starts_from_the_initial_parameters():
     assert record.parameter_digests == [weights.digest(PARAMETERS).hex()]
     of_a_point = {"parameters": [8], "gradients": [4], "optimizer_state": [2]}
     assert dataclasses.asdict(record.tensor_bytes_by_rank) == dict.fromkeys(POINTS, of_a_point)
+
+
+def test_a_run_whose_library_skips_a_step_of_the_warm_up_ends_before_training():
+    trainer = Skipping()
+    trainer.skipped_step = loop.NUM_WARMUP_STEPS
+    message = f"a gradient of step {loop.NUM_WARMUP_STEPS} of the warm-up is not finite, for which the library has skipped the step; check"
+    with pytest.raises(Diverged, match=message):
+        loop.prepare(trainer, SETTINGS, new_record())
 
 
 class Counting(Timed):
