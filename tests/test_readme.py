@@ -59,6 +59,12 @@ def test_the_readme_names_a_generation_of_processors_only_where_its_family_is_kn
     assert [name for name in generations if not any(f"({name})" in known for known in names) and f"{name} (family" not in notes] == []
 
 
+def test_the_seeds_of_the_results_are_those_of_the_committed_records():
+    seeds = [{record.settings.seed for record in collect.collect(paths)[0]} for paths in (readme.second_machine(), [readme.REFERENCE])]
+    assert "`two-cores` ({} seeds) and `zen5-default` (Zen 5, {} seeds)".format(*map(len, seeds)) in README
+    assert f"seeds\n{min(seeds[1])} to {max(seeds[1])}," in (ROOT / "results" / "README.md").read_text()
+
+
 def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_machine_beside_the_other():
     assert readme.with_table(README, readme.table(readme.answer())) == README
     parts, backends = readme.table(readme.answer()).split("\n\n")

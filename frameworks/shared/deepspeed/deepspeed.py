@@ -101,7 +101,7 @@ def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
         deepspeed.zero.Init(module=module, config_dict_or_path=configuration)
         parameters: list[Any] = list(module.parameters())
         for parameter in parameters:
-            # It is not initialized, and counts in the norms that an optimizer of the user's own may take.
+            # zero.Init leaves the padding uninitialized, and it counts in the norms that an optimizer of the user's own may take.
             num_before = torch.distributed.get_rank() * parameter.partition_numel()
             parameter.ds_tensor[max(parameter.ds_numel - num_before, 0) :].zero_()
 
