@@ -94,7 +94,10 @@ class Communication(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Functions that compute operations of a model alone: a forward pass, and one with its backward pass. Each waits for the end."""
+    """Functions that compute operations of a model alone: a forward pass, and one with its backward pass.
+
+    Each waits for the end, unless the Device has `kernel_seconds`.
+    """
 
     forward: Callable[[], object]
     forward_and_backward: Callable[[], object]
@@ -128,8 +131,10 @@ class Device(NamedTuple):
 
     `gpu` is CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
     `memory` on a CPU. `product(precision, size)` returns a function that multiplies two square matrices there, as a model in that precision
-    does, and waits for the end; it is None where the rank has several devices. The framework computes with `num_threads` on cores. A
-    framework for AMD GPUs, built with the version `rocm`, gives the `model` and the `pci_bus_id` of the GPU.
+    does, and waits for the end; it is None where the rank has several devices. The framework computes with `num_threads` on cores.
+    `kernel_seconds(functions)` calls functions one after the other and returns the seconds of the kernels that each starts, without
+    waits for launches; it is None on a CPU, and where the framework does not measure them. A framework for AMD GPUs, built with
+    the version `rocm`, gives the `model` and the `pci_bus_id` of the GPU.
     """
 
     type: Literal["cpu", "cuda"]
@@ -141,6 +146,7 @@ class Device(NamedTuple):
     product: Callable[[str, int], Callable[[], object]] | None = None
     memory: GpuMemory | None = None
     num_threads: int | None = None
+    kernel_seconds: Callable[[Sequence[Callable[[], object]]], list[float]] | None = None
     rocm: str | None = None
     model: str | None = None
     pci_bus_id: str | None = None
@@ -220,7 +226,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def update(self) -> Callable[[], object]:
-        """Returns a function that updates the parameters with learning rate 0 and waits for the end."""
+        """Returns a function that updates the parameters with learning rate 0. It waits for the end as Passes do."""
 
     @abstractmethod
     def close(self) -> None:

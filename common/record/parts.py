@@ -107,7 +107,7 @@ class StepBreakdown(Closed):
     slower."""
     layers: dict[str, LayerSeconds] | None = None
     """Seconds of a step by kind of operation, such as `convolution`, with `loss` and `optimizer`, each computed alone, after the other
-    measurements. `null` without `--layer-times`."""
+    measurements; under PyTorch on a GPU those of its kernels. `null` without `--layer-times`."""
     library: Library
     """DDP's logging data, DeepSpeed's calls by message size, or the bubble of a pipeline, which is the part of its steps in which its ranks
     wait, measured and in theory. Empty for other backends."""

@@ -6,6 +6,7 @@ What remains of the compute of a step is its runtime (Python, dispatch and graph
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,6 +24,7 @@ MAX_COPIES, COPIES_BYTES = 8, 2**22
 NUM_WARMUPS, NUM_TURNS, TURN_SECONDS, MIN_ROUNDS = 3, 6, 0.3, 2
 
 Function = Callable[[], object]
+SecondsOf = Callable[[Sequence[Function]], list[float]]
 
 
 def measure(trainer: Trainer, settings: Settings, end_turn: Function) -> dict[str, LayerSeconds]:
@@ -40,7 +42,8 @@ def measure(trainer: Trainer, settings: Settings, end_turn: Function) -> dict[st
     calls = trainer.passes(next(iter(num_by_operation)), [], settings.precision)
     forward = [(of_operation.forward, calls.forward) for of_operation in passes]
     both = [(of_operation.forward_and_backward, calls.forward_and_backward) for of_operation in reversed(passes)]
-    *seconds, update_seconds = net_seconds([*forward, *both, (trainer.update(), calls.forward)], end_turn)
+    seconds_of = trainer.describe_device().kernel_seconds or wall_seconds
+    *seconds, update_seconds = net_seconds([*forward, *both, (trainer.update(), calls.forward)], end_turn, seconds_of)
     forward_seconds, both_seconds = seconds[: len(passes)], seconds[: len(passes) - 1 : -1]
     by_kind: dict[str, LayerSeconds] = {}
     for number, (operation, num_in_model) in enumerate(num_by_operation.items()):
@@ -68,7 +71,7 @@ def _drawn(operation: Operation, num_samples: int, precision: str, stream: np.ra
     return arrays
 
 
-def net_seconds(functions: Sequence[tuple[Function, Function]], end_turn: Function) -> list[float]:
+def net_seconds(functions: Sequence[tuple[Function, Function]], end_turn: Function, seconds_of: SecondsOf) -> list[float]:
     """Returns the median seconds of each function, warm, over rounds that call all of them, less that of the empty call beside it.
 
     A step has one such call. `end_turn()` lets the other runs of the group measure some rounds before this one measures the next, so that
@@ -77,17 +80,20 @@ def net_seconds(functions: Sequence[tuple[Function, Function]], end_turn: Functi
     for pair in functions:
         for function in pair * NUM_WARMUPS:
             function()
-    rounds: list[list[list[float]]] = []
+    rounds: list[list[float]] = []
     for _ in range(NUM_TURNS):
         end_turn()
         begun, num_rounds = time.perf_counter(), 0
         while num_rounds < MIN_ROUNDS or time.perf_counter() - begun < TURN_SECONDS:
-            rounds.append([[_elapsed(function) for function in pair] for pair in functions])
+            rounds.append(seconds_of([function for pair in functions for function in pair]))
             num_rounds += 1
-    return [max(0.0, seconds - call) for seconds, call in np.median(rounds, axis=0).tolist()]
+    return [max(0.0, seconds - call) for seconds, call in np.median(rounds, axis=0).reshape(-1, 2).tolist()]
 
 
-def _elapsed(function: Function) -> float:
-    begun = time.perf_counter()
-    function()
-    return time.perf_counter() - begun
+def wall_seconds(functions: Sequence[Function]) -> list[float]:
+    """Calls functions one after the other and returns the seconds that each takes."""
+    times = [time.perf_counter()]
+    for function in functions:
+        function()
+        times.append(time.perf_counter())
+    return [end - begin for begin, end in pairwise(times)]

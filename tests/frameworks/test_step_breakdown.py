@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from common import command_line
 from common.backends import declared, name_of
@@ -21,6 +23,7 @@ from common.tracing import profiling
 from common.trainer import Batch, Communication, ProfiledCommunication
 from common.training import step_breakdown
 from common.training.step_breakdown import Block
+from frameworks.shared.pytorch.data_parallel import NUM_PLAIN_STEPS, communication_of_ddp
 from frameworks.shared.pytorch.process_group import collectives, covered
 from tests.support.agreement_runs import EVALUATION
 from tests.support.backends import SERVED, started_with
@@ -113,6 +116,25 @@ def test_a_profile_waits_for_the_thread_that_still_ends_its_last_collective(of_t
     finally:
         ended.wait()
         dist.destroy_process_group()
+
+
+def test_the_broadcasts_of_running_statistics_by_ddp_are_among_its_operations():
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    try:
+        model = DistributedDataParallel(nn.BatchNorm1d(4))
+
+        def train(num_steps=NUM_STEPS):
+            for _ in range(num_steps):
+                model(torch.randn(2, 4)).sum().backward()
+
+        # DDP broadcasts the order of its buckets once.
+        train(NUM_PLAIN_STEPS)
+        profile = communication_of_ddp(model, torch.device("cpu")).profiled(train)
+    finally:
+        dist.destroy_process_group()
+    # Means and variances in one call, and the number of batches in another.
+    assert profile.operations["broadcast"] == (2 * NUM_STEPS, NUM_STEPS * (2 * 4 * 4 + 8))
+    assert profile.operations["all_reduce"] == (NUM_STEPS, NUM_STEPS * 2 * 4 * 4)
 
 
 def test_the_first_batches_are_taken_and_the_wait_for_them_is_measured():

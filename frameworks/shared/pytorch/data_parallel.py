@@ -82,8 +82,12 @@ def communication_of_ddp(
         details = model._get_ddp_logging_data()
         # One all-reduce per bucket. Without a hook DDP calls no function in Python.
         num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]
-        operations = {"all_reduce": (num_calls["all_reduce"], num_steps * details["total_parameter_size_bytes"])} | counted
-        return ProfiledCommunication(seconds, operations, details, starts)
+        operations = {"all_reduce": (num_calls["all_reduce"], num_steps * details["total_parameter_size_bytes"])}
+        if num_broadcasts := num_calls["broadcast"]:
+            # One for the buffers of each type.
+            num_types = len({buffer.dtype for buffer in model.modules_buffers})
+            operations["broadcast"] = num_broadcasts, num_broadcasts // num_types * process_group.size_of(model.modules_buffers)
+        return ProfiledCommunication(seconds, operations | counted, details, starts)
 
     plain = process_group.plain_all_reduce
     return Communication(without_communication, profiled, lambda num_bytes: plain(num_bytes, device, owner.all_reduce))

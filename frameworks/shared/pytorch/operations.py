@@ -32,27 +32,20 @@ def passes(operation: Operation, copies: Sequence[Sequence[np.ndarray]], device:
 
     def forward() -> None:
         outputs()
-        _wait(device)
 
     def forward_and_backward() -> None:
         if copies:
             torch.autograd.grad(outputs(), leaves, gradients)
-        _wait(device)
 
     return Passes(forward, forward_and_backward)
 
 
-def update(optimizer: torch.optim.Optimizer, device: torch.device) -> Callable[[], None]:
+def update(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
     """Returns the `update` of a Trainer."""
     steps.set_learning_rate(optimizer, 0.0)
     for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
         parameter.grad = torch.rand_like(parameter)
-
-    def step() -> None:
-        optimizer.step()
-        _wait(device)
-
-    return step
+    return optimizer.step
 
 
 def _tensor(operand: Operand, array: np.ndarray, device: torch.device, mixed: bool) -> Tensor:
@@ -63,11 +56,6 @@ def _tensor(operand: Operand, array: np.ndarray, device: torch.device, mixed: bo
     if operand.low and mixed:
         tensor = tensor.to(torch.bfloat16)
     return tensor.requires_grad_(operand.has_gradient)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _convolution(operation: operations.Convolution, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -54,7 +54,7 @@ class PyTorchTrainer(Trainer):
 
     @final
     def update(self) -> Callable[[], object]:
-        return operations.update(self.optimizer, self.device)
+        return operations.update(self.optimizer)
 
 
 class OneProcessTrainer(PyTorchTrainer):

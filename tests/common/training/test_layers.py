@@ -4,7 +4,7 @@ import pytest
 
 from common.config import Settings
 from common.model import families
-from common.trainer import Passes
+from common.trainer import Device, Passes
 from common.training import layers
 from common.workloads import WORKLOADS
 
@@ -31,8 +31,8 @@ class Clock:
 class MadeTrainer:
     """A trainer whose operations take 1 s forward and 3 s backward for each copy, and 0.5 s for each call."""
 
-    def __init__(self, clock):
-        self.clock, self.shapes = clock, []
+    def __init__(self, clock, kernel_seconds=None):
+        self.clock, self.kernel_seconds, self.shapes = clock, kernel_seconds, []
 
     def passes(self, operation, copies, precision):
         self.shapes += [(operation, [array.shape for array in arrays]) for arrays in copies]
@@ -40,6 +40,9 @@ class MadeTrainer:
         both = forward + len(copies) * BACKWARD_SECONDS
         name = operation.kind if copies else "call"
         return Passes(self.clock.taking(name, forward), self.clock.taking(f"{name} backward", both))
+
+    def describe_device(self):
+        return Device("cpu", None, False, None, None, None, kernel_seconds=self.kernel_seconds)
 
     def update(self):
         return self.clock.taking("update", CALL_SECONDS + UPDATE_SECONDS)
@@ -79,6 +82,17 @@ def test_a_round_computes_all_operations_forward_then_backward_as_a_step_does_an
     kinds = list(dict.fromkeys(families.operations_of(WORKLOADS["cnn"].model)))
     forward = [operation.kind for operation in kinds]
     assert round_of_turn[: 2 * len(kinds) + 1] == [*forward, *(f"{kind} backward" for kind in reversed(forward)), "update"]
+
+
+def test_the_seconds_of_layers_on_a_gpu_are_those_of_their_kernels(clock):
+    def kernel_seconds(functions):
+        # Launches take a tenth of the time.
+        return [10 * seconds for seconds in layers.wall_seconds(functions)]
+
+    trainers = [MadeTrainer(clock), MadeTrainer(clock, kernel_seconds)]
+    on_cpu, on_gpu = (layers.measure(trainer, Settings(batch_size=2), lambda: None) for trainer in trainers)
+    for kind, of_kind in on_gpu.items():
+        assert vars(of_kind) == {name: pytest.approx(10 * seconds) for name, seconds in vars(on_cpu[kind]).items()}
 
 
 def test_only_operands_that_are_small_have_copies():
