@@ -6,8 +6,9 @@ import shlex
 import pytest
 
 from common import backends
-from launch.report import collect, processors
+from launch.report import collect, processors, several
 from launch.report.export import readme
+from launch.report.questions import reference
 from tests.support.running import ROOT, completed
 
 README = (ROOT / "README.md").read_text()
@@ -52,7 +53,7 @@ def test_a_key_of_the_record_and_a_new_backend_are_two_hops_away():
 
 def test_the_readme_names_a_generation_of_processors_only_where_its_family_is_known():
     """From the records, or, for older ones, from a note beside them."""
-    records, _ = collect.collect([readme.REFERENCE, *readme.second_machine()])
+    records, _ = collect.collect([readme.REFERENCE, readme.SECOND_MACHINE])
     names = {processors.name_of(record.environment) for record in records}
     notes = (ROOT / "results" / "README.md").read_text()
     generations = re.findall(r"\bZen \d", README)
@@ -60,16 +61,25 @@ def test_the_readme_names_a_generation_of_processors_only_where_its_family_is_kn
 
 
 def test_the_seeds_of_the_results_are_those_of_the_committed_records():
-    seeds = [{record.settings.seed for record in collect.collect(paths)[0]} for paths in (readme.second_machine(), [readme.REFERENCE])]
-    assert "`two-cores` ({} seeds) and `zen5-default` (Zen 5, {} seeds)".format(*map(len, seeds)) in README
+    seeds = [{record.settings.seed for record in collect.collect([path])[0]} for path in (readme.SECOND_MACHINE, readme.REFERENCE)]
+    assert "`zen4-default` (Zen 4, {} seeds) and `zen5-default` (Zen 5, {} seeds)".format(*map(len, seeds)) in README
     assert f"seeds\n{min(seeds[1])} to {max(seeds[1])}," in (ROOT / "results" / "README.md").read_text()
+
+
+def test_what_a_machine_not_measured_would_show_is_that_of_three_committed_sets():
+    answer = several.of_machines(*collect.collect([reference.SETS[0], readme.SECOND_MACHINE, readme.REFERENCE]))
+    (table,) = (table for section in answer.sections for table in section.tables if table.title == "transformer, weak scaling: factors")
+    column = [column.name for column in table.columns].index("machine not measured, 95 %")
+    predicted = {row[2]: row[column] for row in table.rows if row[0] == readme.NUM_RANKS}
+    gloo, tensorflow = predicted["gloo to mpi"], predicted["TensorFlow to PyTorch"]
+    assert f"Gloo takes {gloo} times as long as MPI on the Transformer; PyTorch and TensorFlow, {tensorflow}, stay open" in README
 
 
 def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_machine_beside_the_other():
     assert readme.with_table(README, readme.table(readme.answer())) == README
     parts, backends = readme.table(readme.answer()).split("\n\n")
     heads = [[cell.strip() for cell in table.splitlines()[0].split("|")[1:-1]] for table in (parts, backends)]
-    machines = ["cnn: two-cores", "cnn: zen5-default", "transformer: two-cores", "transformer: zen5-default"]
+    machines = ["cnn: zen4-default", "cnn: zen5-default", "transformer: zen4-default", "transformer: zen5-default"]
     # What is inside PyTorch leads.
     assert heads == [["seconds per epoch", *machines], ["backend", *machines, "MiB per rank"]]
     assert parts.splitlines()[2].split("|")[1].strip() == "gloo to mpi (transport)"

@@ -49,8 +49,9 @@ def pytorch(settings: Settings) -> Iterator[Product]:
     from frameworks.shared.pytorch import devices
 
     device = devices.pick_device(settings, Ranks())
-    uses_blas = device.type == "cpu" and settings.precision != "bf16"
-    yield Product("PyTorch", partial(devices.product, device, settings.precision), blas_of(torch.__config__.show()) if uses_blas else None)
+    uses_blas = device.type == "cuda" or settings.precision != "bf16"
+    library = blas_of(torch.__config__.show(), device.type) if uses_blas else None
+    yield Product("PyTorch", partial(devices.product, device, settings.precision), library)
     if device.type == "cpu" and settings.precision in IN_FLOAT32 and torch.backends.mkldnn.is_available():
         yield Product("oneDNN in PyTorch", onednn_product)
 
@@ -65,8 +66,14 @@ def pytorch_with_fast_mkl(settings: Settings) -> Iterator[Product]:
             yield product._replace(name=throughput.FAST_MKL)
 
 
-def blas_of(built_with: str) -> str | None:
-    """Names the library of linear algebra that PyTorch's description of its build has, with the version of MKL; None where it has none."""
+def blas_of(built_with: str, device: str) -> str | None:
+    """Names the library of linear algebra for `cpu` or `cuda` in PyTorch's description of its build, with the version of MKL or CUDA.
+
+    Returns None where it has none.
+    """
+    if device == "cuda":
+        cuda = re.search(r"CUDA Runtime ([\d.]+)", built_with)
+        return cuda and f"cuBLAS of CUDA {cuda[1]}"
     if mkl := re.search(r"Math Kernel Library Version ([\d.]+)", built_with):
         return f"MKL {mkl[1]}"
     blas = re.search(r"BLAS_INFO=(\w+)", built_with)

@@ -20,7 +20,7 @@ from launch.report.tables import BACKEND, RANKS, Column, Findings, Section, fill
 from launch.report.words import EQUAL, interval, level, listed, ranks_of
 
 QUESTION = "Do the ratios agree with those of the committed sets?"
-SETS = tuple(ROOT / "results" / "reference" / name for name in ("two-cores", "zen5-default", "zen5-fast"))
+SETS = tuple(ROOT / "results" / "reference" / name for name in ("two-cores", "zen4-default", "zen5-default", "zen4-fast", "zen5-fast"))
 AGREES, DIFFERS, OPEN = f"agrees within {100 * MARGIN:g} %", "differs", "open"
 
 

@@ -3,11 +3,12 @@
 import itertools
 
 import numpy as np
-import pytest
 
 from launch.report import collect, entries, measures
 from launch.report.entries import Entry
-from launch.report.export import readme
+from launch.report.questions import reference
+
+TWO_CORES, *LATER = reference.SETS
 
 
 def repeats_of(entry):
@@ -26,21 +27,20 @@ def are_covered(first, second):
             yield ratio.low <= mean <= ratio.high
 
 
-# It was calibrated on the first.
-@pytest.mark.parametrize(
-    "paths",
-    [readme.second_machine(), [readme.REFERENCE], [readme.REFERENCE.with_name("zen5-fast")]],
-    ids=["two-cores", "zen5-default", "zen5-fast"],
-)
-def test_the_interval_of_one_run_holds_for_the_mean_of_the_other_repeats_in_95_percent_of_committed_runs(paths):
-    records, _ = collect.collect(paths)
-    covered = [
-        is_covered
-        for comparison in entries.comparisons(records)
-        for size in comparison.sizes
-        for pair in itertools.combinations(comparison.of_size(size, oversubscribed=False), 2)
-        for is_covered in are_covered(*pair)
-    ]
-    assert len(covered) > 1000
+def test_the_interval_of_one_run_holds_for_the_mean_of_the_other_repeats_in_95_percent_of_the_runs_of_each_committed_set():
+    covered = []
+    # It was calibrated on the first.
+    for paths in (sorted(TWO_CORES.glob("20261125-17*")), *([folder] for folder in LATER)):
+        records, _ = collect.collect(paths)
+        of_set = [
+            is_covered
+            for comparison in entries.comparisons(records)
+            for size in comparison.sizes
+            for pair in itertools.combinations(comparison.of_size(size, oversubscribed=False), 2)
+            for is_covered in are_covered(*pair)
+        ]
+        assert len(of_set) > 700
+        assert np.mean(of_set) >= 0.95
+        covered += of_set
     # Also not much more often, which would be wider than needed.
-    assert 0.95 <= np.mean(covered) <= 0.98
+    assert np.mean(covered) <= 0.98

@@ -12,6 +12,7 @@ from launch.launchers.commands import Launcher
 from launch.run import available, library_products, products
 from launch.run.plan import Job
 
+WITH_MKL = "Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605, BLAS_INFO=mkl, X=1"
 ONEDNN = "onednn_verbose,v1,info,oneDNN v3.7.3 (commit N/A)\nonednn_verbose,v1,info,cpu,isa:Intel AVX-512\n"
 
 
@@ -125,12 +126,14 @@ def test_the_fast_kernels_are_loaded_before_pytorch_and_have_the_product_of_mkl(
 
 
 @pytest.mark.parametrize(
-    ("built_with", "library"),
+    ("built_with", "device", "library"),
     [
-        ("Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605, BLAS_INFO=mkl, X=1", "MKL 2024.2"),
-        ("Build settings: BLAS_INFO=open, BUILD_TYPE=Release", "open"),
-        ("PyTorch built with: GCC", None),
+        (WITH_MKL, "cpu", "MKL 2024.2"),
+        ("Build settings: BLAS_INFO=open, BUILD_TYPE=Release", "cpu", "open"),
+        ("PyTorch built with: GCC", "cpu", None),
+        (f"{WITH_MKL}, CUDA Runtime 13.0", "cuda", "cuBLAS of CUDA 13.0"),
+        (f"{WITH_MKL}, HIP Runtime 6.4.43482", "cuda", None),
     ],
 )
-def test_the_build_of_pytorch_names_its_library(built_with, library):
-    assert library_products.blas_of(built_with) == library
+def test_the_build_of_pytorch_names_its_library(built_with, device, library):
+    assert library_products.blas_of(built_with, device) == library
