@@ -77,17 +77,25 @@ def communication_of_ddp(
     def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         # By default DDP logs one step in 100.
         model._set_ddp_runtime_logging_sample_rate(1)
-        with process_group.counted(names, owner) as counted:
+        broadcast, broadcast_sizes = model._distributed_broadcast_coalesced, []
+
+        def counting(buffers: Sequence[torch.Tensor], *arguments: Any, **settings: Any) -> None:
+            broadcast_sizes.append(process_group.size_of(buffers))
+            broadcast(buffers, *arguments, **settings)
+
+        counting_broadcasts = replaced((model, "_distributed_broadcast_coalesced", counting))
+        with process_group.counted(names, owner) as counted, counting_broadcasts:
             seconds, num_calls, starts = process_group.collectives(train, unnamed="all_reduce")
         details = model._get_ddp_logging_data()
         # One all-reduce per bucket. Without a hook DDP calls no function in Python.
         num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]
-        operations = {"all_reduce": (num_calls["all_reduce"], num_steps * details["total_parameter_size_bytes"])}
-        if num_broadcasts := num_calls["broadcast"]:
-            # One for the buffers of each type.
+        operations = {"all_reduce": (num_calls["all_reduce"], num_steps * details["total_parameter_size_bytes"])} | counted
+        if broadcast_sizes:
+            # The buffers of each type are broadcast together.
             num_types = len({buffer.dtype for buffer in model.modules_buffers})
-            operations["broadcast"] = num_broadcasts, num_broadcasts // num_types * process_group.size_of(model.modules_buffers)
-        return ProfiledCommunication(seconds, operations | counted, details, starts)
+            num_others, size_bytes = operations.get("broadcast", (0, 0))
+            operations["broadcast"] = num_others + num_types * len(broadcast_sizes), size_bytes + sum(broadcast_sizes)
+        return ProfiledCommunication(seconds, operations, details, starts)
 
     plain = process_group.plain_all_reduce
     return Communication(without_communication, profiled, lambda num_bytes: plain(num_bytes, device, owner.all_reduce))
