@@ -3,12 +3,13 @@
 import itertools
 
 import numpy as np
+import pytest
 
 from launch.report import collect, entries, measures
 from launch.report.entries import Entry
 from launch.report.questions import reference
 
-TWO_CORES, *LATER = reference.SETS
+TWO_CORES, ZEN4_DEFAULT, ZEN5_DEFAULT, ZEN4_FAST, ZEN5_FAST = reference.SETS
 
 
 def repeats_of(entry):
@@ -27,20 +28,29 @@ def are_covered(first, second):
             yield ratio.low <= mean <= ratio.high
 
 
-def test_the_interval_of_one_run_holds_for_the_mean_of_the_other_repeats_in_95_percent_of_the_runs_of_each_committed_set():
-    covered = []
-    # It was calibrated on the first.
-    for paths in (sorted(TWO_CORES.glob("20261125-17*")), *([folder] for folder in LATER)):
-        records, _ = collect.collect(paths)
-        of_set = [
-            is_covered
-            for comparison in entries.comparisons(records)
-            for size in comparison.sizes
-            for pair in itertools.combinations(comparison.of_size(size, oversubscribed=False), 2)
-            for is_covered in are_covered(*pair)
-        ]
-        assert len(of_set) > 700
-        assert np.mean(of_set) >= 0.95
-        covered += of_set
+def share_covered(paths, min_pairs):
+    """The share of the committed runs whose interval holds; there are more pairs than `min_pairs`."""
+    records, _ = collect.collect(paths)
+    covered = [
+        is_covered
+        for comparison in entries.comparisons(records)
+        for size in comparison.sizes
+        for pair in itertools.combinations(comparison.of_size(size, oversubscribed=False), 2)
+        for is_covered in are_covered(*pair)
+    ]
+    assert len(covered) > min_pairs
+    return np.mean(covered)
+
+
+# It was calibrated on the first.
+@pytest.mark.parametrize(
+    "paths", [sorted(TWO_CORES.glob("20261125-17*")), [ZEN5_DEFAULT], [ZEN5_FAST]], ids=["two-cores", "zen5-default", "zen5-fast"]
+)
+def test_the_interval_of_one_run_holds_for_the_mean_of_the_other_repeats_in_95_percent_of_committed_runs(paths):
     # Also not much more often, which would be wider than needed.
-    assert np.mean(covered) <= 0.98
+    assert 0.95 <= share_covered(paths, 1000) <= 0.98
+
+
+@pytest.mark.parametrize("folder", [ZEN4_DEFAULT, ZEN4_FAST], ids=lambda folder: folder.name)
+def test_the_interval_of_one_run_holds_also_on_a_noisy_host(folder):
+    assert share_covered([folder], 700) >= 0.95
