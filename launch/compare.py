@@ -20,7 +20,6 @@ from launch.report import collect, comparable, regressions, several, summary
 from launch.report.export import csv, files, html, json, markdown, screen, svg, terminal
 from launch.report.glance import answer as glance
 from launch.report.live import RELOAD_SECONDS
-from launch.report.questions import reference
 from launch.report.summary import Answer
 from launch.report.words import listed
 
@@ -29,7 +28,7 @@ REGRESSED = 3
 POLL_SECONDS = 1.0
 PROGRAM = "python -m launch.compare"
 # The sections that options add to the answer.
-ASKED_FOR = ("baseline", "reference", "forecast")
+ASKED_FOR = ("baseline", "forecast")
 # A longer command, with the names of many files, is not repeated.
 LONGEST_COMMAND = 80
 
@@ -39,8 +38,7 @@ class Arguments:
     """What to compare, and what to write."""
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Records or folders of records. Those of several machines give ratios to the fastest of each machine, what framework, library and
-    transport cost on each and would cost on a machine not measured, and no other answer."""
+    """Records or folders of records. Those of several machines give the ratios to the fastest on each, and no other answer."""
     full: bool = False
     """Print every question with its sentences and tables. Default: the answer at a glance."""
     json: bool = False
@@ -54,10 +52,8 @@ class Arguments:
     svg: Path | None = None
     """Write the chart of time to solution as a picture."""
     baseline: tuple[Path, ...] = ()
-    """Earlier records, with which the results are compared: each folder by itself, and all files together. Exit status 3 for a
-    regression."""
-    reference: bool = False
-    """Also judge the ratios against those of the committed sets (results/reference): which agree, which do not, and by what."""
+    """Earlier records, or those of another machine, such as results/reference/zen5-default, with which the results are compared: each
+    folder by itself, and all files together. Exit status 3 where one is worse."""
     predict: str | None = None
     """Also forecast these numbers of ranks, such as 16,64; launch.predict has more options."""
     watch: bool = False
@@ -68,7 +64,7 @@ def watch(arguments: Arguments) -> int:
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline", "--reference", "--predict") if option != "--html"]:
+    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline", "--predict") if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(refused)}")
     shown = None
     try:
@@ -130,7 +126,7 @@ def run(arguments: Arguments) -> int:
     if arguments.predict is not None:
         forecast = Wish(sizes_of(arguments.predict, "--predict"))
     records, damaged = collect.collect(arguments.results)
-    if forecast or arguments.baseline or arguments.reference:
+    if forecast or arguments.baseline:
         comparable.check_one_machine(records)
     comparisons = []
     for paths in regressions.sets(arguments.baseline):
@@ -142,8 +138,6 @@ def run(arguments: Arguments) -> int:
         answer = with_forecasts(answer, forecast)
     if comparisons:
         answer = answer._replace(sections=[regressions.section(comparisons), *answer.sections])
-    if arguments.reference:
-        answer = answer._replace(sections=[reference.section(records), *answer.sections])
     failures = files.write_all({path: functools.partial(EXPORTERS[option], answer) for option, path in exports.items()})
     show(answer, arguments)
     if failures:

@@ -20,7 +20,7 @@ from common.record.definition import Record
 from launch.forecast.memory.fits import size_of
 from launch.launchers import commands, detect, machine_files
 from launch.report.statistics import MIN_RUNS_CONFIDENT
-from launch.run import available, check, job_scripts, kept_products, lock, products, reference, resume, room, runner, seeds, until, verify
+from launch.run import available, check, job_scripts, kept_products, lock, products, resume, room, runner, seeds, until, verify
 from launch.run.best import session as best
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
@@ -77,7 +77,6 @@ def prepare(matrix: Matrix) -> Prepared:
         raise UserError(f"{' and '.join(given)} each print something else; give one of them")
     if given := [command_line.flag(name) for name in job_scripts.OF_PRINTING if not matrix.print_jobs and getattr(matrix, name)]:
         raise UserError(f"{given[0]} is for --print-jobs, and a matrix that runs here asks no batch system")
-    matrix = reference.applied(matrix) if matrix.reference else matrix
     matrix = verify.applied(matrix) if matrix.verify else matrix
     machine = machine_files.read(matrix.machine_file)
     settings = machine_files.applied(machine, settings_of(matrix))
@@ -156,8 +155,6 @@ def start(prepared: Prepared) -> int:
         kept_products.remove_exceeded(measured, run_records)
         if matrix.best:
             status = max(status, best.run(all_jobs, stamp, launcher, measured.products, best_options(matrix)))
-    if matrix.reference:
-        reference.show_judgement(run_records)
     return verify.show(run_records, page) if matrix.verify else status
 
 
@@ -180,16 +177,15 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job]
 def begin(prepared: Prepared, jobs: list[Job], identity: dict[str, Any]) -> Beginning:
     """Finds how the names and the seeds of the runs begin: as in the matrix that is resumed, else as in no other matrix."""
     run, folder, present, notes = prepared.matrix.run, prepared.folder, records_in(prepared.folder), []
-    lowest = reference.FIRST_SEED if prepared.matrix.reference else Settings.seed
     if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:
-        stamp, first_seed = records.new_stamp(), seeds.first(jobs, present, resume.begun(folder), lowest)
+        stamp, first_seed = records.new_stamp(), seeds.first(jobs, present, resume.begun(folder))
         notes += [resume.describe_none(folder, identity)] if run.resume else []
     notes += until.hindrances(jobs, run.until, prepared.matrix.repeats, seeds.earlier(present, stamp))
     if run.seed is not None:
         return Beginning(stamp, run.seed, notes)
-    return Beginning(stamp, first_seed, notes + seeds.describe(first_seed, lowest))
+    return Beginning(stamp, first_seed, notes + seeds.describe(first_seed))
 
 
 def begun_jobs(jobs: list[Job], beginning: Beginning) -> list[Job]:

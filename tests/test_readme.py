@@ -1,14 +1,14 @@
 """README: its commands run, its table is generated, and it leads to what a reader looks for. test_pages.py checks all references."""
 
+import functools
 import re
 import shlex
 
 import pytest
 
 from common import backends
-from launch.report import collect, processors, several
+from launch.report import collect, processors
 from launch.report.export import readme
-from launch.report.questions import reference
 from tests.support.running import ROOT, completed
 
 README = (ROOT / "README.md").read_text()
@@ -66,20 +66,27 @@ def test_the_seeds_of_the_results_are_those_of_the_committed_records():
     assert f"seeds\n{min(seeds[1])} to {max(seeds[1])}," in (ROOT / "results" / "README.md").read_text()
 
 
-def test_what_a_machine_not_measured_would_show_is_that_of_three_committed_sets():
-    answer = several.of_machines(*collect.collect([reference.SETS[0], readme.SECOND_MACHINE, readme.REFERENCE]))
-    (table,) = (table for section in answer.sections for table in section.tables if table.title == "transformer, weak scaling: factors")
-    column = [column.name for column in table.columns].index("machine not measured, 95 %")
-    predicted = {row[2]: row[column] for row in table.rows if row[0] == readme.NUM_RANKS}
-    gloo, tensorflow = predicted["gloo to mpi"], predicted["TensorFlow to PyTorch"]
-    assert f"Gloo takes {gloo} times as long as MPI on the Transformer; PyTorch and TensorFlow, {tensorflow}, stay open" in README
+@functools.cache
+def tables():
+    return readme.table(readme.answer())
 
 
 def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_machine_beside_the_other():
-    assert readme.with_table(README, readme.table(readme.answer())) == README
-    parts, backends = readme.table(readme.answer()).split("\n\n")
+    assert readme.with_table(README, tables()) == README
+    parts, backends = tables().split("\n\n")
     heads = [[cell.strip() for cell in table.splitlines()[0].split("|")[1:-1]] for table in (parts, backends)]
     machines = ["cnn: zen4-default", "cnn: zen5-default", "transformer: zen4-default", "transformer: zen5-default"]
     # What is inside PyTorch leads.
     assert heads == [["seconds per epoch", *machines], ["backend", *machines, "MiB per rank"]]
-    assert parts.splitlines()[2].split("|")[1].strip() == "gloo to mpi (transport)"
+    assert parts.splitlines()[2].split("|")[1].strip() == "gloo over mpi (transport)"
+
+
+def test_by_how_much_the_ratios_of_the_two_machines_differ():
+    parts, _ = tables().split("\n\n")
+    rows = [[cell.split()[0] for cell in line.split("|")[1:-1]] for line in parts.splitlines()[2:]]
+    largest = {
+        name: max(abs(float(row[column]) - float(row[column + 1])) for row in rows for column in (1, 3) if ("torch" in row[0]) == across)
+        for name, across in (("inside", False), ("across", True))
+    }
+    sentence = "Inside PyTorch the ratios of the two machines differ by {inside:.2f} at most. Across frameworks one differs by {across:.2f}"
+    assert sentence.format(**largest) in README

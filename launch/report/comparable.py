@@ -20,13 +20,18 @@ OF_MODEL = (*model_sizes.FIELDS, "model_args", "tokenizer")
 
 
 def check(records: Sequence[Record]) -> None:
-    """Raises UserError for records that are not comparable.
-
-    These are records of several machines, of different training or devices under one workload, scaling and way of reading the data, or of
-    different numbers of nodes or different transports for one backend and size. A run that failed before its workload digest was known has
-    no measurements and is accepted.
-    """
+    """Raises UserError for records that are not comparable, among them those of several machines."""
     check_one_machine(records)
+    check_runs(records)
+
+
+def check_runs(records: Sequence[Record]) -> None:
+    """Raises UserError for records that are not comparable even where they may be of different machines.
+
+    These are records of different training or devices under one workload, scaling and way of reading the data, or of different numbers of
+    nodes or different transports for one backend and size. A run that failed before its workload digest was known has no measurements and
+    is accepted.
+    """
     trained_records = [record for record in records if record.workload_digest]
     check_training(records)
     for record, first in _pairs(trained_records):

@@ -1,4 +1,4 @@
-"""Two or more sets of records of one matrix, before and after changes: what got slower, less accurate or larger beyond the noise."""
+"""Sets of records of one matrix, before and after changes or there and here: what is slower, less accurate or larger beyond the noise."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -83,10 +83,11 @@ def changes(records: list[Record], baseline: list[Record]) -> list[Change]:
 
     An entry is worse where the 95 % interval of its ratio excludes 1 and the ratio is beyond the tolerance, and where it no longer has a
     value. With fewer than 3 runs on a side the noise is not known, and the change is not judged.
-    Raises UserError where the two sets trained different things or have no entry in common.
+    The two sets may be of different machines. Raises UserError where they trained different things or have no entry in common.
     """
     (records, _), (baseline, _) = entries.split_traced(records), entries.split_traced(baseline)
-    comparable.check([*records, *baseline])
+    comparable.check_one_machine(baseline)
+    comparable.check_runs([*records, *baseline])
     after = {comparison.name: comparison for comparison in entries.comparisons(records)}
     pairs = [
         (comparison.name, base, after[comparison.name].entry(base.backend, base.num_ranks) if comparison.name in after else None)
@@ -145,7 +146,7 @@ def _sentence(change: Change) -> str:
     if change.ratio is None:
         return f"{where} had {change.before:.4g} {name} and has none."
     return (
-        f"{where} got {change.measure.word}: {name} {change.before:.4g} before, {change.after:.4g} after "
+        f"{where} is {change.measure.word}: {name} {change.before:.4g} before, {change.after:.4g} after "
         f"({100 * (change.ratio.value - 1):+.1f} %, 95 % interval of the ratio {interval(change.ratio)})."
     )
 
@@ -164,7 +165,7 @@ def _sentences(compared: Compared) -> list[str]:
     sentences = worse(changes)
     num_unknown = sum(change.verdict == UNKNOWN for change in changes)
     if not sentences and num_unknown < len(changes):
-        sentences.append("Nothing that could be judged got slower, less accurate or larger beyond the noise.")
+        sentences.append("Nothing that could be judged is slower, less accurate or larger beyond the noise.")
     if num_unknown:
         sentences.append(
             f"{num_unknown} of {len(changes)} numbers could not be judged: one side has fewer than "

@@ -1,11 +1,11 @@
-"""Answers for records of several machines, with questions of its own."""
+"""Answers for records of several machines, which are those of each beside the others."""
 
 from collections.abc import Sequence
 
 from common.record.definition import Record
 from common.record.reading import Damaged
 from launch.report import comparable, entries
-from launch.report.questions import failed, machines, travel
+from launch.report.questions import failed, machines
 from launch.report.summary import Answer, left_out
 from launch.report.tables import Section
 from launch.report.words import listed
@@ -30,7 +30,6 @@ def of_machines(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> A
     failures = failed.answer([*comparisons, *entries.comparisons(traced)], damaged)
     sections = [
         Section("machines", machines.QUESTION, *findings),
-        Section("travel", travel.QUESTION, *travel.answer(comparisons)),
         Section("failed", failed.QUESTION, *failures),
     ]
     return Answer(listed(list(records_on)), headline, sections, [ALONE, *left_out(traced)], comparisons, left_out(traced))

@@ -24,8 +24,8 @@ class RunSettings(Settings):
     """The settings of the runs, of which some have another meaning for a matrix."""
 
     seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
-    """Seed of the initial parameters and the sample order of the first repeat. Default: 1, with --reference 301, or the one after those
-    with which earlier matrices in these results have made any of the runs."""
+    """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which
+    earlier matrices in these results have made any of the runs."""
     layer_times: Annotated[bool, Role.MAY_DIFFER] = True
     """Also time each kind of layer alone, forward and backward, in the step breakdown of single, single_tf and single_keras, where the
     matrix has two of them: a few seconds more. The report shows in which layers, and in how much runtime, the frameworks differ."""
@@ -47,10 +47,6 @@ class MatrixOptions:
     """Workloads, separated by commas."""
     repeats: Annotated[int, REPEATS] = 1
     """Runs of each combination; repeat r has seed + r."""
-    reference: bool = False
-    """Run the matrix that made the committed records (results/reference): two sizes, ten backends and variants, six repeats, on CPU cores,
-    and controls. At the end judge its ratios against theirs: which agree, which do not, and by what. Other axes and settings are refused,
-    except --mkl-kernels."""
     best: bool = False
     """Then search, in runs of one epoch, for the largest batch of each backend that fits into memory and gains throughput, and for the
     fastest of a few settings of its library. Print what it reaches with them, beside its default, from --repeats pairs of runs."""

@@ -23,15 +23,15 @@ def drawing(folder: Path) -> Iterator[None]:
         yield
 
 
-def first(jobs: list[Job], present: Iterable[Record], begun: Iterable[Begun], lowest: int = Settings.seed) -> int:
-    """Returns the first seed of a new matrix: the next after the last seed that another matrix gives any of its runs, or the lowest.
+def first(jobs: list[Job], present: Iterable[Record], begun: Iterable[Begun]) -> int:
+    """Returns the first seed of a new matrix: the next after the last seed that another matrix gives any of its runs, or the default.
 
     `present`: the records in its folder. `begun`: what the matrices there run, also those that run now.
     """
     runs = runs_of(jobs)
     drawn = [record.seed for record in present if [record.backend, record.workload, record.num_ranks] in runs]
     drawn += [matrix.first_seed + matrix.num_seeds - 1 for matrix in begun if any(run in runs for run in matrix.runs)]
-    return max([*drawn, lowest - 1]) + 1
+    return max([*drawn, Settings.seed - 1]) + 1
 
 
 def runs_of(jobs: Iterable[Job]) -> list[list[str | int]]:
@@ -50,8 +50,8 @@ def continued(jobs: list[Job], first_seed: int) -> list[Job]:
     return [job._replace(settings=dataclasses.replace(job.settings, seed=first_seed + job.settings.repeat)) for job in jobs]
 
 
-def describe(first_seed: int, lowest: int = Settings.seed) -> list[str]:
-    """Returns lines about a first seed that was drawn, if it is not the lowest."""
-    if first_seed == lowest:
+def describe(first_seed: int) -> list[str]:
+    """Returns lines about a first seed that was drawn, if it is not the default."""
+    if first_seed == Settings.seed:
         return []
-    return [f"first seed: {first_seed}, after those of earlier matrices; --seed {lowest} repeats these"]
+    return [f"first seed: {first_seed}, after those of earlier matrices; --seed {Settings.seed} repeats these"]

@@ -1,14 +1,14 @@
 """Writes the tables of results in README.md from the committed records: python -m launch.report.export.readme."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 from common import durable
 from common.backends import ROOT
 from launch.report import collect, factors, several, summary
-from launch.report.questions import cost, machines, travel
+from launch.report.factors import Part
+from launch.report.questions import cost, machines
 from launch.report.questions.first import Place
-from launch.report.statistics import present
+from launch.report.statistics import Ratio, present
 from launch.report.words import with_interval
 
 README = ROOT / "README.md"
@@ -39,9 +39,8 @@ def answer() -> summary.Answer:
 def table(answer: summary.Answer) -> str:
     """Returns the tables of an answer at NUM_RANKS: what each factor multiplies seconds per epoch by, and the backends on each machine."""
     standings = {name: placed_on for (name, size), placed_on in machines.standings_of(answer.comparisons).items() if size == NUM_RANKS}
-    factor_rows = {name: rows for (name, size), rows in travel.rows_by_size(answer.comparisons).items() if size == NUM_RANKS}
     columns = [(name, machine) for name, placed_on in standings.items() for machine in placed_on]
-    return f"{_parts(factor_rows, columns)}\n\n{_backends(standings, columns)}"
+    return f"{_parts(standings, columns)}\n\n{_backends(standings, columns)}"
 
 
 def _backends(standings: Mapping[str, Mapping[str, list[Place]]], columns: Sequence[tuple[str, str]]) -> str:
@@ -55,12 +54,16 @@ def _backends(standings: Mapping[str, Mapping[str, list[Place]]], columns: Seque
     return _markdown(["backend", *map(_heading, columns), "MiB per rank"], rows)
 
 
-def _parts(factor_rows: Mapping[str, list[travel.Row]], columns: Sequence[tuple[str, str]]) -> str:
+def _parts(standings: Mapping[str, Mapping[str, list[Place]]], columns: Sequence[tuple[str, str]]) -> str:
     """Returns the table of the parts of a difference, those inside PyTorch first."""
+    parts_on = {
+        (name, machine): factors.parts([place.entry for place in standings[name][machine] if not place.is_apart])
+        for name, machine in columns
+    }
+    levels = {(part.factor, part.above, part.below): None for parts in parts_on.values() for part in parts}
     rows = [
-        [f"{ratio} ({factor})", *(factor_cell(factor_rows[name], ratio, machine) for name, machine in columns)]
-        for factor in reversed(factors.FACTORS)
-        for ratio in dict.fromkeys(row.effect.ratio for rows in factor_rows.values() for row in rows if row.effect.factor == factor)
+        [f"{above} over {below} ({factor})", *(part_cell(parts_on[column], above, below) for column in columns)]
+        for factor, above, below in sorted(levels, key=lambda part: -factors.FACTORS.index(part[0]))
     ]
     return _markdown(["seconds per epoch", *map(_heading, columns)], rows)
 
@@ -74,22 +77,22 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
-def factor_cell(rows: list[travel.Row], ratio: str, machine: str) -> str:
-    """Returns the ratio of two levels of a factor on a machine."""
-    return next((f"{math.exp(row.mean_on[machine]):.2f}" for row in rows if row.effect.ratio == ratio), "-")
+def part_cell(parts: Sequence[Part], above: str, below: str) -> str:
+    """Returns the ratio of a part of the difference on a machine, with its interval."""
+    return next((_with_interval(part.ratio) for part in parts if (part.above, part.below) == (above, below)), "-")
 
 
 def place_cell(placed: list[Place], backend: str) -> str:
     """Returns the time to solution of a backend on a machine, and its ratio to the fastest there."""
     return next(
-        (f"{place.time_to_solution_seconds:.2f} s, {_ratio(place)}" for place in placed if place.entry.backend == backend),
+        (f"{place.time_to_solution_seconds:.2f} s, {_with_interval(place.against)}" for place in placed if place.entry.backend == backend),
         "-",
     )
 
 
-def _ratio(place: Place) -> str:
-    """Returns the ratio to the fastest with its interval, whose dash keeps the table narrow."""
-    return (with_interval(place.against) or "1").replace(" to ", "\u2013")
+def _with_interval(ratio: Ratio | None) -> str:
+    """Returns a ratio, that of the fastest to itself for None, with its interval, whose dash keeps the table narrow."""
+    return (with_interval(ratio) or "1").replace(" to ", "\u2013")
 
 
 def memory_cell(placed: list[Place], backend: str) -> str:

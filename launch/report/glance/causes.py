@@ -10,7 +10,7 @@ from launch.report import factors, limits
 from launch.report.entries import Comparison, Entry
 from launch.report.glance.names import short_names
 from launch.report.limits import SlowProduct
-from launch.report.questions import first, leaving, machines, step, travel
+from launch.report.questions import first, leaving, machines, step
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import ranks_of
 
@@ -34,14 +34,13 @@ def of_machine(comparisons: Sequence[Comparison]) -> list[Cause]:
 
 
 def of_machines(comparisons: Sequence[Comparison]) -> list[Cause]:
-    """Returns the causes of the differences on several machines: the products of each, and what each factor multiplies."""
+    """Returns the causes of the differences on several machines: the products of each."""
     compared_on = machines.by_machine(comparisons)
     records_of = {
         machine: [record for comparison in compared for entry in comparison.entries for record in entry.ok]
         for machine, compared in compared_on.items()
     }
-    products = [cause._replace(text=f"{machine}: {cause.text}") for machine, records in records_of.items() for cause in _products(records)]
-    return [*products, *_factors_by_machine(comparisons)]
+    return [cause._replace(text=f"{machine}: {cause.text}") for machine, records in records_of.items() for cause in _products(records)]
 
 
 def where(comparisons: Sequence[Comparison]) -> str:
@@ -162,19 +161,3 @@ def _exposed_milliseconds(comparison: Comparison, entry: Entry) -> float | None:
 def _span(values: Sequence[float]) -> str:
     low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return low if low == high else f"{low} to {high}"
-
-
-def _factors_by_machine(comparisons: Sequence[Comparison]) -> list[Cause]:
-    """Returns a cause for each main effect at the largest size of each workload: its ratio on each machine."""
-    rows_of = travel.rows_by_size(comparisons)
-    # Of the sizes of a name, which ascend, the last one stays.
-    largest = dict(rows_of.keys())
-    by_effect: dict[tuple[str, str], list[str]] = {}
-    for name, size in largest.items():
-        for row in rows_of[name, size]:
-            if row.effect.factor in factors.FACTORS:
-                values = " and ".join(f"{100 * math.expm1(mean):+.0f} %" for mean in row.mean_on.values())
-                by_effect.setdefault((row.effect.factor, row.effect.ratio), []).append(f"{values} on {name.partition(',')[0]}")
-    names = ", ".join(machines.by_machine(comparisons))
-    ordered = sorted(by_effect.items(), key=lambda item: -factors.FACTORS.index(item[0][0]))
-    return [Cause(factor, f"{ratio.replace(' to ', ' against ')}: {', '.join(texts)} ({names})", {}) for (factor, ratio), texts in ordered]

@@ -1,8 +1,7 @@
 """Which backend is fastest on which machine, by ratios within each; times of different machines are never put together."""
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -13,12 +12,10 @@ from launch.report import comparable, environments, limits
 from launch.report.entries import Comparison
 from launch.report.questions import first
 from launch.report.questions.first import Place
-from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.report.tables import BACKEND, RANKS, Column, Findings, Table, filled
-from launch.report.words import interval, listed, ranks_of
+from launch.report.words import interval, ranks_of
 
 QUESTION = "Which backend is fastest on which machine?"
-IS_SAME = {True: "yes", False: "no", None: "not decided"}
 # These are shown of each machine, also where they do not differ.
 ALWAYS = ("device", "processor", "cores", "GPU", "fastest product")
 
@@ -41,36 +38,19 @@ class Difference(NamedTuple):
 def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
     """Returns the headline and the findings on the comparisons of several machines: ratios to the fastest of each, and how they differ."""
     standings, machines = standings_of(comparisons), by_machine(comparisons)
-    judgements = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
-    counts = Counter(is_same for is_same, _ in judgements)
-    headline = f"Is the same backend fastest on {listed(list(machines))}? {_counted(counts)} of {len(judgements)} workloads and sizes."
-    if not judgements:
-        headline = "No workload and size has two backends with a time on each of two machines, on cores of their own."
+    headline = [] if standings else ["No workload and size has two backends with a time on each of two machines, on cores of their own."]
     tables = []
     for name, group in itertools.groupby(standings.items(), lambda standing: standing[0][0]):
         rows = [row for (_, size), placed_on in group for row in _rows(size, placed_on)]
         columns = (RANKS, BACKEND, *(Column(machine, partial(_cell, machine)) for machine in machines))
         tables += filled(f"{name}: ratio to fastest", columns, rows)
     causes = [f"{machine}: {sentence}" for machine, ran_on in machines.items() for sentence in limits.low_shares(_records(ran_on))]
-    sentences = [*_of_one_name(machines), *causes, *(sentence for _, sentence in judgements)]
-    return [headline], Findings(sentences, [*tables, *_differences(machines)])
-
-
-def _of_one_name(machines: Mapping[str, Sequence[Comparison]]) -> Iterator[str]:
-    """Yields a sentence on each two machines whose processors have one name, but another speed."""
-    records_on = {machine: _records(comparisons) for machine, comparisons in machines.items()}
-    for names in itertools.combinations(records_on, 2):
-        processors, other_processors = (environments.values_of(records_on[name])["processor"] for name in names)
-        if processors == other_processors and (apart := limits.apart(*(records_on[name] for name in names))):
-            yield f"{listed(names)} are different machines with one name of their processors, {', '.join(processors)}: {apart}."
+    sentences = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
+    return headline, Findings([*causes, *sentences], [*tables, *_differences(machines)])
 
 
 def _records(comparisons: Iterable[Comparison]) -> list[Record]:
     return [record for comparison in comparisons for entry in comparison.entries for record in entry.records]
-
-
-def _counted(counts: Mapping[bool | None, int]) -> str:
-    return ", ".join(f"{IS_SAME[is_same]} for {counts[is_same]}" for is_same in IS_SAME if counts[is_same]).capitalize()
 
 
 def standings_of(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dict[str, list[Place]]]:
@@ -96,31 +76,14 @@ def _comparable(placed: Iterable[Place]) -> list[Place]:
     return [place for place in placed if not place.is_apart]
 
 
-def _sentence(at: str, placed_on: Mapping[str, Sequence[Place]]) -> tuple[bool | None, str]:
-    """Returns whether one backend is fastest on all machines, None where the intervals leave it open, and a sentence on it."""
-    compared_on = {machine: _comparable(placed) for machine, placed in placed_on.items()}
-    if any(place.against and place.against.verdict is None for placed in compared_on.values() for place in placed[1:]):
-        lowest = [f"{placed[0].entry.backend} on {machine}" for machine, placed in compared_on.items()]
-        return None, f"{at}: the lowest time so far has {listed(lowest)}; a verdict takes {MIN_RUNS_CONFIDENT} repeats on each."
-    # These are the backends that the intervals do not show to be slower than the fastest.
-    first_on = {
-        machine: [place.entry.backend for place in placed if place.against is None or not place.against.verdict]
-        for machine, placed in compared_on.items()
+def _sentence(at: str, placed_on: Mapping[str, Sequence[Place]]) -> str:
+    """Returns the sentence on the fastest backend of each machine, and on those that do not differ from it by their verdict."""
+    fastest_on = {
+        machine: [place.entry.backend for place in _comparable(placed) if place.against is None or place.against.verdict is False]
+        for machine, placed in placed_on.items()
     }
-    timed_on = {machine: {place.entry.backend for place in placed} for machine, placed in placed_on.items()}
-    possible = [
-        backend for backend in dict.fromkeys(itertools.chain(*first_on.values()))
-        if all(backend in names or backend not in timed_on[machine] for machine, names in first_on.items())
-    ]  # fmt: skip
-    if possible and all(names == possible for names in first_on.values()) and len(possible) == 1:
-        return True, f"{at}: {possible[0]} is fastest on {listed(list(first_on))}."
-    winners = "; ".join(f"on {machine} {' or '.join(names)}" for machine, names in first_on.items())
-    if not possible:
-        return False, f"{at}: no backend is fastest on all machines: {winners}."
-    return (
-        None,
-        f"{at}: the intervals leave open whether one backend is fastest on all machines; {' or '.join(possible)} may be: {winners}.",
-    )
+    texts = [f"on {machine} is {' or '.join(names)}" for machine, names in fastest_on.items()]
+    return f"{at}: fastest {'; '.join(texts)}."
 
 
 def _rows(size: int, placed_on: Mapping[str, Sequence[Place]]) -> list[Row]:

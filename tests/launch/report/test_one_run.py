@@ -7,9 +7,11 @@ import pytest
 
 from launch.report import collect, entries, measures
 from launch.report.entries import Entry
-from launch.report.questions import reference
+from tests.support.running import ROOT
 
-TWO_CORES, ZEN4_DEFAULT, ZEN5_DEFAULT, ZEN4_FAST, ZEN5_FAST = reference.SETS
+TWO_CORES, ZEN4_DEFAULT, ZEN5_DEFAULT, ZEN4_FAST, ZEN5_FAST = (
+    ROOT / "results" / "reference" / name for name in ("two-cores", "zen4-default", "zen5-default", "zen4-fast", "zen5-fast")
+)
 
 
 def repeats_of(entry):

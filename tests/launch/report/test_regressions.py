@@ -1,4 +1,4 @@
-"""Before and after: what got slower, less accurate or larger beyond the noise, and nothing else."""
+"""Before and after: what is slower, less accurate or larger beyond the noise, and nothing else."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_each_measure_has_its_direction(key, measure, before, after, verdict):
 def test_regressions_are_listed_with_change_and_interval():
     (line, rate) = regressions.worse(changes(repeats([12.0, 12.0, 12.0]), repeats([10.0, 10.0, 10.0], **OLD)))
     assert line == (
-        "cnn, weak scaling, 1 rank: ddp got slower: time to solution (s) 10 before, 12 after "
+        "cnn, weak scaling, 1 rank: ddp is slower: time to solution (s) 10 before, 12 after "
         "(+20.0 %, 95 % interval of the ratio 1.20 to 1.20)."
     )
     assert "samples/s 100 before, 83.33 after" in rate
@@ -82,7 +82,7 @@ def test_an_entry_that_lost_its_time_is_worse_even_with_one_run_and_one_that_nev
     ("new", "old", "sentence"),
     [
         ([made(seconds=20.0)], [made(**OLD)], "4 of 4 numbers could not be judged: one side has fewer than 3 runs. Use --repeats 6."),
-        (repeats(BEFORE), repeats(BEFORE, **OLD), "Nothing that could be judged got slower, less accurate or larger beyond the noise."),
+        (repeats(BEFORE), repeats(BEFORE, **OLD), "Nothing that could be judged is slower, less accurate or larger beyond the noise."),
     ],
 )
 def test_without_regressions_a_sentence_states_it(new, old, sentence):
@@ -105,8 +105,15 @@ def test_a_set_is_compared_with_each_earlier_one_and_what_changed_between_them_i
     section = regressions.section([regressions.compare(typed(new), typed(old)) for old in olds])
     times = [row for table in section.tables for row in table.rows if row[4] == "time to solution (s)"]
     assert [(row[0][:10], row[-1]) for row in times] == [("2025-01-01", "worse"), ("2025-02-01", "no difference shown")]
-    assert sum("got slower: time to solution" in sentence for sentence in section.sentences) == 1
+    assert sum("is slower: time to solution" in sentence for sentence in section.sentences) == 1
     assert "torch 2.0 to" in section.sentences[-1]
+
+
+def test_a_set_is_compared_with_that_of_another_machine():
+    before = on("there", repeats(BEFORE, **OLD))
+    assert verdicts(repeats([12.0, 12.1, 12.2]), before)["time to solution (s)"] == "worse"
+    with pytest.raises(UserError, match=r"several machines \(here, there\)"):
+        changes(repeats(BEFORE), [*before, *repeats(BEFORE, num_ranks=2, **OLD)])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import multiprocessing
 import pytest
 
 from common.config import Settings
-from launch.run import available, reference, resume, seeds
+from launch.run import available, resume, seeds
 from launch.run.plan import plan
 from tests.support.forked import run_module
 from tests.support.made_records import made, repeats, typed
@@ -43,13 +43,6 @@ def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, d
 def test_seeds_go_on_after_those_that_another_matrix_has_drawn(runs, first):
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
     assert seeds.first(jobs, [], [resume.Begun({}, FIRST, 4, 3, runs), resume.Begun({}, FIRST, 9, 1, [])]) == first
-
-
-@pytest.mark.parametrize(("earlier", "first"), [([], 301), (repeats([10.0] * 6, num_ranks=2), 301), ([made(num_ranks=2, seed=306)], 307)])
-def test_the_reference_has_seeds_on_which_no_target_was_chosen(earlier, first):
-    jobs = plan(["ddp"], ["cnn"], (2,), 2, None, Settings())
-    assert seeds.first(jobs, typed(earlier), [], reference.FIRST_SEED) == first
-    assert len(seeds.describe(first, reference.FIRST_SEED)) == (first > reference.FIRST_SEED)
 
 
 def draw(folder, number, drawn):

@@ -1,4 +1,4 @@
-"""Several machines: ratios within each side by side, whether one backend wins on all, and how the machines differ."""
+"""Several machines: the ratios within each side by side, and how the machines differ."""
 
 import re
 
@@ -31,36 +31,19 @@ HERE = matrix(ddp=10.0, horovod_tf=13.0)
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "counted", "sentence"),
+    ("elsewhere", "fastest_there"),
     [
-        (matrix(ddp=100.0, horovod_tf=140.0), "yes for 1", "ddp is fastest on here and there."),
-        (
-            matrix(ddp=140.0, horovod_tf=100.0), "no for 1",
-            "no backend is fastest on all machines: on here ddp; on there horovod_tf.",
-        ),
-        (
-            matrix(ddp=100.4, horovod_tf=100.0, single=90.0), "not decided for 1",
-            "the intervals leave open whether one backend is fastest on all machines; single may be: on here ddp; on there single.",
-        ),
-        (
-            matrix(ddp=100.4, horovod_tf=100.0), "not decided for 1",
-            "the intervals leave open whether one backend is fastest on all machines; ddp may be: on here ddp; on there horovod_tf or ddp.",
-        ),
-        (
-            matrix(5, ddp=140.0, horovod_tf=100.0), "not decided for 1",
-            "the lowest time so far has ddp on here and horovod_tf on there; a verdict takes 6 repeats on each.",
-        ),
-        (
-            [*matrix(ddp=100.0, horovod_tf=140.0), *matrix(changes={"exact": False}, post_local_sgd=50.0, weight_averaging=100.4)],
-            "yes for 1",
-            "ddp is fastest on here and there.",
-        ),
+        (matrix(ddp=140.0, horovod_tf=100.0), "horovod_tf"),
+        (matrix(ddp=100.4, horovod_tf=100.0), "horovod_tf or ddp"),
+        # Too few repeats for a verdict.
+        (matrix(5, ddp=100.4, horovod_tf=100.0), "horovod_tf"),
+        ([*HERE, *matrix(changes={"exact": False}, post_local_sgd=5.0, weight_averaging=6.0)], "ddp"),
     ],
-)  # fmt: skip
-def test_the_winner_is_the_same_another_or_open_as_the_intervals_of_each_machine_show(elsewhere, counted, sentence):
+)
+def test_each_machine_has_the_fastest_of_its_own_intervals(elsewhere, fastest_there):
     several_answer = answer(HERE, elsewhere)
-    assert several_answer.headline == [f"Is the same backend fastest on here and there? {counted.capitalize()} of 1 workloads and sizes."]
-    assert several_answer.sections[0].sentences == [f"cnn, weak scaling, 1 rank: {sentence}"]
+    assert several_answer.headline == []
+    assert several_answer.sections[0].sentences == [f"cnn, weak scaling, 1 rank: fastest on here is ddp; on there is {fastest_there}."]
 
 
 def test_a_ratio_is_that_of_the_report_of_its_machine_alone():
@@ -103,23 +86,17 @@ def test_the_machines_differ_in_device_versions_and_settings():
     ]  # fmt: skip
 
 
-def test_machines_of_one_name_and_other_products_are_told_apart_and_a_slow_library_is_named_on_its_machine():
+def test_a_slow_library_is_named_on_its_machine():
     def ran(ddp_peak, tf_peak):
         peaks = {"ddp": ddp_peak, "horovod_tf": tf_peak}
-        return [record | {"peak_flops_per_second": peaks[record["backend"]]} for record in matrix(ddp=10.0, horovod_tf=13.0)]
+        return [record | {"peak_flops_per_second": peaks[record["backend"]]} for record in HERE]
 
-    def sentences(here, there):
-        several_answer = several.of_machines(typed([*on("here", here, cpu="AMD"), *on("there", there, cpu="AMD")]))
-        assert "fastest product" in [row[0] for row in several_answer.sections[0].tables[-1].rows]
-        return several_answer.sections[0].sentences[:-1]
-
-    assert sentences(ran(105e9, 108e9), ran(116e9, 245e9)) == [
-        "here and there are different machines with one name of their processors, AMD: "
-        "products of TensorFlow reach 108 and 245 GFLOP/s, more than 5 % apart.",
+    several_answer = several.of_machines(typed([*on("here", ran(105e9, 108e9), cpu="AMD"), *on("there", ran(116e9, 245e9), cpu="AMD")]))
+    assert "fastest product" in [row[0] for row in several_answer.sections[0].tables[-1].rows]
+    assert several_answer.sections[0].sentences[:-1] == [
         "there: PyTorch's float32 products reach 47 % of this core (116 of 245 GFLOP/s, TensorFlow): "
         "MKL takes slower kernels on processors of other vendors than Intel, and with --mkl-kernels fast the fast ones.",
     ]
-    assert sentences(ran(105e9, 108e9), ran(106e9, 107e9)) == []
 
 
 @pytest.mark.parametrize(
