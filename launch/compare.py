@@ -14,8 +14,6 @@ from common import command_line
 from common.errors import UserError
 from common.record.definition import Record
 from common.record.reading import Damaged
-from launch.forecast.scaling.answer import with_forecasts
-from launch.forecast.scaling.forecasts import Wish, sizes_of
 from launch.report import collect, comparable, regressions, several, summary
 from launch.report.export import csv, files, html, json, markdown, screen, svg, terminal
 from launch.report.glance import answer as glance
@@ -28,7 +26,7 @@ REGRESSED = 3
 POLL_SECONDS = 1.0
 PROGRAM = "python -m launch.compare"
 # The sections that options add to the answer.
-ASKED_FOR = ("baseline", "forecast")
+ASKED_FOR = ("baseline",)
 # A longer command, with the names of many files, is not repeated.
 LONGEST_COMMAND = 80
 
@@ -54,8 +52,6 @@ class Arguments:
     baseline: tuple[Path, ...] = ()
     """Earlier records, or those of another machine, such as results/reference/zen5-default, with which the results are compared: each
     folder by itself, and all files together. Exit status 3 where one is worse."""
-    predict: str | None = None
-    """Also forecast these numbers of ranks, such as 16,64; launch.predict has more options."""
     watch: bool = False
     """Rewrite the page of --html whenever a record is added, until Ctrl-C."""
 
@@ -64,7 +60,7 @@ def watch(arguments: Arguments) -> int:
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline", "--predict") if option != "--html"]:
+    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline") if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(refused)}")
     shown = None
     try:
@@ -122,11 +118,8 @@ def run(arguments: Arguments) -> int:
         return watch(arguments)
     exports = requested(arguments, *EXPORTERS)
     files.check_all(exports)
-    forecast = None
-    if arguments.predict is not None:
-        forecast = Wish(sizes_of(arguments.predict, "--predict"))
     records, damaged = collect.collect(arguments.results)
-    if forecast or arguments.baseline:
+    if arguments.baseline:
         comparable.check_one_machine(records)
     comparisons = []
     for paths in regressions.sets(arguments.baseline):
@@ -134,8 +127,6 @@ def run(arguments: Arguments) -> int:
         damaged += damaged_before
         comparisons.append(regressions.compare(records, baseline))
     answer = answered(records, damaged)
-    if forecast:
-        answer = with_forecasts(answer, forecast)
     if comparisons:
         answer = answer._replace(sections=[regressions.section(comparisons), *answer.sections])
     failures = files.write_all({path: functools.partial(EXPORTERS[option], answer) for option, path in exports.items()})

@@ -25,7 +25,6 @@ RECORDS = [next((ROOT / "results" / "reference" / "two-cores").glob(f"*-cnn-ddp-
 # Options without which a program would take longer, or write elsewhere, than a test may; one of several. PATH is a folder of the test.
 ALWAYS = {
     "frameworks.single": [("--results", "PATH/results")],
-    "launch.collectives.__main__": [("--machine", "here")],
     "launch.matrix": [("--backends", "single", "--results", "PATH/results", "--dry-run")],
     "launch.memory": [("--workload", "cnn", "--backends", "ddp,fsdp"), ("--layers", "2", "--width", "256", "--fits", "80GB")],
     "launch.trace.build": [("--library", "PATH/library.so")],
@@ -39,7 +38,7 @@ NUMBERS = (
 TEXTS = (
     "", " ", "-", "--", "a,b,,", ",", "\n", "\x1b[31m", "\u00e9\u2028", "\udcff", "a" * 300, "a" * 5000,
     "{", "[", "(?<", "%s{0}", "$(x)", "'",
-    "a=b", "alpha=1,beta=", "alpha=nan,beta=1e308", "alpha=1e308,beta=1e-308", "1,2", "80GB", "9" * 24 + "GB", "0B",
+    "a=b", "1,2", "80GB", "9" * 24 + "GB", "0B",
     "ddp@x", "ddp+offload", "@",
 )  # fmt: skip
 PATHS = (

@@ -16,7 +16,7 @@ FILES = sorted(
     if path.is_file()
 )
 PAGES = [path for path in FILES if path.endswith(".md")]
-SOURCES = [path for path in FILES if path.endswith((".py", ".sh", ".c", ".h", ".yml", ".toml", ".pbs", ".sbatch", "launch/aprun"))]
+SOURCES = [path for path in FILES if path.endswith((".py", ".sh", ".c", ".h", ".yml", ".toml", ".pbs", ".sbatch"))]
 FILE_NAME = re.compile(rf"(?<![\w./-])(?:[\w./-]*\w\.(?:py|sh|c|h|md|yml)(?![\w.])|(?:{'|'.join(ROOMS)})/[\w./-]*\w)")
 # Files of the user, of the system, and of a library.
 FOREIGN_FILES = {"mpi.h"}

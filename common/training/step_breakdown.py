@@ -31,7 +31,7 @@ COMMUNICATES = (True, False, False, True) * 2
 # Steps of the warm-up, and of the profile, which slows them down.
 NUM_FEW = 5
 NUM_ALL_REDUCES = 10
-# Beside the gradients' size: three more sizes, from which alpha and beta can be fitted (launch/forecast/network/hockney.py).
+# Beside the gradients' size: three more sizes, from which the latency and the bandwidth of a message can be fitted.
 ALL_REDUCE_SIZES = (2**10, 2**15, 2**20)
 # For a backend without communication.
 NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}), lambda num_bytes: lambda: None)

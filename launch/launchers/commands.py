@@ -271,11 +271,6 @@ def allocation() -> str | None:
     return next((os.environ[name] for name in ALLOCATIONS if os.environ.get(name)), None)
 
 
-def started_with_mpi(source: str) -> bool:
-    """Returns whether ranks have MPI whose rank variables are those of the Source of this name."""
-    return all(kind.provides_mpi for kind in LAUNCHERS.values() if kind.rank_variables and kind.rank_variables.name == source)
-
-
 def shell_command(start: Start) -> str:
     """Returns the command of a Start, with the environment of its ranks, for a shell."""
     return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in start.variables.items()), shlex.join(start.argv())])

@@ -28,8 +28,8 @@ class NotFound(UserError):
 def identify(version_text: str) -> str | None:
     """Returns the launcher that prints this version text; None if unknown.
 
-    The name of the program is not enough: four launchers are called mpiexec, and aprun may be launch/aprun. The first signature in the text
-    decides, since Hydra's text goes on to name slurm.
+    The name of the program is not enough: four launchers are called mpiexec. The first signature in the text decides,
+    since Hydra's text goes on to name slurm.
     """
     places = {version_text.find(sign): name for name, kind in LAUNCHERS.items() for sign in kind.signatures if sign in version_text}
     return places[min(places)] if places else None

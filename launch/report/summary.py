@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.reading import Damaged
-from launch.report import comparable, entries, environments, limits, networks, processors, statistics, widths
+from launch.report import comparable, entries, environments, limits, processors, statistics, widths
 from launch.report.entries import Comparison
 from launch.report.questions import (
     approximate,
@@ -28,6 +28,8 @@ from launch.report.questions.controls import Judgement
 from launch.report.tables import Findings, Section
 from launch.report.words import listed, ranks_of, runs_against
 
+# NCCL's name of TCP, in the log of what it has chosen.
+NCCL_OVER_TCP = "Socket"
 OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
 
 
@@ -114,7 +116,9 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
             f"{100 * statistics.coverage(fewest):.0f} % of the time; "
             f"use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
-    notes += networks.notes(records)
+    if num_over_tcp := sum(record.environment.nccl_network == NCCL_OVER_TCP for record in records):
+        runs = "1 run" if num_over_tcp == 1 else f"{num_over_tcp} runs"
+        notes.append(f"NCCL used TCP between the nodes of {runs}: it found no plugin for a faster network (NCCL_NET).")
     if any(entry.oversubscribed for entry in all_entries):
         notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
     return [*notes, *(note for comparison in comparisons for note in widths.notes(comparison))]

@@ -7,12 +7,11 @@ from typing import Annotated
 import tyro
 
 from common.backends import ROOT
-from common.command_line import POSITIVE, RANKS, Bounds
+from common.command_line import POSITIVE, RANKS
 from common.help_sections import Section
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
 
-SENDING = Bounds(at_least=2, at_most=RANKS.at_most, hint=", since one rank sends nothing")
 TimeLimit = Annotated[float, POSITIVE]
 
 LAUNCHER_HELP = f"{', '.join(LAUNCHERS)}. Default: detected, in an allocation of Slurm or PBS first."

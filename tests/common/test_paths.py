@@ -36,8 +36,6 @@ def closed_folder():
         ("launch.compare", LONG),
         ("launch.compare", RECORDS, "--csv", LONG),
         ("launch.memory", "--workload", "cnn", "--json", LONG),
-        ("launch.predict", RECORDS, "4", "--json", LONG),
-        ("launch.collectives", "--json", LONG),
         ("launch.convert_data", "cnn", "npy", LONG),
         ("launch.trace.timeline", LONG),
         ("launch.trace.picture", LONG, "x.png"),

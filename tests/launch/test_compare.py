@@ -11,7 +11,6 @@ import pytest
 from common.record import records
 from launch import compare
 from launch.report import live
-from tests.launch.forecast.scaling import test_forecasts
 from tests.support.answers import answered
 from tests.support.made_records import ended, made, on, repeats, typed
 
@@ -94,19 +93,12 @@ def test_a_regression_of_plain_runs_is_the_exit_status_and_the_first_section(sec
         (["--watch"], "--watch keeps a page up to date; say with --html FILE which"),
         *(
             (["--html", "a.html", "--watch", option, "1"], f"--watch writes the page of --html and nothing else; leave out {option}")
-            for option in ("--baseline", "--csv", "--markdown", "--predict", "--svg")
-        ),
-        (["--html", "a.html", "--predict", "16,0"], "--predict has 0; it must be at least 1 and at most 16777216"),
-        (["--predict", "many"], "--predict is many; give whole numbers separated by commas, such as 16,64,1024"),
-        (["--predict", ","], "--predict is empty; give numbers of ranks, such as 16,64,1024"),
-        (
-            ["--html", "a.html", "--predict", "16"],
-            "these records have one size of each backend; a forecast takes two or more, to be tested on what it was not fitted to",
+            for option in ("--baseline", "--csv", "--markdown", "--svg")
         ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(arguments, message, tmp_path, run):
-    folder(tmp_path / "results", test_forecasts.record(1))
+    folder(tmp_path / "results", made())
     assert run("results", *arguments) == (2, "", f"error: {message}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
@@ -215,15 +207,3 @@ def test_what_is_of_one_machine_is_refused_for_several(option, tmp_path, run):
         "",
         "error: the records are of several machines (here, there); compare one machine at a time\n",
     )
-
-
-def test_forecasts_are_a_section_after_that_on_scaling(tmp_path, run):
-    folder(tmp_path / "results", test_forecasts.record(1), test_forecasts.record(2))
-    status, printed, error = run("results", "--predict", "16,32", "--markdown", "a.md", "--html", "a.html")
-    assert (status, error) == (0, "")
-    assert "For a proposal: cnn, weak scaling, with ddp on" in printed
-    questions = ("How does each backend scale?", "What will more ranks do?", "What does each backend cost?")
-    for name in ("a.md", "a.html"):
-        text = (tmp_path / name).read_text()
-        places = [text.index(question) for question in questions]
-        assert places == sorted(places)

@@ -22,8 +22,6 @@ def trap(tmp_path):
     [
         (ROOT / "launch/matrix.sh", *ONE_RUN, "--print-jobs", "slurm"),
         (ROOT / "launch/matrix.sh", *ONE_RUN, "--dry-run"),
-        (ROOT / "launch/aprun", "-n", "2", "--dry-run", "true"),
-        (ROOT / "launch/aprun", "-n", "1", "true"),
         (ROOT / "launch/setup.sh", "--check"),
         (BIN / "python", ROOT / "launch/run_module.py", "pip", "--version"),
     ],
@@ -43,10 +41,3 @@ def test_an_empty_part_of_a_sites_path_is_not_the_current_folder(trap, tmp_path_
     for value in (":/x", "/x:", ":"):
         done = completed(checkout / "launch/matrix.sh", *ONE_RUN, "--print-jobs", "slurm", cwd=trap, variables={"PYTHONPATH": value})
         assert (done.returncode, (trap / "run").exists()) == (0, False), done.stderr
-
-
-def test_aprun_leaves_the_variables_of_python_to_the_users_program(tmp_path):
-    done = completed(
-        ROOT / "launch/aprun", "-n", "1", "sh", "-c", 'echo "$PYTHONPATH,$PYTHONSAFEPATH"', cwd=tmp_path, variables={"PYTHONPATH": "/mine"}
-    )
-    assert done.stdout == "/mine,\n"

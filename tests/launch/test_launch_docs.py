@@ -14,7 +14,7 @@ from tests.support.running import BIN, ROOT, completed
 PAGE = (ROOT / "launch" / "README.md").read_text()
 BLOCKS = re.findall(r"^```\nlaunch/matrix\.sh 8 (.*)\n(.*)\n```$", PAGE, re.MULTILINE)
 OF_SITES = re.findall(r"^  launch/matrix\.sh (.* --print-jobs (\w+)) \| bash -s -- (.*)$", PAGE, re.MULTILINE)
-SCRIPTS = [ROOT / "launch" / "aprun", ROOT / "launch" / "matrix.sh", ROOT / "launch" / "setup.sh", *(ROOT / "tests").glob("*.sh")]
+SCRIPTS = [ROOT / "launch" / "matrix.sh", ROOT / "launch" / "setup.sh", *(ROOT / "tests").glob("*.sh")]
 
 
 def test_every_launcher_is_on_the_page_and_some_with_their_commands():

@@ -2,7 +2,7 @@
 
 FAULT is a function of tests/support/faults.py, or one of the backend's in tests/support/contract.py. Rank 0 saves the final parameters in
 FOLDER, by the run's name. After THEN come the backend, the fault and the arguments of another run, in the same processes: starting them
-takes longer than a short run. With `collectives FAULT [arguments]` it is a rank of python -m launch.collectives over MPI instead.
+takes longer than a short run.
 """
 
 import contextlib
@@ -25,23 +25,7 @@ from tests.support.contract import ROWS
 
 
 def main():
-    first, *arguments = sys.argv[1:]
-    if first == "collectives":
-        collectives(*arguments)
-    else:
-        train_in_turn(Path(first), arguments)
-
-
-def collectives(fault, *arguments):
-    from frameworks.shared.collectives import mpi
-    from launch.collectives import rank
-
-    sys.argv[1:] = arguments
-    getattr(faults, fault)(mpi)
-    rank.main("collectives", "")
-
-
-def train_in_turn(folder, arguments):
+    folder, arguments = Path(sys.argv[1]), sys.argv[2:]
     runs = [list(run) for is_run, run in itertools.groupby(arguments, lambda word: word != "THEN") if is_run]
     backends = {name: importlib.import_module(f"frameworks.{name}") for name, *_ in runs}
     for backend in backends.values():

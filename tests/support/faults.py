@@ -316,48 +316,6 @@ def on_gpus_of_their_own(backend):
     replace(gpus, "vendor", lambda: amd)
 
 
-# Of python -m launch.collectives over MPI
-
-
-def _break_all_reduce(mpi, broken):
-    """In-place all-reduces over MPI call broken(their call, the array, the Ranks) instead."""
-    begin = mpi.begin
-
-    def begun(name, ranks, host_suffix):
-        library = begin(name, ranks, host_suffix)
-        prepare = library.collectives["all_reduce", True]
-
-        def prepared(sent, received):
-            whole = prepare(sent, received)
-            return whole._replace(call=lambda: broken(whole.call, sent, ranks))
-
-        library.collectives["all_reduce", True] = prepared
-        return library
-
-    replace(mpi, "begin", begun)
-
-
-def wrong_all_reduce(mpi):
-    """On the last rank one element of every all-reduce is wrong."""
-
-    def wrong(call, array, ranks):
-        call()
-        array[len(array) // 2] += ranks.rank == ranks.size - 1
-
-    _break_all_reduce(mpi, wrong)
-
-
-def hang_in_all_reduce(mpi):
-    """Rank 0 never comes to the all-reduces of 64 bytes."""
-
-    def hanging(call, array, ranks):
-        if ranks.rank == 0 and array.nbytes == 64:
-            time.sleep(600)
-        call()
-
-    _break_all_reduce(mpi, hanging)
-
-
 # No faults: another training, library or processor, for what is compared
 
 

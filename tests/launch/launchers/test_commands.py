@@ -196,7 +196,7 @@ OPEN_MPI_5 = "mpiexec (Open MPI) 5.0.5\n\nReport bugs to https://www.open-mpi.or
 INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.1 Build 20201112 (id: b9c9d2fc5)\nCopyright 2003-2020, Intel Corporation.\n"
 PALS = "mpiexec (PALS) 1.2.12\n"
 ALPS = "aprun (ALPS) 6.6.67\n"
-SHIM = "Tandem's aprun: starts the detected launcher\n"
+OTHER = "a program of the site\n"
 SRUN = "slurm-wlm 22.05.8\n"
 UNKNOWN = "mpiexec: unrecognized option --version\n"
 
@@ -246,7 +246,7 @@ def install(tmp_path, monkeypatch):
         ("torchrun", {}, {"torchrun": None}, ("torchrun", "torchrun")),
         ("aprun", {}, {OWN: HYDRA, "aprun": ALPS}, ("aprun", "aprun")),
         (None, {"COBALT_JOBID": "7"}, {OWN: HYDRA, "aprun": ALPS}, ("aprun", "aprun")),
-        (None, PBS, {OWN: HYDRA, "aprun": SHIM}, ("mpich", OWN)),
+        (None, PBS, {OWN: HYDRA, "aprun": OTHER}, ("mpich", OWN)),
         (None, PBS, {"mpiexec": PALS, "aprun": ALPS}, ("pals", "mpiexec")),
         # A variable that is set and empty is not set.
         (None, {"SLURM_JOB_ID": ""}, {OWN: HYDRA, "srun": SRUN}, ("mpich", OWN)),
@@ -264,7 +264,7 @@ def test_the_launcher_is_detected(launcher, environ, programs, expected, install
     [
         (None, {}, {}, ["no mpiexec found", "launch/setup.sh", "--launcher"]),
         (None, PBS, {"mpiexec": UNKNOWN}, ["no mpiexec found", "mpiexec is unknown"]),
-        ("aprun", {}, {OWN: HYDRA, "aprun": SHIM}, ["no aprun found", "aprun is unknown"]),
+        ("aprun", {}, {OWN: HYDRA, "aprun": OTHER}, ["no aprun found", "aprun is unknown"]),
         ("srun", {}, {OWN: HYDRA}, ["no srun found; "]),
         ("torchrun", {}, {OWN: HYDRA}, ["--launcher torchrun", "no torchrun found in PATH"]),
         ("mpich", {}, {}, ["no mpiexec of mpich found"]),

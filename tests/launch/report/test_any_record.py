@@ -9,9 +9,7 @@ import pytest
 
 from common.errors import UserError
 from common.record import reading
-from launch.forecast.scaling import answer as scaling_answer
-from launch.forecast.scaling import forecasts
-from launch.report import entries, summary
+from launch.report import summary
 from launch.report.export import csv, html, markdown, screen, terminal
 from launch.report.export import json as as_json
 from launch.report.export.screen import Look
@@ -88,9 +86,6 @@ def report(records):
         assert as_json.text(at_a_glance)
         for export in (markdown, csv, html):
             assert export.text(answer)
-    with contextlib.suppress(UserError):
-        plain, _ = entries.split_traced(records)
-        scaling_answer.section(*forecasts.of(entries.comparisons(plain), forecasts.Wish((4,))))
 
 
 def with_layers():

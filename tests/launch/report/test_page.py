@@ -7,8 +7,6 @@ import re
 import pytest
 
 from common.record import reading
-from launch.forecast.scaling.answer import with_forecasts
-from launch.forecast.scaling.forecasts import Wish
 from launch.report import collect, several, summary
 from launch.report.export import charts, colours, html
 from launch.report.tables import OVERSUBSCRIBED
@@ -54,7 +52,7 @@ def page(tmp_path_factory):
 def reference_page(tmp_path_factory):
     path = tmp_path_factory.mktemp("reference") / "report.html"
     records, damaged = collect.collect([ROOT / "results" / "reference" / "two-cores"])
-    path.write_text(html.text(with_forecasts(summary.answer(records, damaged), Wish((16, 32)))))
+    path.write_text(html.text(summary.answer(records, damaged)))
     return path
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from common.command_line import Bounds, options_of, parse
 from common.errors import UserError
-from launch import compare, predict
-from launch.collectives.options import Collectives
+from launch import compare
 from launch.forecast.memory.described import Memory
 from launch.run.matrix_options import Matrix
 from tests.support import programs
@@ -35,8 +34,8 @@ def test_every_number_has_a_lower_and_an_upper_bound(program):
         (Matrix, ["--quiet-limit", "100"], "--quiet-limit is 100; it must be above 0 and below 100, such as 5"),
         (Matrix, ["--until", "nan"], "--until is nan; it must be above 0 and below 100, such as 5"),
         (Matrix, ["--seed", "-1"], "--seed is -1; it must be at least 0 and at most 4294967295"),
-        (Collectives, ["--time-limit", "0"], "--time-limit is 0; it must be above 0 and at most 1000000000"),
-        (Collectives, ["--machine", "../up"], "--machine is '../up'; use letters, digits, '.', '_' and '-'"),
+        (Matrix, ["--time-limit", "0"], "--time-limit is 0; it must be above 0 and at most 1000000000"),
+        (Matrix, ["--machine", "../up"], "--machine is '../up'; use letters, digits, '.', '_' and '-'"),
         (Memory, ["--params", "inf"], "--params is inf; it must be at least 1 and at most 1e+18"),
     ],
 )
@@ -51,7 +50,6 @@ def test_a_value_out_of_bounds_is_refused_in_one_line(kind, arguments, message):
     [
         (compare.Arguments, [""], "an argument"),
         (compare.Arguments, ["results", "--csv="], "--csv"),
-        (predict.Arguments, ["results", "--network", ""], "--network"),
         (Matrix, ["2", "--data-dir", "", "--dry-run"], "--data-dir"),
         (Matrix, ["", "2"], "an argument"),
     ],
