@@ -1,8 +1,6 @@
-# Before any module here imports a package that only the folder of launch/setup.sh --light may have.
 import os
 import sys
 
-import common  # noqa: F401
 from common.process import ending, inherited, mkl_kernels
 
 inherited.remove()

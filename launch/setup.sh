@@ -12,8 +12,8 @@ restarted. Writes only to the checkout and to ${XDG_CACHE_HOME:-~/.cache}/tandem
   --check    check whether the environment is up to date (exit status 1 if not)
   --download FOLDER  no environment: put what the set-up downloads into FOLDER, for a machine without internet, where
              PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER launch/setup.sh then sets up
-  --light    no environment: put the 20 MB of packages that a site's Python with PyTorch lacks into .light, from
-             environment.yml; launch/matrix.sh then runs with TANDEM_PYTHON (3.10 or newer; default: python3)
+  --light    no .venv: make the environment .light beside a site's Python with PyTorch, TANDEM_PYTHON (3.10 or newer;
+             default: python3), with the 20 MB of packages of environment.yml that it lacks; launch/matrix.sh then runs in it
 
 Environment variables, stored for the next set-up of this checkout (NAME= resets):
   TANDEM_PYTHON   the Python 3.11 to 3.13 to use (default: the active conda environment's, else 3.11, else 3.12, else 3.13)
@@ -54,7 +54,7 @@ case "${1-}" in --download) num_arguments=$(($# - 1)) ;; esac
 case "${1-}" in
   "") ;;
   --check) only_check=yes ;;
-  --light) "$root/launch/setup/light.sh"; echo "${TANDEM_PYTHON:-python3}" >"$root/.light/python"; note_modules "$root/.light/modules"; exit ;;
+  --light) "$root/launch/setup/light.sh"; note_modules "$root/.light/modules"; exit ;;
   --download)
     folder=${2-}
     mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || die "cannot write to the folder '$folder'; give a writable one: launch/setup.sh --download FOLDER"

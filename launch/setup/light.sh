@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts what a site's Python with PyTorch lacks of Tandem's small needs into .light, without a compiler; launch/setup.sh --light runs it.
+# Makes .light, an environment beside a site's Python with what that lacks of Tandem's small packages; launch/setup.sh --light runs it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 light=$root/.light
@@ -10,24 +10,28 @@ die() {
   exit 2
 }
 
-# Without the modules of the current folder.
-pip() { "$python" "$root/launch/run_module.py" pip "$@"; }
+# Runs a module without those of the current folder.
+run() { "$1" "$root/launch/run_module.py" "${@:2}"; }
 
-tag=$("$python" -c 'import sys; assert sys.version_info >= (3, 10); print(sys.implementation.cache_tag)' 2>/dev/null) ||
+"$python" -c 'import sys; assert sys.version_info >= (3, 10)' 2>/dev/null ||
   die "'$python' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module"
-pip --version >/dev/null 2>&1 || die "$python has no pip; set TANDEM_PYTHON to a Python that has it"
+run "$python" pip --version >/dev/null 2>&1 || die "$python has no pip; set TANDEM_PYTHON to a Python that has it"
+run "$python" venv --clear --without-pip "$light" || die "$python could not make an environment; set TANDEM_PYTHON to one that has venv"
+packages=$("$light/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+# What this Python has stays in sight, also where it is of an environment itself, which --system-site-packages would pass over.
+"$python" -c 'import site; print(*(f"import site; site.addsitedir({folder!r})" for folder in site.getsitepackages()), sep="\n")' >"$packages/site.pth"
 
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
 # NVIDIA's containers pin their own packages by it, and nothing of theirs is replaced here.
 unset PIP_CONSTRAINT PIP_BUILD_CONSTRAINT
-install() {
-  pip install --quiet --upgrade --only-binary=:all: --target "$@" || die "pip could not install: ${*:2}; see its messages above"
+lacking() {
+  "$light/bin/python" -c 'import sys
+from importlib import metadata
+names = {distribution.metadata["Name"].lower().replace("_", "-") for distribution in metadata.distributions()}
+print(*(pin for pin in sys.argv[1:] if pin.split("==")[0] not in names))' "$@"
 }
-pinned() { sed -nE "s/^ *- *(($1)==[^ ]*).*/\1/p" "$root/environment.yml"; }
-mapfile -t needs < <(pinned 'tyro|rich|psutil|safetensors|ijson|nvidia-ml-py')
 read -ra further < <(sed -n 's/^ *TANDEM_LIGHT: *"\(.*\)"/\1/p' "$root/environment.yml")
-install "$light" --no-deps "${needs[@]}" "${further[@]}"
-# Compiled for one version of Python.
-install "$light/$tag" "$(pinned pydantic)"
-# numpy is that too, large, and beside PyTorch almost everywhere.
-"$python" -c 'import sys; sys.path[:] = filter(None, sys.path); import numpy' 2>/dev/null || install "$light/$tag" numpy
+mapfile -t pins < <(sed -nE 's/^ *- *((tyro|rich|psutil|safetensors|ijson|nvidia-ml-py|pydantic|numpy)==[^ ]*).*/\1/p' "$root/environment.yml")
+read -ra needs < <(lacking "${pins[@]}" "${further[@]}")
+[ ${#needs[@]} -eq 0 ] || run "$python" pip install --quiet --only-binary=:all: --no-deps --target "$packages" "${needs[@]}" ||
+  die "pip could not install: ${needs[*]}; see its messages above"

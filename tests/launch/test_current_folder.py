@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.running import BIN, ROOT, completed, copied
+from tests.support.running import BIN, ROOT, completed, copied, make_light
 
 # Modules of ours, of packages that we import, of Python, and of what Python imports on its own.
 ONE_RUN = ("1", "--backends", "single", "--workloads", "cnn")
@@ -36,8 +36,7 @@ def test_an_empty_part_of_a_sites_path_is_not_the_current_folder(trap, tmp_path_
     """`export PYTHONPATH=$PYTHONPATH:/x`, where it was empty, names the current folder too."""
     checkout = copied(tmp_path_factory.mktemp("site"))
     (checkout / ".venv").unlink()
-    (checkout / ".light").mkdir()
-    (checkout / ".light/python").write_text(f"{BIN / 'python'}\n")
+    make_light(checkout)
     for value in (":/x", "/x:", ":"):
         done = completed(checkout / "launch/matrix.sh", *ONE_RUN, "--print-jobs", "slurm", cwd=trap, variables={"PYTHONPATH": value})
         assert (done.returncode, (trap / "run").exists()) == (0, False), done.stderr

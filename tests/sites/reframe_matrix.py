@@ -96,4 +96,4 @@ class TandemMatrix(rfm.RunOnlyRegressionTest):
 def python():
     """The Python that launch/matrix.sh uses."""
     environment = CHECKOUT / ".venv" / "bin" / "python"
-    return environment if environment.exists() else (CHECKOUT / ".light" / "python").read_text().strip()
+    return environment if environment.exists() else CHECKOUT / ".light" / "bin" / "python"

@@ -104,6 +104,13 @@ def copied(folder):
     return copy
 
 
+def make_light(checkout):
+    """Makes the environment .light of a copied checkout beside this Python, which has everything."""
+    variables = {"TANDEM_PYTHON": str(BIN / "python"), "PIP_NO_INDEX": "1"}
+    made = completed(checkout / "launch/setup/light.sh", cwd=checkout, variables=variables)
+    assert made.returncode == 0, made.stderr
+
+
 @contextlib.contextmanager
 def with_backends(checkout, texts):
     """A copied checkout that has these backends too, {name: text of its file}, within this context."""

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.support.running import BIN, completed, copied
+from tests.support.running import BIN, completed, copied, make_light
 
 
 @pytest.mark.matrix
@@ -27,10 +27,8 @@ def test_what_a_module_sets_counts_in_a_sites_python_and_not_in_the_environment(
     commands, notes = dry_run()
     assert started not in commands
     assert "of a module" not in notes
-    # As launch/setup.sh --light leaves it for a Python that has everything.
     (checkout / ".venv").unlink()
-    (checkout / ".light").mkdir()
-    (checkout / ".light/python").write_text(f"{BIN / 'python'}\n")
+    make_light(checkout)
     commands, notes = dry_run()
-    assert started in commands
+    assert f"{checkout / '.light/bin/python'} -m frameworks.single " in commands
     assert "of a module" in notes

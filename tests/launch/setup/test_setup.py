@@ -246,7 +246,7 @@ def test_what_is_put_beside_a_sites_python_is_enough_for_a_matrix(tmp_path):
     command = ("launch/matrix.sh", "1", "--backends", "single", "--workloads", "cnn", "--dry-run", "--results", tmp_path / "results")
     done = completed(*command, cwd=checkout, variables={"TANDEM_PYTHON": str(python)})
     assert done.returncode == 0, done.stderr
-    assert f"{python} -m torch.distributed.run" in done.stdout
+    assert f"{checkout / '.light/bin/python'} -m torch.distributed.run" in done.stdout
 
 
 # What Horovod reads when it runs, or a module sets, does not make the environment stale.
@@ -326,20 +326,27 @@ def test_compilers_are_checked_before_anything_is_downloaded(name, text, message
     assert message in refusal(fresh, **({"TANDEM_MPICC": "cc"} if name == "cc" else {}))
 
 
-# It has the packages, and writes down by which constraints pip would choose them.
-FAKE_PYTHON = """[ "$1" = -c ] && echo cpython-311 && exit
-mkdir -p "{light}"
-echo "${{PIP_CONSTRAINT-none}}" >>{log}"""
+# It lacks a package, and writes down by which constraints pip would choose it.
+FAKE_PYTHON = """case "$*" in
+  *venv*) mkdir -p "{light}/bin" "{light}/packages" && cp "$0" "{light}/bin/python" ;;
+  *purelib*) echo "{light}/packages" ;;
+  *distributions*) echo rich==0 ;;
+  *install*) echo "$*" "${{PIP_CONSTRAINT-none}}" >>{log} ;;
+esac"""
 
 
-def test_the_constraints_of_a_container_do_not_bind_the_folder_beside_its_python(fresh):
+def test_the_constraints_of_a_container_do_not_bind_what_is_installed_beside_its_python(fresh):
     for tool in ("mkdir", PYTHON):
         (fresh / "bin" / tool).unlink()
-    (fresh / "bin/mkdir").symlink_to(shutil.which("mkdir"))
-    make_script(fresh / "bin/python3", FAKE_PYTHON.format(light=fresh / "tandem/.light", log=fresh / "log"))
+    for tool in ("mkdir", "cp"):
+        (fresh / "bin" / tool).unlink(missing_ok=True)
+        (fresh / "bin" / tool).symlink_to(shutil.which(tool))
+    light = fresh / "tandem/.light"
+    make_script(fresh / "bin/python3", FAKE_PYTHON.format(light=light, log=fresh / "log"))
     environ = environ_of_setup(fresh) | {"PIP_CONSTRAINT": "/etc/pip/constraint.txt", "LOADEDMODULES": "gcc/13:openmpi/5"}
     command = [fresh / "tandem/launch/setup.sh", "--light"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert set((fresh / "log").read_text().splitlines()[1:]) == {"none"}
-    assert (fresh / "tandem/.light/modules").read_text() == "LOADEDMODULES=gcc/13:openmpi/5\n"
+    (line,) = (fresh / "log").read_text().splitlines()
+    assert line.endswith(f"--target {light}/packages rich==0 none")
+    assert (light / "modules").read_text() == "LOADEDMODULES=gcc/13:openmpi/5\n"
