@@ -118,7 +118,6 @@ class MpiCalls(Closed):
     num_calls: FromZero
     size_bytes: Amount
     seconds: Seconds
-    waited_seconds: Seconds = 0.0
 
 
 @dataclass

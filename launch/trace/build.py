@@ -13,11 +13,11 @@ from pathlib import Path
 
 from common import command_line
 from common.errors import UserError
-from launch.trace import generate, prototypes
+from launch.trace import generate
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "interposer"
-GENERATORS = ("prototypes.py", "loads.py", "generate.py", "build.py")
+GENERATORS = ("loads.py", "generate.py", "build.py")
 NAME = "libtandemtrace.so"
 FLAGS = (
     "-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-ftls-model=initial-exec",
@@ -91,13 +91,13 @@ def build(library: str | Path | None = None, mpicc: str | None = None) -> Path:
     """Builds the interposer for an MPI, unless it is up to date, and returns its path. Raises UserError where it cannot be compiled."""
     library = Path(library or default_library())
     mpicc = mpicc or mpicc_of_environment()
-    mpi_h = prototypes.preprocessed(mpicc)
+    mpi_h = generate.preprocessed(mpicc)
     compiler = subprocess.run([mpicc, "--version"], capture_output=True, text=True, check=False).stdout
     libmpi = mpi_library(mpicc)
     build_id = fingerprint(mpi_h, mpicc, compiler, libmpi)
     if is_up_to_date(library, build_id):
         return library
-    header = prototypes.read(mpi_h)
+    header = generate.read(mpi_h)
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trace-", dir=library.parent) as folder:
         generated = Path(folder)

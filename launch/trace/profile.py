@@ -1,11 +1,15 @@
-"""MPI profiles as tables: calls, bytes and seconds of each routine, and payload and control where the file has them.
+"""MPI profiles of ranks in the text of IBM's mpitrace, in its older and newer layout, and of the interposer: their reader, and tables.
 
 python -m launch.trace.profile FILE…
+
+The layout is IBM's (github.com/IBM/mpitrace). The older one differs in the rules, "Times and statistics from", and MBytes for MiB.
 """
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import tyro
 from rich.table import Column, Table
@@ -14,9 +18,95 @@ from rich.text import Text
 from common import command_line
 from common.errors import UserError
 from launch.report.export import terminal
-from launch.trace import mpi_profile
 
 PROGRAM = "python -m launch.trace.profile"
+HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
+TIMES = re.compile(r"^Times (?:and statistics )?from .+? to (.+)\.$", re.MULTILINE)
+TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")
+ROW = re.compile(r"^(\w+) +(\d+) +([\d.]+) +([\d.]+)$")
+KINDS = ("payload", "control", "completion", "other", "io")
+KIND_ROW = re.compile(rf"^({'|'.join(KINDS)}) +(\d+) +(\d+) +([\d.]+)$")
+TOTAL = re.compile(r"^([a-z ]+?) += ([\d.]+) \w+(?: \(including synchronization\))?\.$")
+TOTALS = ("total communication time", "total elapsed time", "user cpu time", "system time", "max resident set size")
+
+
+class Sums(NamedTuple):
+    """Number of calls, their bytes and seconds."""
+
+    num_calls: int
+    size_bytes: float
+    seconds: float
+
+
+class Profile(NamedTuple):
+    """One rank's profile. `ended` names the end of the measured time: "MPI_Finalize()", or how the program ended without it.
+
+    `communication_seconds` is all time in MPI without MPI-IO. `routines` and `nccl` are by name. `kinds` are the sums of payload, control,
+    completion, other and io; None in IBM's files.
+    """
+
+    rank: int
+    num_ranks: int
+    ended: str
+    communication_seconds: float
+    elapsed_seconds: float
+    user_seconds: float
+    system_seconds: float
+    max_resident_mebibytes: float
+    routines: dict[str, Sums]
+    nccl: dict[str, Sums]
+    kinds: dict[str, Sums] | None
+
+    def payload_bytes_per_second(self) -> float | None:
+        """Computes the bytes of payload per second of payload and completion calls; None without such calls."""
+        if self.kinds is None:
+            return None
+        seconds = self.kinds["payload"].seconds + self.kinds["completion"].seconds
+        return self.kinds["payload"].size_bytes / seconds if seconds > 0 else None
+
+
+def find(folder: Path) -> list[Path]:
+    """Finds the profiles in a folder."""
+    return sorted(path for path in folder.glob("mpi_profile.*") if path.suffix[1:].isdecimal())
+
+
+def read(path: Path) -> Profile:
+    """Reads a profile. Raises UserError where the file is not a profile or is truncated."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as problem:
+        raise UserError(f"{path}: {problem.strerror}; give a file mpi_profile.JOB.RANK") from None
+    head, times, lines = HEAD.search(text), TIMES.search(text), text.splitlines()
+    if not head or not times:
+        raise UserError(f"{path} is not an MPI profile (no 'Data for MPI rank'); give a file mpi_profile.JOB.RANK")
+    try:
+        totals = {match[1]: float(match[2]) for line in lines if (match := TOTAL.match(line))}
+        routines, nccl = ({name: _sums(*numbers) for name, *numbers in _rows(lines, library)} for library in ("MPI", "NCCL"))
+        rows = [match.groups() for line in lines if (match := KIND_ROW.match(line))]
+        kinds = {kind: Sums(int(num_calls), int(size_bytes), float(seconds)) for kind, num_calls, size_bytes, seconds in rows}
+    except ValueError as problem:
+        raise UserError(f"{path} is damaged ({problem}); copy it again") from None
+    if not text.endswith("\n") or not totals.keys() >= set(TOTALS) or (kinds and len(kinds) != len(KINDS)):
+        raise UserError(f"{path} is truncated after line {len(lines)}; copy it again, unless the run was killed while writing it")
+    in_mpi, elapsed, user, system, size = (totals[name] for name in TOTALS)
+    return Profile(int(head[1]), int(head[2]), times[1], in_mpi, elapsed, user, system, size, routines, nccl, kinds or None)
+
+
+def _sums(num_calls: str, average_bytes: str, seconds: str) -> Sums:
+    return Sums(int(num_calls), int(num_calls) * float(average_bytes), float(seconds))
+
+
+def _rows(lines: Iterable[str], library: str) -> list[tuple[str, ...]]:
+    """Returns the rows of a library's table of routines, up to the first line that is neither row nor rule."""
+    rows, is_in_table = [], False
+    for line in lines:
+        if match := TABLE.match(line):
+            is_in_table = match[1] == library
+        elif is_in_table and (match := ROW.match(line)):
+            rows.append(match.groups())
+        elif not line.startswith("---"):
+            is_in_table = False
+    return rows
 
 
 @dataclass(frozen=True)
@@ -24,59 +114,62 @@ class Arguments:
     """What to print."""
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")]
-    """Profiles of ranks, mpi_profile.JOB.RANK or mpi_profile.JOB.RANK.json, or folders with them; Tandem's, or those of IBM's mpitrace."""
+    """Profiles of ranks, mpi_profile.JOB.RANK, or folders with them; Tandem's, or those of IBM's mpitrace."""
 
 
 def run(arguments: Arguments) -> int:
-    """Prints a table for each profile and returns the exit status. Raises UserError, before it prints, for a file that is not a profile."""
-    paths = [path for path_or_folder in arguments.files for path in paths_of(path_or_folder)]
-    if not paths:
+    """Prints a table of the ranks, and the routines of rank 0 and of the ranks of least, median and most time in MPI.
+
+    Returns the exit status. Raises UserError, before it prints, for a file that is not a profile.
+    """
+    profiles = [read(path) for path_or_folder in arguments.files for path in paths_of(path_or_folder)]
+    if not profiles:
         raise UserError("no file is given; give files mpi_profile.JOB.RANK, or a folder with them")
-    profiles = sorted(((mpi_profile.read(path), path) for path in paths), key=lambda pair: pair[0].rank)
     console = terminal.open_console()
-    for profile, path in profiles:
+    if len(profiles) > 1:
+        console.print(table_of_ranks(sorted(profiles, key=lambda profile: profile.rank)))
+    for profile in selected(profiles):
         seconds = f"{profile.communication_seconds:.3f} of {profile.elapsed_seconds:.3f} s in MPI"
-        heading = f"rank {profile.rank} of {profile.num_ranks}: {seconds}, from MPI_Init() to {profile.ended} ({path})"
-        console.print(Text(heading), soft_wrap=True)
-        console.print(table(profile))
+        console.print(Text(f"rank {profile.rank} of {profile.num_ranks}: {seconds}, up to {profile.ended}"), soft_wrap=True)
+        console.print(table_of_routines(profile))
         if bandwidth := profile.payload_bytes_per_second():
             console.print(Text(f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"), soft_wrap=True)
-        if profile.no_summary_because:
-            console.print(Text(f"no summary over all ranks: {profile.no_summary_because}"), soft_wrap=True)
     return 0
 
 
 def paths_of(path: Path) -> list[Path]:
     """Returns the profiles that a path is or contains. Raises UserError for a folder without any."""
-    paths = mpi_profile.find(path) if path.is_dir() else [path]
+    paths = find(path) if path.is_dir() else [path]
     if not paths:
         raise UserError(f"{path} has no MPI profile; give a folder with files mpi_profile.JOB.RANK, or such a file")
     return paths
 
 
-def table(profile: mpi_profile.Profile) -> Table:
+def selected(profiles: Sequence[Profile]) -> list[Profile]:
+    """Selects the profiles of rank 0 and of the ranks of least, median and most time in MPI."""
+    ordered = sorted(profiles, key=lambda profile: (profile.communication_seconds, profile.rank))
+    ranks = {0, *(ordered[place].rank for place in (0, (len(ordered) - 1) // 2, -1))}
+    return sorted((profile for profile in profiles if profile.rank in ranks), key=lambda profile: profile.rank)
+
+
+def table_of_ranks(profiles: Iterable[Profile]) -> Table:
+    """Makes the table of all ranks."""
+    columns = ("in MPI (s)", "elapsed (s)", "user (s)", "system (s)", "size (MiB)")
+    table = Table("rank", *(Column(column, justify="right") for column in columns), "up to")
+    for profile in profiles:
+        table.add_row(str(profile.rank), *(f"{total:.3f}" for total in profile[3:8]), profile.ended)
+    return table
+
+
+def table_of_routines(profile: Profile) -> Table:
     """Makes the table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
-    kinds = {kind: mpi_profile.Routine(kind, sums) for kind, sums in (profile.kinds or {}).items() if sums.num_calls}
-    sections = [
-        sorted(routines.values(), key=lambda routine: -routine.sums.seconds) for routines in (profile.routines, profile.nccl, kinds)
-    ]
-    columns = ["calls", "bytes", "seconds"]
-    if has_waited := profile.waited_seconds is not None:
-        columns.append("waiting (s)")
-    if any(routine.control for section in sections for routine in section):
-        columns += ["control calls", "control bytes", "control (s)"]
-    drawn = Table("routine", *(Column(column, justify="right") for column in columns))
-    for section in sections:
-        for routine in section:
-            waited = [f"{routine.sums.waited_seconds:.3f}"] if has_waited else []
-            control = _cells(routine.control) if routine.control and routine.control.num_calls else []
-            drawn.add_row(routine.name, *_cells(routine.sums), *waited, *control)
-        drawn.add_section()
-    return drawn
-
-
-def _cells(sums: mpi_profile.Sums) -> list[str]:
-    return [str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}"]
+    table = Table("routine", *(Column(column, justify="right") for column in ("calls", "bytes", "seconds")))
+    for section in (profile.routines, profile.nccl, profile.kinds or {}):
+        for name, sums in sorted(section.items(), key=lambda item: -item[1].seconds):
+            if sums.num_calls:
+                table.add_row(name, str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}")
+        table.add_section()
+    return table
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from common import command_line
 from common.errors import UserError
 from common.record.trace_parts import Clock, ClockOfRank, HorovodTimeline, ProfiledSteps, Timeline, TracedCollective
 from common.tracing import chrome, horovod_summary, horovod_timeline, sources
+from launch.trace import mpi_events
 
 PROGRAM = "python -m launch.trace.timeline"
 MERGED = "trace.json.gz"
@@ -36,10 +37,11 @@ def files(folder: Path, kind: str) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
 
-def gather(folder: Path, mpi_sources: Iterable[sources.Source] = ()) -> Timeline:
+def gather(folder: Path) -> Timeline:
     """Merges the parts in a run's folder into trace.json.gz there and checks it. Raises UserError where there is nothing to merge."""
     problems: list[str] = []
     all_sources: list[sources.Source] = []
+    mpi_sources: list[sources.Source] = []
     steps: dict[int, sources.Steps] = {}
     meetings: dict[int, list[sources.Meeting]] = {}
     profiled_steps: dict[str, ProfiledSteps] = {}
@@ -58,14 +60,18 @@ def gather(folder: Path, mpi_sources: Iterable[sources.Source] = ()) -> Timeline
             summary = HorovodTimeline()
             origin = horovod_timeline.start_microseconds(horovod_timeline.events_of(path))
             end = sources.run_ends_at(origin or 0, steps.get(0, sources.NO_STEPS)) if origin else None
-            events = horovod_timeline.events_of(path, problems.append, *([end] if end else []))
-            items = horovod_summary.counted(horovod_timeline.read(events), summary)
+            tensor_events = horovod_timeline.events_of(path, problems.append, *([end] if end else []))
+            items = horovod_summary.counted(horovod_timeline.read(tensor_events), summary)
             if origin and end:
                 all_sources.append(sources.horovod(items, origin))
             else:
                 has = "a start time that is not that of the run" if origin else "no start time"
                 problems.append(f"{path} has {has}, so it is not in the merged trace")
                 collections.deque(items, maxlen=0)
+    for path in mpi_events.find(folder):
+        with _listed(problems):
+            if len((events := mpi_events.read(path)).calls):
+                mpi_sources.append(mpi_events.source(events))
     for source in mpi_sources:
         if sources.run_ends_at(source.origin_nanoseconds / 1000, steps.get(source.rank, sources.NO_STEPS)):
             all_sources.append(source)

@@ -12,9 +12,8 @@ from common.errors import UserError
 from common.record import records
 from common.record.definition import Record
 from common.record.trace_parts import MpiCalls, MpiKinds, MpiOfRank, MpiProfile, Timeline
-from common.tracing import sources
 from launch.launchers.commands import Launcher
-from launch.trace import events, mpi_profile, timeline
+from launch.trace import mpi_events, profile, timeline
 
 # What separates libraries in LD_PRELOAD (ld.so(8)), which has no escapes.
 CUTS_PRELOAD = re.compile(r"[\s:]")
@@ -76,9 +75,7 @@ def add_to_record(settings: Settings, record: Record) -> None:
     if settings.trace:
         record.mpi_profile = _summed_up(lambda: profile_summary(folder), lambda problem: MpiProfile({}, [problem]))
     if settings.timeline:
-        record.timeline = _summed_up(
-            lambda: timeline.gather(folder, mpi_sources(folder)), lambda problem: Timeline(None, 0, [], {}, None, [problem], {}, {})
-        )
+        record.timeline = _summed_up(lambda: timeline.gather(folder), lambda problem: Timeline(None, 0, [], {}, None, [problem], {}, {}))
 
 
 def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:
@@ -95,20 +92,20 @@ def profile_summary(folder: Path) -> MpiProfile:
     """Summarizes the MPI profiles for the record; kinds and bandwidth only where the library separates payload and control."""
     ranks: dict[str, MpiOfRank] = {}
     problems: list[str] = []
-    paths = mpi_profile.find(folder)
-    for profile in _readable(mpi_profile.read, paths, problems):
-        calls = {kind: MpiCalls(**sums._asdict()) for kind, sums in (profile.kinds or {}).items()}
-        ranks[str(profile.rank)] = MpiOfRank(
-            communication_seconds=profile.communication_seconds,
+    paths = profile.find(folder)
+    for of_rank in _readable(profile.read, paths, problems):
+        calls = {kind: MpiCalls(**sums._asdict()) for kind, sums in (of_rank.kinds or {}).items()}
+        ranks[str(of_rank.rank)] = MpiOfRank(
+            communication_seconds=of_rank.communication_seconds,
             kinds=MpiKinds(**calls) if calls else None,
-            payload_bytes_per_second=profile.payload_bytes_per_second(),
-            elapsed_seconds=profile.elapsed_seconds,
-            ended=profile.ended,
+            payload_bytes_per_second=of_rank.payload_bytes_per_second(),
+            elapsed_seconds=of_rank.elapsed_seconds,
+            ended=of_rank.ended,
         )
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
-    for rank_events in _readable(events.read, sorted(folder.glob("mpi_events.*.bin")), problems):
-        problems += events.problems_of(rank_events)
+    for events in _readable(mpi_events.read, mpi_events.find(folder), problems):
+        problems += filter(None, [mpi_events.problem_of(events)])
     return MpiProfile(ranks, problems)
 
 
@@ -119,17 +116,3 @@ def _readable(read: Callable[[Path], T], paths: Iterable[Path], problems: list[s
             yield read(path)
         except UserError as problem:
             problems.append(str(problem))
-
-
-def mpi_sources(folder: Path) -> Iterator[sources.Source]:
-    """Yields the files of MPI events, if any, as sources of the merged trace. The profile's summary lists those that cannot be read."""
-    for rank_events in _readable(events.read, sorted(folder.glob("mpi_events.*.bin")), []):
-        if not len(rank_events.calls):
-            continue
-        rank, error = rank_events.rank, rank_events.clock_error_nanoseconds
-        zero_nanoseconds = int(rank_events.calls.start_nanoseconds[0])
-        calls = sources.by_thread(events.calls_of(rank_events, zero_nanoseconds), rank, "MPI")
-        # Where clocks were compared, the times are on rank 0's clock.
-        clock, error_microseconds = (rank, None) if error is None else (0, error / 1000)
-        note = "measured by the interposer"
-        yield sources.Source(f"MPI calls of rank {rank}", clock, zero_nanoseconds, 0.0, error_microseconds, note, calls)

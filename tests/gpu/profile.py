@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from common.record import records
-from launch.trace import mpi_profile, traced
+from launch.trace import profile as mpi_profile
+from launch.trace import traced
 from tests.gpu.running import run, train
 
 SHARE = 0.25
@@ -72,9 +73,9 @@ def test_calls_of_NCCL_by_the_interposer_and_by_the_profiler(session, measured, 
     folder = trace_folder(session, name)
     train(session, "ddp", name, *options(session), "--timeline", variables=traced.variables(library, folder))
     calls = nccl_calls(events(folder / "torch.0.json.gz"))
-    profiles = sorted(folder.glob("mpi_profile*.json"))
+    profiles = mpi_profile.find(folder)
     assert profiles, "the interposer wrote no profile"
-    counted = {name: routine.sums.num_calls for name, routine in mpi_profile.read(profiles[0]).nccl.items()}
+    counted = {name: sums.num_calls for name, sums in mpi_profile.read(profiles[0]).nccl.items()}
     assert counted, "the interposer saw no call of NCCL"
     # The interposer counts ncclAllReduce in the whole run; the profiler counts all_reduce, all_reduce_barrier, … in one epoch.
     seen = [name.lower().removeprefix("nccl") for name in counted]

@@ -4,7 +4,7 @@ import functools
 import subprocess
 from typing import NamedTuple
 
-from launch.trace import build, mpi_profile, traced
+from launch.trace import build, profile, traced
 from tests.support.running import BIN, completed, environ
 
 TIME_LIMIT_SECONDS = 60
@@ -17,7 +17,7 @@ class Traced(NamedTuple):
     printed: str
     folder: object
 
-    def files(self, kind="mpi_profile", suffix=".json"):
+    def files(self, kind="mpi_profile", suffix=""):
         """Returns {rank: file} of one kind. Fails where something was left half written, or more than one run wrote here."""
         assert not list(self.folder.glob("*.part"))
         paths = {}
@@ -27,9 +27,9 @@ class Traced(NamedTuple):
                 assert paths.setdefault(int(rank), path) == path
         return dict(sorted(paths.items()))
 
-    def profiles(self, suffix=".json"):
-        """Returns {rank: Profile}, from the JSON files or, for an empty suffix, from the texts."""
-        return {rank: mpi_profile.read(path) for rank, path in self.files(suffix=suffix).items()}
+    def profiles(self):
+        """Returns {rank: Profile}."""
+        return {rank: profile.read(path) for rank, path in self.files().items()}
 
     def only(self):
         """The Profile of a program that ran alone."""

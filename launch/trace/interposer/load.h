@@ -7,7 +7,13 @@
 #include "handles.h" /* generated: for an MPI whose handles are addresses */
 #include "trace.h"
 
-#define TRACE_NOTHING ((struct trace_load){0, TRACE_OTHER})
+/* A larger message is payload, whatever it is for. */
+#define CONTROL_LIMIT_BYTES 65536
+
+static inline struct trace_load trace_moves(int64_t bytes, enum trace_kind kind)
+{
+    return (struct trace_load){bytes, kind};
+}
 
 static inline int64_t trace_bytes(int64_t count, MPI_Datatype type)
 {
@@ -17,15 +23,10 @@ static inline int64_t trace_bytes(int64_t count, MPI_Datatype type)
     return count * (int64_t)size;
 }
 
-static inline struct trace_load trace_moves(int64_t bytes, enum trace_kind kind)
-{
-    return (struct trace_load){bytes, kind};
-}
-
 /* Of a collective that is control if it is small enough. */
 static inline struct trace_load trace_shares(int64_t bytes, int may_be_control)
 {
-    return trace_moves(bytes, may_be_control && bytes <= trace_control_limit_bytes ? TRACE_CONTROL : TRACE_PAYLOAD);
+    return trace_moves(bytes, may_be_control && bytes <= CONTROL_LIMIT_BYTES ? TRACE_CONTROL : TRACE_PAYLOAD);
 }
 
 /* Horovod negotiates ready tensors by bitwise AND and OR of its cache's bits. */
@@ -63,16 +64,12 @@ static inline int trace_num_peers(MPI_Comm comm)
         sum; \
     }))
 
-/* With a barrier before a collective, the collective's time is that of the transfer, the barrier's that of waiting for other ranks.
- * All ranks call it, even when they do not record: MPI_Pcontrol is not collective.
- */
-static inline void trace_start_collective(struct trace_call *call, MPI_Comm comm)
+/* `type` is an ncclDataType_t: int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 fp8 fp8. */
+static inline struct trace_load trace_nccl(size_t count, int type)
 {
-    trace_start(call);
-    if (trace_with_barrier && call->is_outermost)
-        PMPI(Barrier)(comm);
-    if (trace_with_barrier && call->table)
-        call->waited = trace_now() - call->start;
+    static const int sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    int is_known = type >= 0 && type < (int)(sizeof sizes / sizeof *sizes);
+    return trace_moves(is_known ? (int64_t)count * sizes[type] : 0, TRACE_NCCL);
 }
 
 #endif

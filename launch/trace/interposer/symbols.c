@@ -11,11 +11,11 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "process.h"
 #include "trace.h"
 
 #define MAX_OBJECTS 4096
@@ -28,7 +28,6 @@ struct names {
 /* Runs under the loader's lock: must not call dlopen. */
 static int take_name(struct dl_phdr_info *object, size_t size, void *into)
 {
-    (void)size;
     struct names *names = into;
     if (object->dlpi_name && object->dlpi_name[0] && names->num < MAX_OBJECTS)
         names->name[names->num++] = strdup(object->dlpi_name);
@@ -71,12 +70,11 @@ static void load_mpi(void)
 
 __attribute__((constructor)) static void load_mpi_for_mpi4py(void)
 {
-    static const char *const rank_variables[] = {"PMI_RANK", "PMIX_RANK", "PALS_RANKID", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
     char program[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     program[length > 0 ? length : 0] = '\0';
     const char *name = strrchr(program, '/');
-    if (name && !strncmp(name, "/python", 7) && trace_first_setting(rank_variables))
+    if (name && !strncmp(name, "/python", 7) && trace_launchers_rank())
         load_mpi();
 }
 

@@ -2,54 +2,37 @@
 #ifndef TANDEM_TRACE_H
 #define TANDEM_TRACE_H
 
+#include <limits.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
+#include <sys/types.h>
 #include <time.h>
 
-#include "routines.h" /* generated: NUM_MPI_ROUTINES */
+#include "routines.h" /* generated: NUM_MPI_ROUTINES and NUM_ROUTINES; NCCL's follow MPI's */
 
 #define TRACE_EXPORT __attribute__((visibility("default")))
-#define TRACE_LIKELY(condition) __builtin_expect(!!(condition), 1)
 
 /* The bins of IBM's mpitrace: 0 bytes, up to 4, up to 8, and doubling; the last has all larger sizes. */
 #define NUM_BINS 42
 
-/* NCCL's calls follow MPI's in the table of routines. */
-#define NCCL_ROUTINES(ROUTINE) \
-    ROUTINE(ncclAllReduce, TRACE_PAYLOAD) ROUTINE(ncclReduceScatter, TRACE_PAYLOAD) ROUTINE(ncclAllGather, TRACE_PAYLOAD) \
-    ROUTINE(ncclBroadcast, TRACE_PAYLOAD) ROUTINE(ncclBcast, TRACE_PAYLOAD) ROUTINE(ncclReduce, TRACE_PAYLOAD) \
-    ROUTINE(ncclSend, TRACE_PAYLOAD) ROUTINE(ncclRecv, TRACE_PAYLOAD) \
-    ROUTINE(ncclGroupStart, TRACE_OTHER) ROUTINE(ncclGroupEnd, TRACE_OTHER) \
-    ROUTINE(ncclCommInitRank, TRACE_OTHER) ROUTINE(ncclCommInitRankConfig, TRACE_OTHER) ROUTINE(ncclCommInitAll, TRACE_OTHER) \
-    ROUTINE(ncclCommSplit, TRACE_OTHER) ROUTINE(ncclCommFinalize, TRACE_OTHER) ROUTINE(ncclCommDestroy, TRACE_OTHER) \
-    ROUTINE(ncclCommAbort, TRACE_OTHER)
-#define TRACE_NUMBER(name, kind) TRACE_##name,
-enum { TRACE_BEFORE_NCCL = NUM_MPI_ROUTINES - 1, NCCL_ROUTINES(TRACE_NUMBER) NUM_ROUTINES };
-
 /* PAYLOAD: the program's data. CONTROL: negotiation and synchronization. COMPLETION: of nonblocking calls. IO: MPI-IO. */
-enum trace_kind { TRACE_OTHER, TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, TRACE_IO, NUM_KINDS };
-extern const char *const trace_kind_names[NUM_KINDS];
+enum trace_kind { TRACE_OTHER, TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, TRACE_IO, TRACE_NCCL, NUM_KINDS };
 
-struct trace_routine {
-    const char *name;
-    enum trace_kind kind;
-};
-extern const struct trace_routine trace_mpi_routines[NUM_MPI_ROUTINES];
-
-/* The place after the bins, of the calls of all sizes that are control. */
-#define CONTROL_BIN NUM_BINS
-
-/* `nanoseconds` of the call, without `waited_nanoseconds` of the barrier before it. */
 struct trace_sums {
-    int64_t calls, bytes, nanoseconds, waited_nanoseconds;
+    int64_t calls, bytes, nanoseconds;
+};
+
+/* The calls of each routine by message size, and all calls by kind. */
+struct trace_counters {
+    struct trace_sums routines[NUM_ROUTINES][NUM_BINS], kinds[NUM_KINDS];
 };
 
 /* The counters of one thread. Tables are never freed: that of an ended thread is reused by another.
  * Written by one thread and read by any: relaxed atomics, which are as fast as plain integers on common machines.
  */
 struct trace_table {
-    struct trace_sums routines[NUM_ROUTINES][NUM_BINS + 1];
+    struct trace_counters counters;
     struct trace_table *next;
     int number;
     _Atomic int in_use;
@@ -58,7 +41,7 @@ struct trace_table {
 /* `table` is NULL for a call that is not recorded. */
 struct trace_call {
     struct trace_table *table;
-    int64_t start, waited;
+    int64_t start;
     int is_outermost;
 };
 
@@ -67,45 +50,50 @@ struct trace_load {
     enum trace_kind kind;
 };
 
-extern _Atomic int trace_recording;
-extern _Atomic int trace_with_events;
-extern int trace_with_barrier;
-extern int64_t trace_control_limit_bytes;
-extern __thread struct trace_table *trace_own_table;
-/* MPI calls inside an MPI call, such as those of a user-defined reduction, count as part of the outer call. */
-extern __thread int trace_inside;
+/* This process and its run; `pid` is 0 until recording begins, and a forked child has another. */
+struct trace_process {
+    pid_t pid;
+    int rank, num_ranks;
+    /* Whether there is an MPI_COMM_WORLD, and the call that began recording. */
+    int with_mpi;
+    const char *began;
+    int64_t start_nanoseconds;
+    char job[128], folder[PATH_MAX - 256];
+};
+
+/* generated */
+extern const char *const trace_names[NUM_ROUTINES];
 
 /* symbols.c */
 void *trace_find(void *_Atomic *slot, const char *name);
 void *trace_look(const char *name);
 
 /* counters.c */
+extern _Atomic int trace_recording;
+extern __thread struct trace_table *trace_own_table;
+/* MPI calls inside an MPI call, such as those of a user-defined reduction, count as part of the outer call. */
+extern __thread int trace_inside;
 struct trace_table *trace_take_table(void);
-struct trace_sums trace_sum_bin(int routine, int bin);
-struct trace_sums trace_sum(int routine);
-int trace_num_tables(void);
-int trace_freeze(void);
-void trace_thaw(void);
-struct trace_routine trace_routine(int routine);
-void trace_sum_kinds(struct trace_sums sums[NUM_KINDS]);
-double trace_payload_bandwidth(const struct trace_sums sums[NUM_KINDS]);
+void trace_add_up(struct trace_sums *to, const struct trace_sums *more);
+const struct trace_counters *trace_collect(void);
 
 /* events.c */
-struct trace_clock {
-    /* One moment on both clocks, and the error of the pairing. */
-    int64_t epoch_nanoseconds, monotonic_nanoseconds, pairing_error_nanoseconds;
-    /* To be added to this rank's epoch time to get rank 0's, and the error bound; -1 where not measured. */
-    int64_t offset_nanoseconds, offset_error_nanoseconds;
-};
-extern struct trace_clock trace_clock;
-void trace_read_clocks(void);
+extern _Atomic int trace_with_events;
 void trace_open_events(int64_t capacity);
 void trace_event(const struct trace_call *call, int routine, struct trace_load load, int64_t nanoseconds);
 void trace_write_events(void);
 
+/* profile.c */
+void trace_open_file(const char *kind, const char *suffix);
+void trace_put(const void *bytes, size_t length);
+__attribute__((format(printf, 1, 2))) void trace_print(const char *format, ...);
+void trace_close_file(void);
+void trace_write_profile(const char *how);
+
 /* lifetime.c */
-void trace_begin_alone(const char *began, int rank, int num_ranks);
-void trace_note_failure(const char *routine);
+extern struct trace_process trace_process;
+const char *trace_launchers_rank(void);
+void trace_begin_with_nccl(int rank, int num_ranks);
 
 static inline int64_t trace_read_clock(clockid_t clock)
 {
@@ -127,7 +115,7 @@ static inline double trace_seconds(int64_t nanoseconds)
 static inline void *trace_real(void *_Atomic *slot, const char *name)
 {
     void *routine = atomic_load_explicit(slot, memory_order_relaxed);
-    return TRACE_LIKELY(routine) ? routine : trace_find(slot, name);
+    return routine ? routine : trace_find(slot, name);
 }
 
 /* The MPI library's function by its profiling name, which is not intercepted. */
@@ -142,7 +130,7 @@ static inline struct trace_call trace_enter(void)
     struct trace_call call = {.is_outermost = !trace_inside};
     trace_inside = 1;
     if (call.is_outermost && atomic_load_explicit(&trace_recording, memory_order_relaxed))
-        call.table = TRACE_LIKELY(trace_own_table) ? trace_own_table : trace_take_table();
+        call.table = trace_own_table ? trace_own_table : trace_take_table();
     return call;
 }
 
@@ -165,14 +153,11 @@ static inline void trace_add(int64_t *to, int64_t more)
     __atomic_store_n(to, *to + more, __ATOMIC_RELAXED);
 }
 
-static inline void trace_count(struct trace_sums *sums, int64_t bytes, int64_t nanoseconds, int64_t waited)
+static inline void trace_count(struct trace_sums *sums, int64_t bytes, int64_t nanoseconds)
 {
     trace_add(&sums->calls, 1);
+    trace_add(&sums->bytes, bytes);
     trace_add(&sums->nanoseconds, nanoseconds);
-    if (bytes)
-        trace_add(&sums->bytes, bytes);
-    if (waited)
-        trace_add(&sums->waited_nanoseconds, waited);
 }
 
 static inline void trace_leave(struct trace_call *call, int routine, struct trace_load load)
@@ -181,13 +166,12 @@ static inline void trace_leave(struct trace_call *call, int routine, struct trac
         trace_inside = 0;
     if (!call->table)
         return;
-    int64_t whole = trace_now() - call->start, nanoseconds = whole - call->waited;
-    struct trace_sums *bins = call->table->routines[routine];
-    trace_count(&bins[trace_bin(load.bytes)], load.bytes, nanoseconds, call->waited);
-    if (load.kind == TRACE_CONTROL)
-        trace_count(&bins[CONTROL_BIN], load.bytes, nanoseconds, call->waited);
+    int64_t nanoseconds = trace_now() - call->start;
+    struct trace_counters *counters = &call->table->counters;
+    trace_count(&counters->routines[routine][trace_bin(load.bytes)], load.bytes, nanoseconds);
+    trace_count(&counters->kinds[load.kind], load.bytes, nanoseconds);
     if (atomic_load_explicit(&trace_with_events, memory_order_relaxed))
-        trace_event(call, routine, load, whole);
+        trace_event(call, routine, load, nanoseconds);
 }
 
 #endif

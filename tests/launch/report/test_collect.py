@@ -108,7 +108,6 @@ def test_what_is_no_regular_file_or_cannot_be_entered_is_listed_and_not_waited_f
 
 def test_trace_files_are_not_damaged_records(tmp_path):
     traces = tmp_path / f"a{records.TRACES_END}"
-    write(traces / "mpi_profile.1.0.json", {"format": "tandem mpi profile 1"})
     write(traces / "horovod_timeline.json", "[{},")
     write(tmp_path / "a.json", made())
     collected, damaged = collect([tmp_path])

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from launch.trace import build, generate, loads, prototypes
+from launch.trace import build, generate, loads
 from tests.support.running import ROOT
 from tests.support.tracing import library
 
@@ -28,12 +28,12 @@ int OMPI_other(void);
 
 @pytest.fixture(scope="module")
 def small():
-    return prototypes.read(HEADER)
+    return generate.read(HEADER)
 
 
 @pytest.fixture(scope="module")
 def real():
-    return prototypes.read(prototypes.preprocessed(build.mpicc_of_environment()))
+    return generate.read(generate.preprocessed(build.mpicc_of_environment()))
 
 
 def test_functions_of_mpi_are_found_and_no_others(small):
@@ -69,32 +69,38 @@ PLAIN = "trace_moves(trace_bytes(count, datatype), TRACE_PAYLOAD)"
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "expression", "kind", "with_barrier"),
+    ("name", "parameters", "expression"),
     [
-        ("MPI_Imrecv", "buf count type message request", PLAIN.replace("datatype", "type"), "PAYLOAD", False),
-        ("MPI_Send_init", "buf count datatype dest tag comm request", "TRACE_NOTHING", "OTHER", False),
-        ("MPI_Allreduce_init_c", "sendbuf recvbuf count datatype op comm info request", "TRACE_NOTHING", "OTHER", False),
-        ("MPI_Allreduce_c", "sendbuf recvbuf count datatype op comm", "trace_reduces(count, datatype, 1, op)", "PAYLOAD", True),
-        ("MPI_Iallreduce_c", "sendbuf recvbuf count datatype op comm request", "trace_reduces(count, datatype, 1, op)", "PAYLOAD", False),
+        ("MPI_Imrecv", "buf count type message request", PLAIN.replace("datatype", "type")),
+        ("MPI_Send_init", "buf count datatype dest tag comm request", "trace_moves(0, TRACE_OTHER)"),
+        ("MPI_Allreduce_init_c", "sendbuf recvbuf count datatype op comm info request", "trace_moves(0, TRACE_OTHER)"),
+        ("MPI_Allreduce_c", "sendbuf recvbuf count datatype op comm", "trace_reduces(count, datatype, 1, op)"),
+        ("MPI_Iallreduce_c", "sendbuf recvbuf count datatype op comm request", "trace_reduces(count, datatype, 1, op)"),
         (
             "MPI_Bcast", "buffer count datatype root comm",
-            "(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : trace_spreads(count, datatype, 1))", "PAYLOAD", True,
+            "(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : trace_spreads(count, datatype, 1))",
         ),
-        ("MPI_Neighbor_alltoallv", "sendbuf sendcounts sdispls sendtype recvbuf recvcounts rdispls recvtype comm",
-         "trace_moves(0, TRACE_PAYLOAD)", "PAYLOAD", True),
-        ("MPI_Put", "origin_addr origin_count origin_datatype target_rank target_disp target_count target_datatype win",
-         "trace_moves(trace_bytes(origin_count, origin_datatype), TRACE_PAYLOAD)", "PAYLOAD", False),
-        ("MPI_File_write_at", "fh offset buf count datatype status", PLAIN.replace("PAYLOAD", "IO"), "IO", False),
-        ("MPI_File_close", "fh", "trace_moves(0, TRACE_IO)", "IO", False),
-        ("MPI_Win_unlock_all", "win", "trace_moves(0, TRACE_COMPLETION)", "COMPLETION", False),
-        ("MPI_Improbe", "source tag comm flag message status", "trace_moves(0, TRACE_COMPLETION)", "COMPLETION", False),
-        ("MPI_Barrier", "comm", "trace_moves(0, TRACE_CONTROL)", "CONTROL", False),
-        ("MPI_Status_set_elements", "status datatype count", "TRACE_NOTHING", "OTHER", False),
-        ("MPI_Type_vector", "count blocklength stride oldtype newtype", "TRACE_NOTHING", "OTHER", False),
+        (
+            "MPI_Neighbor_alltoallv", "sendbuf sendcounts sdispls sendtype recvbuf recvcounts rdispls recvtype comm",
+            "trace_moves(0, TRACE_PAYLOAD)",
+        ),
+        (
+            "MPI_Put", "origin_addr origin_count origin_datatype target_rank target_disp target_count target_datatype win",
+            "trace_moves(trace_bytes(origin_count, origin_datatype), TRACE_PAYLOAD)",
+        ),
+        ("MPI_File_write_at", "fh offset buf count datatype status", PLAIN.replace("PAYLOAD", "IO")),
+        ("MPI_File_close", "fh", "trace_moves(0, TRACE_IO)"),
+        ("MPI_Win_unlock_all", "win", "trace_moves(0, TRACE_COMPLETION)"),
+        ("MPI_Improbe", "source tag comm flag message status", "trace_moves(0, TRACE_COMPLETION)"),
+        ("MPI_Barrier", "comm", "trace_moves(0, TRACE_CONTROL)"),
+        ("MPI_Status_set_elements", "status datatype count", "trace_moves(0, TRACE_OTHER)"),
+        ("MPI_Type_vector", "count blocklength stride oldtype newtype", "trace_moves(0, TRACE_OTHER)"),
+        ("ncclSend", "sendbuff count datatype peer comm stream", "trace_nccl(count, datatype)"),
+        ("ncclGroupEnd", "", "trace_moves(0, TRACE_NCCL)"),
     ],
 )  # fmt: skip
-def test_bytes_and_kind_follow_from_the_standards_names(name, parameters, expression, kind, with_barrier):
-    assert loads.load_of(name, parameters.split()) == (expression, f"TRACE_{kind}", with_barrier)
+def test_bytes_and_kind_follow_from_the_standards_names(name, parameters, expression):
+    assert loads.load_of(name, parameters.split()) == expression
 
 
 def exported(path):

@@ -9,7 +9,6 @@ from common.tracing.profiling import ACTIVE
 from common.training.loop import NUM_WARMUP_STEPS
 from frameworks.shared.horovod import horovod
 from launch.trace import picture, timeline, traced
-from launch.trace.mpi_profile import MEBIBYTE
 from tests.launch.trace.test_merge import tracks_of
 from tests.support.made_records import valid
 from tests.support.running import BIN, completed, matrix, records_in
@@ -143,23 +142,20 @@ def _every_rank_and_step_is_recorded(summary):
 
 
 def _gradients_are_payload_and_negotiation_is_control(done):
-    profiles, texts = done.profiles(), done.profiles(suffix="")
-    assert [task.rank for task in profiles[0].tasks] == [0, 1]
-    assert all(task.max_resident_bytes > 100 * MEBIBYTE for task in profiles[0].tasks)
+    profiles = done.profiles()
+    assert list(profiles) == [0, 1]
     # The steps of the profiled epoch too.
     gradients_bytes = (NUM_WARMUP_STEPS + 2 * NUM_STEPS) * NUM_PARAMETERS * 4
-    for rank, profile in profiles.items():
+    for profile in profiles.values():
         assert profile.ended == "MPI_Finalize()"
-        assert texts[rank].routines.keys() == profile.routines.keys()
+        assert profile.max_resident_mebibytes > 100
         # The record's MPI version comes through mpi4py; Horovod's library has no such call.
-        assert profile.routines["MPI_Get_library_version"].sums.num_calls >= 1
-        allreduce = profile.routines["MPI_Allreduce"]
-        payload_bytes = allreduce.sums.size_bytes - allreduce.control.size_bytes
+        assert profile.routines["MPI_Get_library_version"].num_calls >= 1
         # Initial parameters and sums make a little more.
-        assert gradients_bytes <= payload_bytes < 1.3 * gradients_bytes
-        assert allreduce.control.num_calls > 10
-        assert allreduce.control.size_bytes / allreduce.control.num_calls < 1000
-        assert profile.kinds["payload"].size_bytes >= payload_bytes
+        assert gradients_bytes <= profile.kinds["payload"].size_bytes < 1.3 * gradients_bytes
+        control = profile.kinds["control"]
+        assert control.num_calls > 10
+        assert control.size_bytes / control.num_calls < 1000
         assert profile.payload_bytes_per_second() > 1e6
 
 

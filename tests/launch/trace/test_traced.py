@@ -9,9 +9,9 @@ from common.config import Settings
 from common.record.trace_parts import MpiOfRank
 from common.tracing import chrome
 from launch.launchers.commands import Launcher
-from launch.trace import build, events, timeline, traced
+from launch.trace import build, mpi_events, timeline, traced
 from tests.launch.trace.test_merge import tracks_of
-from tests.launch.trace.test_mpi_profile import OLDER
+from tests.launch.trace.test_profile import OLDER
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
 
@@ -61,15 +61,14 @@ def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path
     assert ["mpi_profile.17.0 is truncated" in problem for problem in summary.problems] == [True]
 
 
-def events_file(path, rank, num_dropped, starts, clock_error_nanoseconds=0):
+def events_file(path, rank, num_dropped, starts):
     """A file of events of 1 ms each; `starts` in seconds since the epoch."""
     head = {
-        "rank": rank, "num_ranks": 2, "pid": 1, "num_events": len(starts), "num_dropped": num_dropped, "host": "here",
-        "epoch_nanoseconds": 0, "monotonic_nanoseconds": 0, "pairing_error_nanoseconds": 1, "offset_nanoseconds": 0,
-        "offset_error_nanoseconds": clock_error_nanoseconds, "routines": ["MPI_Barrier"],
+        "rank": rank, "num_events": len(starts), "num_dropped": num_dropped, "epoch_of_zero_nanoseconds": 0, "clock_error_nanoseconds": 50,
+        "routines": ["MPI_Barrier"],
     }  # fmt: skip
-    calls = np.array([(start * 1e9, 1e6, 0, 0, 2, 0) for start in starts], dtype=events.CALL)
-    path.write_bytes(events.MAGIC + json.dumps(head).encode() + b"\n" + calls.tobytes())
+    calls = np.array([(start * 1e9, 1e6, 0, 0, 2, 0) for start in starts], dtype=mpi_events.CALL)
+    path.write_bytes(mpi_events.MAGIC + json.dumps(head).encode() + b"\n" + calls.tobytes())
 
 
 def test_dropped_events_are_listed(tmp_path):
@@ -85,19 +84,20 @@ def test_dropped_events_are_listed(tmp_path):
     ]
 
 
-def test_mpi_calls_are_part_of_the_merged_trace_by_their_own_clocks(tmp_path):
-    # The clock of rank 2 was not compared with that of rank 0.
-    for rank, starts, clock_error in ((0, [5.0, 7.0], 2000), (1, [], 2000), (2, [6.0], -1)):
-        events_file(tmp_path / f"mpi_events.17.{rank}.bin", rank, 0, starts, clock_error)
-    gathered = timeline.gather(tmp_path, traced.mpi_sources(tmp_path))
+def test_mpi_calls_are_part_of_the_merged_trace_and_a_damaged_file_is_left_out(tmp_path):
+    for rank, starts in ((0, [5.0, 7.0]), (1, []), (2, [6.0])):
+        events_file(tmp_path / f"mpi_events.17.{rank}.bin", rank, 0, starts)
+    (tmp_path / "mpi_events.17.3.bin").write_text("none")
+    gathered = timeline.gather(tmp_path)
     assert [(clock.source, clock.error_microseconds) for clock in gathered.clocks] == [
-        ("MPI calls of rank 0", 2.001), ("MPI calls of rank 2", None),
+        ("MPI calls of rank 0", 0.05), ("MPI calls of rank 2", 0.05),
     ]  # fmt: skip
     tracks = tracks_of(chrome.events(tmp_path / gathered.trace))
     assert {rank: [(call["name"], call["ts"], call["dur"]) for call in calls] for (rank, _), calls in tracks.items()} == {
         0: [("MPI_Barrier", 0, 1000), ("MPI_Barrier", 2e6, 1000)], 2: [("MPI_Barrier", 1e6, 1000)],
     }  # fmt: skip
-    assert {name for _, name in tracks} == {"MPI: MPI, thread 0"}
+    assert {name for _, name in tracks} == {"MPI: thread 0"}
+    assert ["is not a file of MPI events" in problem for problem in gathered.problems] == [True]
 
 
 def summarized(tmp_path):
@@ -122,11 +122,3 @@ def test_no_error_of_the_summary_ends_a_matrix(tmp_path, monkeypatch):
     monkeypatch.setattr(traced, "profile_summary", broken)
     record, problem = summarized(tmp_path), "the trace files could not be summed up (KeyError: 'dur')"
     assert (record.mpi_profile.problems, record.timeline.problems) == ([problem], [problem])
-
-
-def test_a_damaged_file_of_mpi_events_is_left_out_of_the_trace(tmp_path):
-    events_file(tmp_path / "mpi_events.17.0.bin", 0, 0, [5.0, 7.0], 2000)
-    (tmp_path / "mpi_events.17.1.bin").write_text("none")
-    head = {"rank": 2, "epoch_nanoseconds": 10**30, "routines": []}
-    (tmp_path / "mpi_events.17.2.bin").write_bytes(events.MAGIC + json.dumps(head).encode() + b"\n")
-    assert [source.name for source in traced.mpi_sources(tmp_path)] == ["MPI calls of rank 0"]
