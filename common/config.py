@@ -41,7 +41,6 @@ else:
     PipelineSchedule = Literal[tuple(pipelining.SCHEDULES)]
     Precision = Literal[tuple(DTYPES)]
 Optimizer = Literal["sgd", "adam"]
-LastBatch = Literal["drop", "pad"]
 Control = Literal["copy", "delayed"]
 # The --library-setting of a run that searches with the library as it is.
 NO_SETTING = "none"
@@ -138,8 +137,6 @@ class Settings:
     the clock."""
     stop_at_target: bool = True
     """Stop at the evaluation that reaches the target; otherwise train all epochs."""
-    steps_per_epoch: Annotated[int | None, FROM_1, Role.TRAINS] = None
-    """Train only the first so many steps of each epoch, where data or model are too large for whole epochs. Default: all."""
     batch_size: Annotated[int | None, Section("training"), FROM_1, Role.TRAINS, of_workload("batch_size")] = None
     """Samples (images or sequences) per step, or per micro-batch with --accumulate: per rank under weak scaling, global under strong."""
     scaling: Annotated[Literal["weak", "strong"], Role.TRAINS] = "weak"
@@ -152,8 +149,6 @@ class Settings:
     """Optimizer: SGD with momentum, or Adam (beta 0.9 and 0.999, epsilon 1e-8)."""
     learning_rate: Annotated[float | None, POSITIVE, Role.TRAINS, of_workload("learning_rate")] = None
     """Learning rate before scaling."""
-    learning_rate_factor: Annotated[float | None, POSITIVE, Role.TRAINS, Role.MAY_DIFFER] = None
-    """Factor by which warm-up scales the learning rate. Default: the number of ranks (weak), 1 (strong)."""
     warmup_epochs: Annotated[float, FROM_0, Role.TRAINS] = 1.0
     """Epochs of learning rate warm-up; may be a fraction. At 16 ranks the default trainings need 3."""
     schedule: Annotated[Schedule, Role.TRAINS] = "constant"
@@ -173,10 +168,6 @@ class Settings:
     recompute: bool = False
     """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
     takes less memory and a second forward pass, and trains the same."""
-    last_batch: Annotated[LastBatch, Role.TRAINS] = "drop"
-    """Incomplete last global batch of an epoch: drop it, or pad it with samples of weight 0."""
-    evaluation_batch_size: Annotated[int | None, FROM_1, of_workload("evaluation_batch_size")] = None
-    """Maximum samples per evaluation batch on each rank."""
     transport: Annotated[Literal["mpi", "gloo"] | None, Section("backend")] = None
     """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp and gradient_averaging over mpi;
     horovod_torch, horovod_tf and horovod_keras over gloo."""
@@ -190,9 +181,6 @@ class Settings:
     """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
     deepspeed_config: Annotated[Path | None, Role.MAY_DIFFER] = None
     """deepspeed_zero: JSON file whose settings of DeepSpeed are added to Tandem's, such as bucket sizes."""
-    deepspeed_conflicts: Annotated[Literal["refuse", "ignore"], Role.MAY_DIFFER] = "refuse"
-    """What the file of --deepspeed-config has otherwise than the run (batch, optimizer, schedule, precision, stage, offload): refuse it, or
-    ignore it and print it."""
     mixed_precision: Literal["native"] | None = None
     """deepspeed_zero, fsdp: native, the library's own 16 bit instead of autocast (DeepSpeed's bf16 engine, FSDP2's MixedPrecisionPolicy).
     Not with --precision fp64."""
@@ -230,13 +218,9 @@ class Settings:
     """PyTorch backends on CPUs: kernels that Intel's MKL takes for matrix products. default: on a processor that is not Intel's, those
     for AVX2; fast: those for the instruction sets that the processor has. No effect on Intel's processors, GPUs and TensorFlow. Refused
     where PyTorch has no MKL. --check and the end of a matrix name it where it makes products at least 5 % faster."""
-    gpu_order: Literal["local", "reversed"] = "local"
-    """GPU of a rank: local, the GPU numbered by the local rank; reversed, the same counted from the last GPU (Polaris)."""
     share_gpu: Annotated[bool, Role.NOT_COMPARED, NEVER_COMPARED] = False
     """Let several ranks compute on one GPU, to check a backend where there are fewer GPUs than ranks. Gradients go over Gloo,
     since NCCL refuses it. The run is excluded from comparisons."""
-    host_suffix: str = ""
-    """Suffix that turns rank 0's short host name into the name of its fast interface, e.g. i (JSC)."""
     results: Annotated[Path, Section("record"), Role.MAY_DIFFER] = Path("results")
     """Folder for records; a run writes RESULTS/MACHINE/RUN.json."""
     machine: Annotated[MachineName, Role.MAY_DIFFER] = None

@@ -5,7 +5,6 @@ file's.
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from common.command_line import shortened
 from common.config import Settings, library_setting
 from common.errors import UserError
 from common.model import conventions
-from common.ranks import Ranks
 
 SAME_TRAINING = "every backend trains the same samples and layers"
 NO_OFFLOAD = "nothing is offloaded"
@@ -80,32 +78,18 @@ class Conflict(NamedTuple):
         return f"{self.key} {shortened(json.dumps(self.value), 40)} ({of_run} here: {self.decided_by})"
 
 
-def begin(settings: Settings, ranks: Ranks) -> dict[str, Any]:
-    """Returns the configuration of a run. Rank 0 prints what it leaves out of the file of --deepspeed-config."""
-    configuration, lines = of(settings, ranks.size)
-    for line in lines if ranks.rank == 0 else ():
-        print(line, file=sys.stderr, flush=True)
-    return configuration
+def of(settings: Settings, num_ranks: int) -> dict[str, Any]:
+    """Returns DeepSpeed's configuration for resolved settings, with the file of --deepspeed-config.
 
-
-def of(settings: Settings, num_ranks: int) -> tuple[dict[str, Any], list[str]]:
-    """Returns DeepSpeed's configuration for resolved settings, and lines about what it leaves out of the file of --deepspeed-config.
-
-    Raises UserError for a file that is no JSON object, and for what it says otherwise than the run, with --deepspeed-conflicts refuse.
+    Raises UserError for a file that is no JSON object, and for what it says otherwise than the run.
     """
     configuration = of_run(settings, num_ranks)
     if settings.deepspeed_config is None:
-        return configuration, []
+        return configuration
     content = read(settings.deepspeed_config)
-    conflicting = conflicts(content, configuration | optimizer_of(settings))
-    if not conflicting:
-        return merged(configuration, content), []
-    text = ", ".join(map(str, conflicting))
-    if settings.deepspeed_conflicts == "refuse":
-        raise UserError(
-            f"{settings.deepspeed_config} has other values than the run: {text}; leave these out, or give --deepspeed-conflicts ignore"
-        )
-    return merged(configuration, content), [f"{settings.deepspeed_config}: ignored, since the run decides them: {text}"]
+    if conflicting := conflicts(content, configuration | optimizer_of(settings)):
+        raise UserError(f"{settings.deepspeed_config} has other values than the run: {', '.join(map(str, conflicting))}; leave these out")
+    return merged(configuration, content)
 
 
 def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:

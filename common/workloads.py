@@ -12,8 +12,7 @@ from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Settings, as_json, check, check_accuracy
 from common.errors import UserError
-from common.model import model_sizes, own_file, own_model, schedules
-from common.model.conventions import CONVENTIONS
+from common.model import conventions, model_sizes, own_file, own_model, schedules
 from common.model.families import Decoder
 from common.model.own_model import OwnModel
 from common.model.schedules import CONSTANT
@@ -63,8 +62,6 @@ def _own_workload(settings: Settings) -> Workload:
             raise UserError(f"{flag(name)} is not for --model, whose sizes are --model-args; leave it out")
     if settings.layer_times:
         raise UserError("--layer-times is not for --model, of whose layers nothing is described; leave it out")
-    if settings.last_batch == "pad":
-        raise UserError("--last-batch pad is not for --model, whose loss is a mean over all samples of a batch; leave it out")
     model = OwnModel(str(settings.model), settings.model_args)
     file = model.file
     learning_rate = file.constant("LEARNING_RATE")
@@ -100,7 +97,7 @@ def resolve(settings: Settings, degree: int) -> Settings:
         if settings.schedule != CONSTANT and _has_scheduler(settings):
             raise UserError(f"--schedule is not for {settings.model}, which has a scheduler(); leave it out")
         settings = dataclasses.replace(settings, workload=own_file.name_of(settings.model))
-    defaults = workload.defaults(settings.optimizer) | {"learning_rate_factor": float(degree) if settings.scaling == "weak" else 1.0}
+    defaults = workload.defaults(settings.optimizer)
     resolved = dataclasses.replace(settings, **{name: value for name, value in defaults.items() if getattr(settings, name) is None})
     batch_plan(resolved, degree)
     return resolved
@@ -116,15 +113,19 @@ def _has_scheduler(settings: Settings) -> bool:
     return settings.model is not None and own_file.read(settings.model, settings.model_args).has("scheduler")
 
 
-def learning_rates(settings: Settings, num_steps: int) -> np.ndarray:
+def learning_rate_factor(scaling: str, degree: int) -> float:
+    """Returns the factor by which warm-up scales the learning rate, at a data-parallel degree."""
+    return float(degree) if scaling == "weak" else 1.0
+
+
+def learning_rates(settings: Settings, num_steps: int, factor: float) -> np.ndarray:
     """Returns the learning rate of every step of a run with this number of steps in an epoch, of shape (epochs, num_steps).
 
-    A file's own schedule is scaled, and warmed up, as Tandem's.
+    Warm-up scales it by `factor`, also that of a file's own schedule.
     """
-    learning_rate, factor = settings.learning_rate, settings.learning_rate_factor
+    learning_rate = settings.learning_rate
     num_epochs, warmup_epochs, optimizer = settings.epochs, settings.warmup_epochs, settings.optimizer
     assert learning_rate, RESOLVED
-    assert factor, RESOLVED
     assert num_epochs, RESOLVED
     assert optimizer, RESOLVED
     if not (_has_scheduler(settings) and isinstance(model := workload_of(settings).model, OwnModel)):
@@ -142,12 +143,11 @@ def batch_plan(settings: Settings, degree: int) -> BatchPlan:
 def digest(settings: Settings, data_digest: str) -> str:
     """Returns the SHA-256 of model, data, target, optimizer, batch size and precision: the same for all ranks, world sizes and backends.
 
-    The settings are those that were given, since `resolve` may set the learning rate factor to the number of ranks.
+    Settings at their default do not enter it, so that a new one leaves the digests of earlier records as they are.
     """
     workload = workload_of(settings)
-    factor = settings.learning_rate_factor
-    resolved = dataclasses.replace(resolve(settings, 1), learning_rate_factor=factor)
+    resolved = resolve(settings, 1)
     counted = TRAINING_SETTINGS if resolved.schedule == CONSTANT and not _has_scheduler(resolved) else (*TRAINING_SETTINGS, "epochs")
-    spec = {name: value for name, value in as_json(resolved).items() if name in counted}
-    spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": CONVENTIONS, "data": data_digest}
+    spec = {name: value for name, value in as_json(resolved).items() if name in counted and value != getattr(Settings, name)}
+    spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": conventions.VERSION, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

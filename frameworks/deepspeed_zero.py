@@ -18,7 +18,7 @@ from frameworks.shared.pytorch.trainer import DistributedTrainer
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
     variants={"zero_stage": (0, 2, 3), "mixed_precision": ("native",)}, combined=("2+native", "3+native"),
-    takes=("deepspeed_config", "deepspeed_conflicts"), can_compile=("", "0", "2"), approximate=("native", "2+native", "3+native"),
+    takes=("deepspeed_config",), can_compile=("", "0", "2"), approximate=("native", "2+native", "3+native"),
     float32_masters=True, precisions={"native": "bf16_masters"}, sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
     library_settings={
         "overlap_comm": (True,), "contiguous_gradients": (True,), "reduce_bucket_size": (262144,), "allgather_bucket_size": (262144,),
@@ -35,7 +35,7 @@ class Trainer(DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
-        self.configuration = deepspeed_configuration.begin(settings, self.ranks)
+        self.configuration = deepspeed_configuration.of(settings, self.ranks.size)
         shared_deepspeed.expect_accepted(settings, self.configuration)
         if settings.mixed_precision == "native":
             shared_deepspeed.compute_in_bfloat16(self.module)

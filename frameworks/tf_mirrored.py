@@ -23,7 +23,7 @@ class Trainer(TensorFlowTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.transport = mirrored.transport_of(self.gpu)
-        self.strategy = mirrored.begin(self.ranks, settings.host_suffix, self.transport)
+        self.strategy = mirrored.begin(self.ranks, self.transport)
         self.average = mirrored.average
         self.accumulate, self.dropout = settings.accumulate, settings.dropout
         # The strategy gives every rank the initial values of rank 0.

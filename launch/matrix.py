@@ -79,6 +79,7 @@ def prepare(matrix: Matrix) -> Prepared:
         raise UserError(f"{given[0]} is for --print-jobs, and a matrix that runs here asks no batch system")
     matrix = verify.applied(matrix) if matrix.verify else matrix
     machine = machine_files.read(matrix.machine_file)
+    machine = verify.shortened(machine) if matrix.verify else machine
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     names, workloads = backends.chosen(matrix.backends), workloads_of(matrix)
@@ -92,7 +93,7 @@ def prepare(matrix: Matrix) -> Prepared:
     until.check(settings.until, matrix.repeats)
     best_options(matrix)
     identity = functools.partial(resume.identity, names, workloads, matrix.sizes, ranks_per_node)
-    choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts, settings.host_suffix)
+    choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts)
     return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, records.folder(settings))
 
 

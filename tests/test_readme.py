@@ -14,7 +14,7 @@ from tests.support.running import ROOT, completed
 README = (ROOT / "README.md").read_text()
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines() if line.strip()]
 # What a command is run with besides, so that it takes less time: other tests train every workload with every backend, and run all tests.
-FEW_STEPS = ["--epochs", "1", "--steps-per-epoch", "4", "--no-stop-at-target"]
+FEW_STEPS = ["--epochs", "1", "--no-stop-at-target"]
 SHORTER = {
     "launch/matrix.sh 1 2": [*FEW_STEPS, "--backends", "single,ddp", "--workloads", "cnn"],
     "launch/matrix.sh 1 2 --model frameworks/own_model/rings.py": [*FEW_STEPS, "--backends", "single,ddp"],

@@ -1,11 +1,14 @@
 """The samples of each rank at each step, as indices and weights."""
 
+import os
 from typing import NamedTuple
 
 import numpy as np
 
-from common.config import Settings
 from common.errors import UserError
+
+# Limits the steps of an epoch, for verifications and tests: these need a few steps only.
+STEPS_VARIABLE = "TANDEM_STEPS_PER_EPOCH"
 
 
 class Streamed(NamedTuple):
@@ -20,7 +23,6 @@ class Epoch(NamedTuple):
 
     num_samples: int
     global_batch: int
-    last_batch: str
     seed: int
     number: int
     streamed: Streamed | None = None
@@ -33,45 +35,43 @@ class DataParallel(NamedTuple):
     degree: int
 
 
-def num_steps(num_samples: int, global_batch: int, last_batch: str) -> int:
-    """Returns the number of steps of an epoch. Raises UserError if --last-batch drop leaves none."""
-    steps = num_samples // global_batch if last_batch == "drop" else -(-num_samples // global_batch)
+def num_steps(num_samples: int, global_batch: int) -> int:
+    """Returns the number of steps of an epoch; an incomplete last global batch is dropped. Raises UserError if no step is left."""
+    steps = num_samples // global_batch
     if steps == 0:
         raise UserError(
-            f"a global batch of {global_batch} exceeds the {num_samples} samples, so --last-batch drop leaves no step; "
-            "use fewer ranks, a smaller --batch-size or --accumulate, or --last-batch pad"
+            f"a global batch of {global_batch} exceeds the {num_samples} samples, which leaves no step; "
+            "use fewer ranks, or a smaller --batch-size or --accumulate"
         )
     return steps
 
 
-def num_trained_steps(settings: Settings, num_samples: int, global_batch: int) -> int:
+def num_trained_steps(num_samples: int, global_batch: int) -> int:
     """Returns the number of steps of an epoch that are trained. Raises UserError if there is none."""
-    num_possible = num_steps(num_samples, global_batch, settings.last_batch)
-    return min(num_possible, settings.steps_per_epoch or num_possible)
+    num_possible = num_steps(num_samples, global_batch)
+    return min(num_possible, int(os.environ.get(STEPS_VARIABLE) or num_possible))
 
 
 def training_shard(epoch: Epoch, place: DataParallel, num_losses: int | np.ndarray = 1) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices and the weights of the samples of one shard in an epoch, each of shape (steps, samples of a shard).
 
     One permutation per seed and epoch is split into global batches, and each of these into contiguous shards, without model
-    parallelism one per rank: N ranks with batch b process at each step the samples of one rank with batch N*b. Padding has weight 0.
+    parallelism one per rank: N ranks with batch b process at each step the samples of one rank with batch N*b.
     Weights are scaled so that the sum of weight * loss of a shard, averaged over shards, is the mean loss of the global batch.
     `num_losses` is the number of losses of each sample, over which the mean is taken. Samples that can be read in order only have the
     order of `_streamed_order`.
     """
     num_samples, global_batch = epoch.num_samples, epoch.global_batch
     local_batch = global_batch // place.degree
-    steps = num_steps(num_samples, global_batch, epoch.last_batch)
+    steps = num_steps(num_samples, global_batch)
     stream = np.random.default_rng([epoch.seed, epoch.number])
     if epoch.streamed is None:
         order, positions = stream.permutation(num_samples), np.arange(steps * global_batch)
     else:
         order, positions = _streamed_order(stream, num_samples, (place.degree, steps, local_batch), epoch.streamed)
-    positions = positions.reshape(steps, global_batch)
-    valid = positions < num_samples
-    indices = order[positions % num_samples]
-    num_counted = valid * np.broadcast_to(num_losses, num_samples)[indices]
-    weights = valid * (place.degree / num_counted.sum(axis=1, keepdims=True))
+    indices = order[positions.reshape(steps, global_batch)]
+    num_counted = np.broadcast_to(num_losses, num_samples)[indices].sum(axis=1, keepdims=True)
+    weights = np.broadcast_to(place.degree / num_counted, indices.shape)
     of_shard = slice(place.shard * local_batch, (place.shard + 1) * local_batch)
     return indices[:, of_shard], weights[:, of_shard]
 

@@ -29,6 +29,7 @@ from common.errors import UserError
 from common.model.weights import DTYPES
 from common.process import node_memory
 from common.process.ranks import from_environment
+from common.workloads import workload_of
 
 MIB = 2**20
 # Samples that are shuffled at once where they can be read in order only.
@@ -61,8 +62,8 @@ def find(settings: Settings, dataset: str, plan: BatchPlan | None) -> Dataset:
     test = StoredSamples(storage, "test")
     if plan:
         train.plan(plan.local_batch)
-    if plan and settings.evaluation_batch_size and len(test):
-        test.plan(settings.evaluation_batch_size)
+    if plan and len(test):
+        test.plan(workload_of(settings).evaluation_batch_size)
     digest, streamed = written.data_digest, storage.streamed
     if streamed is not None:
         # Samples in another order are another training: a run must be neither compared with it nor resumed from it.

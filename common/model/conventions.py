@@ -1,4 +1,4 @@
-"""The conventions of every backend where the defaults of the libraries differ. They are part of every workload's digest.
+"""The conventions of every backend where the defaults of the libraries differ. Their VERSION is part of every workload's digest.
 
 - Adam: epsilon is 1e-8, added outside the square root after bias correction of both moments (Kingma and Ba 2015,
   arXiv:1412.6980, algorithm 1), as in PyTorch. Keras uses 1e-7, added before bias correction.
@@ -20,6 +20,9 @@
 - Activations are ReLU and SiLU, which are the same everywhere. GELU is not used: PyTorch's is exact, others use tanh.
 """
 
+# Raised by one where a convention becomes another: earlier records are then not compared with new ones. A further one leaves it.
+VERSION = 1
+
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 RMS_NORM_EPSILON = 1e-5
@@ -28,5 +31,3 @@ ROTARY_BASE = 10_000.0
 
 CNN_DROPOUT = (0.25, 0.5)
 ENCODER_DECODER_DROPOUT = 0.1
-
-CONVENTIONS = {name: value for name, value in globals().items() if name.isupper()}

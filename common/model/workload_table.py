@@ -37,7 +37,6 @@ class Workload(NamedTuple):
         return {
             "dataset": self.datasets[0],
             "batch_size": self.batch_size,
-            "evaluation_batch_size": self.evaluation_batch_size,
             "epochs": self.epochs,
             "target": self.target,
             "optimizer": self.optimizer,

@@ -7,7 +7,6 @@ import collections
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
 
 from common.errors import UserError
 from common.process.ranks import Ranks
@@ -15,6 +14,8 @@ from common.process.ranks import Ranks
 TOPOLOGY = Path("/sys/devices/system/cpu")
 # By which a launcher selects them, for CUDA and ROCm.
 VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+# It has the gpu_order of the machine file.
+GPU_ORDER_VARIABLE = "TANDEM_GPU_ORDER"
 
 
 def core_of_threads(folder: Path = TOPOLOGY) -> dict[int, int]:
@@ -83,16 +84,16 @@ def gpus_problem(num_gpus: int | None, local_size: int) -> str | None:
     return f"{local_size} ranks on a node with {gpus}; start at most one for each GPU, or use --device cpu"
 
 
-def gpu_for(num_gpus: int, ranks: Ranks, order: Literal["local", "reversed"] = "local", may_share: bool = False) -> int:
+def gpu_for(num_gpus: int, ranks: Ranks, may_share: bool = False) -> int:
     """Gives the index of a rank's GPU among the visible ones. Raises UserError if ranks would share a GPU, unless they may.
 
-    A single visible GPU belongs to this rank alone if the launcher has selected it.
+    A single visible GPU belongs to this rank alone if the launcher has selected it. GPU_ORDER_VARIABLE has the machine file's gpu_order.
     """
     problem = gpus_problem(num_gpus_to_share(num_gpus), ranks.local_size)
     if problem and not may_share:
         raise UserError(problem)
     index = ranks.local_rank % num_gpus
-    return num_gpus - 1 - index if order == "reversed" else index
+    return num_gpus - 1 - index if os.environ.get(GPU_ORDER_VARIABLE) == "reversed" else index
 
 
 def bind(cores: Collection[int]) -> None:

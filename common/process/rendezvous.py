@@ -17,18 +17,20 @@ from common.process.ranks import Ranks
 Value = TypeVar("Value")
 
 MASTER = ("MASTER_ADDR", "MASTER_PORT")
+# It has the host_suffix of the machine file.
+HOST_SUFFIX_VARIABLE = "TANDEM_HOST_SUFFIX"
 LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
 GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORT = re.compile("[0-9]{1,5}")
 FIRST_PORT, MAX_TRIES = 10_000, 100
 
 
-def master_address(hostname: str, suffix: str, on_one_node: bool) -> str:
-    """Gives the address of rank 0: the loopback on one node, else its short host name and the machine's suffix.
+def master_address(hostname: str, on_one_node: bool) -> str:
+    """Gives the address of rank 0: the loopback on one node, else its short host name and the machine file's host_suffix.
 
     The suffix selects the fast interface: `x3001c0s1b0n0` + `.hsn.cm.polaris.alcf.anl.gov` at ALCF, `jwb0001` + `i` at JSC.
     """
-    return LOOPBACK if on_one_node else hostname.partition(".")[0] + suffix
+    return LOOPBACK if on_one_node else hostname.partition(".")[0] + os.environ.get(HOST_SUFFIX_VARIABLE, "")
 
 
 def free_port() -> int:
@@ -55,7 +57,7 @@ def held_port() -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-def agree_on_master(ranks: Ranks, suffix: str = "") -> None:
+def agree_on_master(ranks: Ranks) -> None:
     """Sets MASTER_ADDR and MASTER_PORT on every rank, unless they are set.
 
     Rank 0 sends them to the other ranks over MPI; under srun without mpi4py they follow from its step. Raises UserError if only one of the
@@ -75,11 +77,11 @@ def agree_on_master(ranks: Ranks, suffix: str = "") -> None:
     elif ranks.size == 1:
         master = LOOPBACK, free_port()
     elif (problem := mpi.problem()) and (place := slurm.meeting_place()):
-        master = master_address(place.host, suffix, on_one_node), place.port
+        master = master_address(place.host, on_one_node), place.port
     elif problem:
         raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:
-        master = gathered((master_address(socket.gethostname(), suffix, on_one_node), free_port()), ranks)[0]
+        master = gathered((master_address(socket.gethostname(), on_one_node), free_port()), ranks)[0]
     if not set_variables:
         os.environ |= dict(zip(MASTER, map(str, master), strict=True))
     if on_one_node and os.environ["MASTER_ADDR"] == LOOPBACK:

@@ -108,7 +108,7 @@ class Record(Closed):
     accuracy: Number | None = None
     """That of the last evaluation."""
     samples_per_second: Positive | None = None
-    """Training throughput over all epochs, without evaluation. A sample is an image or a sequence; padding does not count."""
+    """Training throughput over all epochs, without evaluation. A sample is an image or a sequence."""
     training_flops_per_sample: FromOne | None = None
     """Floating-point operations to train on one sample, by the formulas of `common/model/families.py`. A multiplication with its addition
     counts as two."""
@@ -160,9 +160,7 @@ class Record(Closed):
     samples_per_epoch: FromOne | None = None
     """Number of samples trained in an epoch."""
     samples_dropped_per_epoch: FromZero | None = None
-    """Number of samples left out of an epoch because they do not fill a global batch (`--last-batch drop`)."""
-    samples_padded_per_epoch: FromZero | None = None
-    """Number of samples of weight 0 that fill the last global batch (`--last-batch pad`)."""
+    """Number of samples left out of an epoch because they do not fill a global batch."""
     losses: Numbers = field(default_factory=list)
     """Loss of each step: the mean over the global batch, in nats per label or per token."""
     learning_rates: Numbers = field(default_factory=list)

@@ -32,12 +32,12 @@ CountsByRank = Annotated[list[FromZero], BY_RANK]
 
 
 class Closed:
-    """A part of a record that has no key but those of its class."""
+    """A part of a record. Keys that its class does not have, as in records of other versions, are left out when it is read."""
 
     __slots__ = ()
     # For pydantic, which reads records and generates the schema; a training process does not import it.
     __pydantic_config__: ClassVar = {
-        "extra": "forbid", "strict": True, "allow_inf_nan": False,
+        "extra": "ignore", "strict": True, "allow_inf_nan": False,
         "use_attribute_docstrings": True, "json_schema_serialization_defaults_required": True,
     }  # fmt: skip
 
@@ -276,9 +276,6 @@ class Processor(Closed):
 
 @dataclass(kw_only=True)
 class Environment(Closed):
-    # What is known of a machine differs between versions: what is not described here is left out.
-    __pydantic_config__: ClassVar = Closed.__pydantic_config__ | {"extra": "ignore"}
-
     python: str
     """Version of Python."""
     packages: dict[str, str]

@@ -9,9 +9,9 @@ from common.record.definition import Record
 from common.record.parts import BY_RANK
 
 OF_COMPLETED = ("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync")
-OF_TRAINED = ("samples_per_second", "losses", "samples_per_epoch", "samples_dropped_per_epoch", "samples_padded_per_epoch", "train_seconds")
+OF_TRAINED = ("samples_per_second", "losses", "samples_per_epoch", "samples_dropped_per_epoch", "train_seconds")
 # Settings that have a value in every record, given or not. The target is not one of them, since a workload may have none.
-RESOLVED = (*(name for name in WORKLOADS["cnn"].defaults() if name != "target"), "learning_rate_factor", "machine")
+RESOLVED = (*(name for name in WORKLOADS["cnn"].defaults() if name != "target"), "machine")
 
 
 def problems(record: Record) -> Iterator[str]:
@@ -35,8 +35,8 @@ def problems(record: Record) -> Iterator[str]:
     for description, applies, names in excluded:
         yield from (f"{name}: {description} has none" for name in names if applies and getattr(record, name) is not None)
     steps, epochs = len(record.step_seconds), len(record.train_seconds)
-    samples = (record.samples_per_epoch or 0) + (record.samples_padded_per_epoch or 0)
-    if is_ok and epochs and record.samples_per_epoch is not None and not 1 <= steps // epochs <= samples:
+    samples = record.samples_per_epoch
+    if is_ok and epochs and samples is not None and not 1 <= steps // epochs <= samples:
         yield f"step_seconds: {steps} steps in {epochs} epochs of {samples} samples"
     if record.num_nodes is not None and record.num_nodes > record.num_ranks:
         yield f"num_nodes: {record.num_nodes} nodes have {record.num_ranks} ranks"

@@ -43,7 +43,7 @@ MUST_AGREE = {
     "workload_digest": "workload, data, optimizer, batch size, learning rate and precision",
     "seed": "--seed",
     "global_batch": "--batch-size times --accumulate and, but for --scaling strong, the number of ranks",
-    "learning_rate_factor": "--learning-rate-factor, or the number of ranks",
+    "learning_rate_factor": "the number of ranks",
 }
 
 

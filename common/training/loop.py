@@ -90,9 +90,8 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     }
     record.tensor_bytes_by_rank = TensorBytesByRank(**bytes_by_rank)
     if workload.target is not None:
-        assert settings.evaluation_batch_size, workloads.RESOLVED
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
-        sizes = (settings.evaluation_batch_size, settings.evaluation_batch_size + 1)
+        sizes = (workload.evaluation_batch_size, workload.evaluation_batch_size + 1)
         trainer.evaluate([batches.of_warm_up(workload.model, size, settings.precision) for size in sizes])
     trainer.restore(families.initial_values(workload.model, settings.seed, settings.precision) | buffers)
     heartbeat()
@@ -121,29 +120,29 @@ def train(
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
     assert settings.epochs, workloads.RESOLVED
-    assert settings.learning_rate_factor, workloads.RESOLVED
     ranks = trainer.ranks
     clock, joules = _start(trainer, record, turns)
     watchdog.heartbeat()
     delay = Delay(settings, clock, watchdog)
     data = _load(trainer, load, record, clock, watchdog)
     num_samples, global_batch = len(data.train), records.plan_of(record).global_batch
-    num_steps = sharding.num_trained_steps(settings, num_samples, global_batch)
-    learning_rates = workloads.learning_rates(settings, num_steps)
+    num_steps = sharding.num_trained_steps(num_samples, global_batch)
+    factor = workloads.learning_rate_factor(settings.scaling, record.data_parallel_degree)
+    learning_rates = workloads.learning_rates(settings, num_steps, factor)
     turns.begin(num_steps)
-    _record_samples(record, num_samples, num_steps * global_batch)
+    record.samples_per_epoch, record.samples_dropped_per_epoch = num_steps * global_batch, num_samples - num_steps * global_batch
     record.workload_digest = workload_digest(data)
     workload = workloads.workload_of(settings)
     record.reached = None if settings.target is None else False
     record.metric, record.lower_is_better = workload.metric, workload.lower_is_better
     use = storage_use.Recorder(trainer, data.train, settings, clock)
-    about = About(0, None, record.workload_digest, settings.seed, global_batch, settings.learning_rate_factor)
+    about = About(0, None, record.workload_digest, settings.seed, global_batch, factor)
     files = Checkpoints(trainer, settings, about)
     if settings.resume:
         _resume(trainer, files, record, clock)
     epoch_batches, place = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
     for epoch in range(files.about.epochs, settings.epochs):
-        order = sharding.Epoch(num_samples, global_batch, settings.last_batch, settings.seed, epoch, data.train.streamed)
+        order = sharding.Epoch(num_samples, global_batch, settings.seed, epoch, data.train.streamed)
         indices, sample_weights = sharding.training_shard(order, place, data.train.num_losses)
         epoch_batches = SampleBatches(
             data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog, epoch + 1
@@ -214,13 +213,6 @@ def _resume(trainer: Trainer, files: Checkpoints, record: Record, clock: Meter[f
         checks.expect_same_checkpoint(trainer, files.about)
 
 
-def _record_samples(record: Record, num_samples: int, num_in_batches: int) -> None:
-    """Adds to the record the samples in an epoch, from those of the data and the places in the batches of an epoch."""
-    num_used = min(num_samples, num_in_batches)
-    record.samples_per_epoch, record.samples_dropped_per_epoch = num_used, num_samples - num_used
-    record.samples_padded_per_epoch = num_in_batches - num_used
-
-
 def _record_use(trainer: Trainer, record: Record, turns: Turns, clock: Meter[float]) -> None:
     """Adds to the record the memory and the time that the training has taken. All ranks call this, before additional steps add to it."""
     record.staleness = trainer.staleness and list(trainer.staleness)
@@ -270,16 +262,16 @@ def _evaluate(
 ) -> None:
     """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
     assert settings.target is not None, workloads.RESOLVED
-    assert settings.evaluation_batch_size, workloads.RESOLVED
+    workload = workloads.workload_of(settings)
     begun = clock.now()
     place = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
-    indices, sample_weights = sharding.evaluation_shard(len(data.test), settings.evaluation_batch_size, place)
+    indices, sample_weights = sharding.evaluation_shard(len(data.test), workload.evaluation_batch_size, place)
     evaluation_batches = SampleBatches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
     totals = Totals.of(trainer.sum(np.array(trainer.evaluate(evaluation_batches).values, dtype=np.float64)).tolist())
     delay.wait()
     evaluated = clock.now()
-    accuracy = _metric(workloads.workload_of(settings).model, totals)
+    accuracy = _metric(workload.model, totals)
     # NaN has predictions too.
     if metric.meets(accuracy, settings.target, record.lower_is_better) and not record.reached and math.isfinite(totals.loss):
         record.reached = True

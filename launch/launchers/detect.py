@@ -12,7 +12,7 @@ from common.backends import ROOT
 from common.errors import UserError
 from common.process import slurm
 from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind, Launcher, arguments_in
-from launch.launchers.machine_files import Machine, python_of
+from launch.launchers.machine_files import Machine, python_of, variables_of
 from launch.launchers.texts import hosts_in
 
 # {text in the version of an MPI: the interfaces of `srun --mpi=` for it, the best first}. The first text that fits counts. ParaStation's
@@ -88,7 +88,6 @@ def choose(
     arguments: str | None = None,
     machine: Machine = Machine(),  # noqa: B008
     hosts: str | None = None,
-    host_suffix: str = "",
     pretend: bool = False,
 ) -> Launcher:
     """Returns the Launcher of a program. With `pretend`, a `launcher` that is not installed has its usual name, and a Python that is not
@@ -114,11 +113,11 @@ def choose(
     needed = LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
     texts = {machine.launcher or name: machine.launcher_args} | ({} if arguments is None else {name: arguments})
     by_name = {named: arguments_in(text, "--launcher-args") for named, text in texts.items()}
-    variables = needed | machine.variables
+    variables = needed | variables_of(machine)
     chosen = Launcher(name, executable, variables, hosts, arguments=by_name, python=python, cpu_bind=machine.cpu_bind)
     if LAUNCHERS[name].places != "node":
         return chosen._replace(mpi=machine.mpi or interface_of(chosen)) if LAUNCHERS[name].mpi_variable else chosen
-    chosen = chosen._replace(first_node=first_node_of(hosts, host_suffix))
+    chosen = chosen._replace(first_node=first_node_of(hosts, machine.host_suffix))
     try:
         return chosen._replace(agent_launcher=find())
     except UserError:

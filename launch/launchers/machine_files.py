@@ -16,6 +16,8 @@ from common.backends import ROOT
 from common.command_line import RANKS, THREADS, declarations
 from common.config import Settings
 from common.errors import UserError
+from common.process.binding import GPU_ORDER_VARIABLE
+from common.process.rendezvous import HOST_SUFFIX_VARIABLE
 from launch.launchers import texts
 from launch.launchers.commands import BY_DEPTH, LAUNCHERS, PYTHON, THREADS_VARIABLE, arguments_in
 
@@ -40,13 +42,13 @@ class Machine:
     """Cores per rank."""
     device: str = Settings.device
     """auto, cpu or cuda; with cuda a node without a GPU is refused, where auto would train on its cores."""
-    gpu_order: str = Settings.gpu_order
+    gpu_order: str = "local"
     """local: local rank 0 uses GPU 0; reversed: the last GPU."""
     gpu_request: str = "gres"
     """How a job asks Slurm for the GPUs of a node: by --gres=gpu:4, by --gpus-per-node=4, or not (none), where a node comes with them."""
     node_request: str = ""
     """What a job asks PBS of a node in place of its cores, ranks and GPUs, where the site gives whole nodes: system=polaris."""
-    host_suffix: str = Settings.host_suffix
+    host_suffix: str = ""
     """Suffix that turns a node's short name into the name of its fast interface."""
     python: str | list | None = None
     """The Python of the ranks, where it is not the environment's: its path, or a command that ends in it, as of a container."""
@@ -66,9 +68,10 @@ TYPE_NAMES = {str: "a string", int: "an integer", list: 'a list, as in ["a", "b"
 LONG_INTEGER = re.compile(r"\d[\d_]{4000,}")
 MAX_SHOWN = 100
 GPU_REQUESTS = {"gres": "--gres=gpu:{}", "gpus-per-node": "--gpus-per-node={}", "none": ""}
-ALLOWED = {"launcher": tuple(LAUNCHERS), "gpu_request": tuple(GPU_REQUESTS)} | {
-    name: get_args(get_type_hints(Settings)[name]) for name in ("device", "gpu_order")
-}
+ALLOWED = {
+    "launcher": tuple(LAUNCHERS), "gpu_request": tuple(GPU_REQUESTS), "gpu_order": ("local", "reversed"),
+    "device": get_args(get_type_hints(Settings)["device"]),
+}  # fmt: skip
 
 
 def read(name: str) -> Machine:
@@ -156,6 +159,13 @@ def python_of(machine: Machine) -> tuple[str, ...]:
     python = (machine.python,) if isinstance(machine.python, str) else PYTHON if machine.python is None else tuple(machine.python)
     # Only a login shell knows `module` everywhere.
     return ("bash", "-lc", f'{{ {machine.prologue}\n}} && exec "$@"', "bash", *python) if machine.prologue else python
+
+
+def variables_of(machine: Machine) -> dict[str, str]:
+    """Returns the environment variables of every rank: those of the file, and those that have its keys of GPUs and network."""
+    by_key = {GPU_ORDER_VARIABLE: machine.gpu_order, HOST_SUFFIX_VARIABLE: machine.host_suffix}
+    defaults = (Machine.gpu_order, Machine.host_suffix)
+    return {name: value for name, value in by_key.items() if value not in defaults} | machine.variables
 
 
 def names() -> list[str]:

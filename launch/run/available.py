@@ -58,7 +58,6 @@ class Settled(NamedTuple):
 def check(jobs: Iterable[Job], launcher: Launcher) -> None:
     """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
     num_samples: dict[str, int] = {}
-    lines: list[str] = []
     for job in jobs:
         name_of(file_of(job.backend), job.settings)
         runner.start_of(job, launcher).argv()
@@ -67,11 +66,9 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
             on_progress = progress.reading(functools.partial(print, file=sys.stderr))
             num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train)
         plan = workloads.batch_plan(settings, job.degree)
-        sharding.num_trained_steps(settings, num_samples[settings.workload], plan.global_batch)
+        sharding.num_trained_steps(num_samples[settings.workload], plan.global_batch)
         if settings.deepspeed_config:
-            lines += deepspeed_configuration.of(settings, job.num_ranks)[1]
-    for line in dict.fromkeys(lines):
-        print(line, file=sys.stderr)
+            deepspeed_configuration.of(settings, job.num_ranks)
 
 
 def trainable(jobs: Sequence[Job]) -> list[Job]:

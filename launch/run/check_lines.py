@@ -18,6 +18,7 @@ from common.backends import ALL, ROOT, declaration_of
 from common.config import cores_per_rank
 from common.cost import memory_estimate
 from common.process import binding, inherited, shared_memory, slurm
+from common.process.rendezvous import HOST_SUFFIX_VARIABLE
 from common.record import records
 from launch.launchers import allocation_end, commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN
@@ -131,7 +132,7 @@ def network(seen: Seen) -> Lines:
     if fabric and seen.node["num_gpus"] and not any(map(variables.get, NCCL_PLUGINS)):
         text = f"NCCL uses TCP over {fabric} unless it finds its plugin for libfabric (aws-ofi-nccl), 2 to 3 times slower"
         yield NOTE, f"{text}; name that in [variables] of a machine file: NCCL_NET, and LD_LIBRARY_PATH in its prologue"
-    hosts, suffix = seen.launcher and seen.launcher.hosts, seen.settings.host_suffix
+    hosts, suffix = seen.launcher and seen.launcher.hosts, variables.get(HOST_SUFFIX_VARIABLE, "")
     first = detect.first_node_of(hosts, suffix)
     if first is None:
         yield NOTE, "nodes are not known here; --hosts FILE or an allocation names them"

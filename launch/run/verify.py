@@ -7,10 +7,12 @@ from pathlib import Path
 from common import workloads
 from common.backends import ALL, BASELINE
 from common.command_line import flag, names_in
+from common.data import sharding
 from common.errors import UserError
 from common.model import own_model
 from common.model.own_model import OwnModel
 from common.record.definition import Record
+from launch.launchers.machine_files import Machine
 from launch.report import comparable, live, tables
 from launch.report.export import terminal
 from launch.report.summary import Answer
@@ -23,7 +25,7 @@ QUESTION = "Does each backend train the model as one process does?"
 NUM_STEPS = 20
 # What the runs train with: the global batch of one process, whatever the number of ranks, and no chance.
 SETTINGS = {
-    "precision": "fp64", "scaling": "strong", "epochs": 1, "steps_per_epoch": NUM_STEPS, "warmup_epochs": 0.0, "dropout": False,
+    "precision": "fp64", "scaling": "strong", "epochs": 1, "warmup_epochs": 0.0, "dropout": False,
     "step_breakdown": False, "stop_at_target": False,
 }  # fmt: skip
 COLUMNS: tuple[Column[Verified], ...] = (
@@ -54,6 +56,11 @@ def applied(matrix: Matrix) -> Matrix:
         backends=matrix.backends if is_chosen else f"{BASELINE},{matrix.backends}",
         run=dataclasses.replace(matrix.run, **SETTINGS),
     )
+
+
+def shortened(machine: Machine) -> Machine:
+    """Returns the machine with the number of steps of a verification among the variables of every rank."""
+    return dataclasses.replace(machine, variables=machine.variables | {sharding.STEPS_VARIABLE: str(NUM_STEPS)})
 
 
 def with_references(jobs: Sequence[Job]) -> list[Job]:

@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.data import sharding
 from launch.report import entries
 from launch.report.questions import layers
 from launch.report.questions.step import compute_seconds
@@ -42,14 +43,15 @@ class Arguments:
 
 
 def main(arguments):
-    settings = ("--workloads", arguments.workloads, "--epochs", 1, "--steps-per-epoch", arguments.steps, "--backends", ",".join(BACKENDS))
+    steps = {sharding.STEPS_VARIABLE: str(arguments.steps)}
+    settings = ("--workloads", arguments.workloads, "--epochs", 1, "--backends", ",".join(BACKENDS))
     with tempfile.TemporaryDirectory() as name:
         checkout = copied(Path(name))
 
         def measure(condition, repeat):
             onednn, mkl = condition
             folder = Path(name, f"{onednn}-{mkl}")
-            return shared.matrix(checkout, folder, 1, *settings, "--seed", 1 + repeat, *MKL[mkl], variables=ONEDNN[onednn])
+            return shared.matrix(checkout, folder, 1, *settings, "--seed", 1 + repeat, *MKL[mkl], variables=ONEDNN[onednn] | steps)
 
         records_of = shared.in_blocks(measure, CONDITIONS, arguments.repeats)
     print("\n".join([shared.head(EFFECT_COLUMNS), *map(shared.row, effects(records_of))]))

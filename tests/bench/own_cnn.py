@@ -18,7 +18,6 @@ from rich.console import Console
 
 from common.command_line import FROM_1
 from common.config import Settings
-from common.model.workload_table import WORKLOADS
 from common.record import records
 from common.record.definition import Record
 from launch.launchers import detect
@@ -64,7 +63,6 @@ def jobs_of(arguments: Arguments, folder: Path) -> list[list[Job]]:
     """Returns the jobs of both models by repeat."""
     built_in = Settings(
         device="cpu", epochs=arguments.epochs, stop_at_target=False, step_breakdown=False, results=folder, machine="here",
-        evaluation_batch_size=WORKLOADS[WORKLOAD].evaluation_batch_size,
     )  # fmt: skip
     both = [built_in, dataclasses.replace(built_in, model=str(FILE))]
     planned = [plan([*SIZES], [WORKLOAD], sorted({*SIZES.values()}), arguments.repeats, None, settings) for settings in both]

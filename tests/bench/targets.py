@@ -138,12 +138,13 @@ def train(settings, size, fault):
     """The accuracies after each epoch of a run that trains as `size` ranks do."""
     from frameworks.single import Trainer
 
-    of_size = dataclasses.replace(settings, batch_size=settings.batch_size * size, learning_rate_factor=float(size))
+    of_size = dataclasses.replace(settings, batch_size=settings.batch_size * size)
     launch = {"launcher": "alone", "command": PROGRAM, "launched_at": None}
     record = records.new("single", of_size, Ranks(), workloads.batch_plan(of_size, 1), launch, environment.describe(of_record=False))
     load = datasets.loader(of_size)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        stack.enter_context(mock.patch.object(workloads, "learning_rate_factor", return_value=float(size)))
         if fault != CORRECT:
             stack.enter_context(mock.patch.object(sharding, "training_shard", FAULTS[fault](size)))
         program.prepare_process(Ranks(), of_size, record)

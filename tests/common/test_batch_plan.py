@@ -39,7 +39,7 @@ def test_samples_on_disk_are_planned_by_the_shard_and_not_by_the_rank(backend, f
     """Both ranks of tensor_parallel read the whole batch, which the budget of each must hold."""
     folder = converted.convert(tmp_path / "data", "npy", "transformer")
     on_disk = {"data_format": "npy", "data_dir": folder, "data_budget": 0.02}
-    settings = Settings(workload="transformer", scaling="strong", batch_size=64, evaluation_batch_size=8, **on_disk)
+    settings = Settings(workload="transformer", scaling="strong", batch_size=64, **on_disk)
     plan = workloads.batch_plan(settings, parallelism.degree(backend, settings, 2))
     resolved = workloads.resolve(settings, plan.degree)
     if fits:

@@ -89,14 +89,13 @@ def test_a_tutorials_file_is_refused_in_one_line_with_what_decides_each_key(tmp_
     assert message.startswith(f"{path} has other values than the run: train_batch_size 512 (64 here: --batch-size), ")
     assert 'scheduler.type "WarmupLR" (not here: --schedule, --warmup-epochs)' in message
     assert 'optimizer.type "Adam" ("SGD" here: --optimizer, --learning-rate, --momentum)' in message
-    assert "fp16.enabled true (not here: --precision); leave these out, or give --deepspeed-conflicts ignore" in message
+    assert message.endswith("fp16.enabled true (not here: --precision); leave these out")
 
 
-def test_a_tutorials_file_is_accepted_with_a_line_about_what_the_run_decides_and_all_else_reaches_deepspeed(tmp_path):
-    path = written(tmp_path, OF_WORKSHOP)
-    run = resolved(deepspeed_config=path, deepspeed_conflicts="ignore", batch_size=32, zero_stage=0)
-    used, (line,) = configuration.of(run, 2)
-    assert line.startswith(f"{path}: ignored, since the run decides them: train_batch_size 512 (64 here: --batch-size), optimizer.type ")
+def test_what_the_run_does_not_decide_of_a_tutorials_file_reaches_deepspeed(tmp_path):
+    content = {name: value for name, value in OF_WORKSHOP.items() if not configuration.decided_key(name)}
+    run = resolved(deepspeed_config=written(tmp_path, content), batch_size=32, zero_stage=0)
+    used = configuration.of(run, 2)
     without_file = configuration.of_run(run, 2)
     of_file = {"allgather_partitions", "reduce_scatter", "allgather_bucket_size", "reduce_bucket_size", "overlap_comm"}
     sharding = {name: OF_WORKSHOP["zero_optimization"][name] for name in (*of_file, "contiguous_gradients")}
@@ -106,7 +105,7 @@ def test_a_tutorials_file_is_accepted_with_a_line_about_what_the_run_decides_and
 
 def test_without_a_file_and_with_an_empty_one_the_configuration_is_tandems(tmp_path):
     without_file = configuration.of(resolved(), 2)
-    assert without_file == (configuration.of_run(resolved(), 2), [])
+    assert without_file == configuration.of_run(resolved(), 2)
     for content in ({}, {"train_batch_size": "auto", "zero_optimization": {"reduce_bucket_size": "auto"}}):
         assert configuration.of(resolved(deepspeed_config=written(tmp_path, content)), 2) == without_file
 
@@ -150,7 +149,7 @@ def test_deepspeed_is_asked_whether_it_accepts_a_file_and_refuses_a_mistyped_key
         ({"reduce_bucket_sise": 5}, "reduce_bucket_sise Extra inputs are not permitted"),
     ):
         run = resolved(deepspeed_config=written(tmp_path, {"zero_optimization": sharding}))
-        used, _ = configuration.of(run, 1)
+        used = configuration.of(run, 1)
         with refused(f"DeepSpeed refuses {run.deepspeed_config}: ", key) if key else contextlib.nullcontext():
             deepspeed.expect_accepted(run, used)
     deepspeed.expect_accepted(resolved(), {"zero_optimization": {"reduce_bucket_sise": 5}})

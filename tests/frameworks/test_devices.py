@@ -16,7 +16,7 @@ from tests.support.mistakes import refused
 pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = devices = steps = None
 
-SETTINGS = SimpleNamespace(device="cuda", threads=1, gpu_order="local", precision="fp32", mkl_kernels="default")
+SETTINGS = SimpleNamespace(device="cuda", threads=1, precision="fp32", mkl_kernels="default")
 GPU_1 = torch.device("cuda", 1)
 
 

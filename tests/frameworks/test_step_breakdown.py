@@ -25,7 +25,6 @@ from common.training import step_breakdown
 from common.training.step_breakdown import Block
 from frameworks.shared.pytorch.data_parallel import NUM_PLAIN_STEPS, communication_of_ddp
 from frameworks.shared.pytorch.process_group import collectives, covered
-from tests.support.agreement_runs import EVALUATION
 from tests.support.backends import SERVED, started_with
 from tests.support.contract import GRADIENT_BYTES, ROWS, SAMPLES
 from tests.support.running import train, train_in_turn
@@ -269,7 +268,7 @@ def measured(tmp_path_factory, data, request):
     def all_of(backends):
         folder = tmp_path_factory.mktemp("breakdowns")
         breakdowns = [(backend, breakdown) for backend, breakdown in chosen if backend in backends]
-        settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", SAMPLES, *EVALUATION)
+        settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", SAMPLES)
         runs = [(backend, *settings, *data[True][breakdown.workload], *breakdown.arguments) for backend, breakdown in breakdowns]
         for record, _ in train_in_turn(2, folder, runs):
             assert record["status"] == "ok", record["error"]

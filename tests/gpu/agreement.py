@@ -18,7 +18,7 @@ BOUND, BOUND_OF_FLOAT32, NUM_FIRST_STEPS = 1e-10, 1e-5, 10
 OPTIMIZERS = {"cnn": "sgd", "transformer": "adam"}
 # A global batch of one size at any number of ranks, so that all train the same thing.
 SAME = (
-    "--precision", "fp64", "--scaling", "strong", "--batch-size", 8, "--steps-per-epoch", NUM_STEPS, "--epochs", 1,
+    "--precision", "fp64", "--scaling", "strong", "--batch-size", 8, "--epochs", 1,
     "--warmup-epochs", 0.5, "--no-stop-at-target", "--no-step-breakdown",
     # Runs that start at once would all be bound to the first cores.
     "--no-bind",
@@ -74,7 +74,8 @@ def losses(session, run):
     options += ["--share-gpu"] if run.num_ranks == 2 else []
     name = f"agreement-{run.workload}-{run.backend}-{run.num_ranks or 'cpu'}"
     device = None if run.num_ranks else "cpu"
-    record = train(session, run.backend, name, *options, num_ranks=run.num_ranks or 1, seconds=RUN_SECONDS, device=device)
+    num_ranks = run.num_ranks or 1
+    record = train(session, run.backend, name, *options, num_ranks=num_ranks, seconds=RUN_SECONDS, device=device, num_steps=NUM_STEPS)
     return np.array(record.losses, dtype=float)
 
 

@@ -28,8 +28,10 @@ def pytest_generate_tests(metafunc):
 def test_parts_of_a_step(backend, session, measured):
     """The parts add up to the step, which takes about as long as in training."""
     workload, batch_size = ("transformer-base", 32) if session.on_gpu else ("transformer", 8)
-    length = ("--batch-size", batch_size, "--steps-per-epoch", NUM_STEPS[session.on_gpu], "--epochs", 2, "--no-stop-at-target")
-    record = train(session, backend, f"breakdown-{backend}", "--workload", workload, *length, seconds=90.0)
+    length = ("--batch-size", batch_size, "--epochs", 2, "--no-stop-at-target")
+    record = train(
+        session, backend, f"breakdown-{backend}", "--workload", workload, *length, seconds=90.0, num_steps=NUM_STEPS[session.on_gpu]
+    )
     breakdown = record.step_breakdown
     names = ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")
     step, parts = np.mean(breakdown.step_seconds), {name: np.mean(getattr(breakdown, name)) for name in names}
@@ -44,8 +46,18 @@ def test_parts_of_a_step(backend, session, measured):
 @pytest.mark.gpu
 def test_layers_of_a_step(session, measured):
     """The kernels of layers computed alone take no longer than the step, in which others run between them; their launches would."""
-    length = ("--batch-size", 32, "--precision", "bf16", "--steps-per-epoch", NUM_STEPS[True], "--epochs", 1, "--no-stop-at-target")
-    record = train(session, "single", "breakdown-layers", "--workload", "transformer-base", "--layer-times", *length, seconds=90.0)
+    length = ("--batch-size", 32, "--precision", "bf16", "--epochs", 1, "--no-stop-at-target")
+    record = train(
+        session,
+        "single",
+        "breakdown-layers",
+        "--workload",
+        "transformer-base",
+        "--layer-times",
+        *length,
+        seconds=90.0,
+        num_steps=NUM_STEPS[True],
+    )
     breakdown = record.step_breakdown
     seconds = {kind: sum(vars(of_kind).values()) for kind, of_kind in vars(breakdown.layers).items()}
     measured |= {f"{kind} (ms)": 1000 * of_kind for kind, of_kind in seconds.items()}

@@ -10,11 +10,12 @@ MIB = 2**20
 SHARE = 0.1
 # More than any GPU has, of activations; their inputs fit into main memory.
 TOO_LARGE = "200000"
-SHORT = ("--steps-per-epoch", 40, "--epochs", 1, "--no-step-breakdown")
+NUM_STEPS = 40
+SHORT = ("--epochs", 1, "--no-step-breakdown")
 
 
 def test_peaks_in_the_record(session, measured):
-    record = train(session, "single", "memory-peaks", "--workload", "transformer", *SHORT)
+    record = train(session, "single", "memory-peaks", "--workload", "transformer", *SHORT, num_steps=NUM_STEPS)
     counted = {name: sizes[0] for name, sizes in vars(record.gpu_memory_by_rank).items()}
     allocated, reserved, used = counted.values()
     assert 0 < allocated <= reserved, f"{counted}"
@@ -26,7 +27,9 @@ def test_peaks_in_the_record(session, measured):
 
 def test_a_batch_that_is_too_large_is_told_in_one_line(session, measured):
     try:
-        train(session, "single", "memory-exhausted", "--workload", "transformer-base", "--batch-size", TOO_LARGE, *SHORT)
+        train(
+            session, "single", "memory-exhausted", "--workload", "transformer-base", "--batch-size", TOO_LARGE, *SHORT, num_steps=NUM_STEPS
+        )
     except AssertionError as why:
         measured["error"] = str(why)
     else:

@@ -18,11 +18,12 @@ SHARE = 0.25
 # As PyTorch names a call of NCCL on the host, and as NCCL names its kernels.
 CALL, KERNEL = "nccl:", "ncclDevKernel"
 NUM_TOP = 5
+NUM_STEPS = 40
 
 
 def options(session):
     workload = "transformer-base" if session.on_gpu else "transformer"
-    return "--workload", workload, "--batch-size", 8, "--steps-per-epoch", 40, "--epochs", 1, "--no-stop-at-target"
+    return "--workload", workload, "--batch-size", 8, "--epochs", 1, "--no-stop-at-target"
 
 
 def trace_folder(session, name):
@@ -31,7 +32,7 @@ def trace_folder(session, name):
 
 def test_kernels_streams_and_calls_of_NCCL_in_a_profiled_epoch(session, measured):
     """The profiler saw something of ddp on one rank, on a GPU kernels."""
-    train(session, "ddp", "profile", *options(session), "--timeline")
+    train(session, "ddp", "profile", *options(session), "--timeline", num_steps=NUM_STEPS)
     profiled = events(trace_folder(session, "profile") / "torch.0.json.gz")
     kernels = [event for event in profiled if event.get("cat") == "kernel"]
     seconds = collections.Counter()
@@ -71,7 +72,7 @@ def test_calls_of_NCCL_by_the_interposer_and_by_the_profiler(session, measured, 
         pytest.skip(f"the interposer cannot be built: {(printed.splitlines() or ['no output'])[-1]}")
     name = "profile-intercepted"
     folder = trace_folder(session, name)
-    train(session, "ddp", name, *options(session), "--timeline", variables=traced.variables(library, folder))
+    train(session, "ddp", name, *options(session), "--timeline", variables=traced.variables(library, folder), num_steps=NUM_STEPS)
     calls = nccl_calls(events(folder / "torch.0.json.gz"))
     profiles = mpi_profile.find(folder)
     assert profiles, "the interposer wrote no profile"
@@ -86,7 +87,7 @@ def test_calls_of_NCCL_by_the_interposer_and_by_the_profiler(session, measured, 
 
 @pytest.mark.gpu
 def test_energy_by_NVML_clocks_and_throttle_reasons(session, measured):
-    record = train(session, "single", "profile-energy", *options(session), "--no-step-breakdown")
+    record = train(session, "single", "profile-energy", *options(session), "--no-step-breakdown", num_steps=NUM_STEPS)
     noise = record.machine_noise
     assert record.energy_source, "no source of energy could be read"
     assert noise.gpu_throttle_reasons is not None, "NVML tells no throttle reasons"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from common.backends import BASELINE, ROOT, chosen, declared
+from common.data.sharding import STEPS_VARIABLE
 from common.errors import UserError
 from launch.run import available, processes, turns
 
@@ -88,8 +89,8 @@ class Session(NamedTuple):
         return min(seconds, left)
 
 
-def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=None, variables=None):
-    """The record of a run, as it stands in its file, with its keys as attributes.
+def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=None, variables=None, num_steps=None):
+    """The record of a run, as it stands in its file, with its keys as attributes. `num_steps`: steps of an epoch, else all.
 
     Skips the check where its backend refuses to run; raises AssertionError where it fails.
     """
@@ -99,7 +100,8 @@ def train(session, backend, name, *options, num_ranks=1, seconds=120.0, device=N
         torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}")
         program = [sys.executable, *torchrun, *program[1:]]
     where = ("--results", session.folder / "records", "--machine", "here", "--run-id", name, "--device", device or session.device)
-    status, printed = run(session, name, [*program, *where, *options], seconds, variables)
+    limited = {STEPS_VARIABLE: str(num_steps)} if num_steps else {}
+    status, printed = run(session, name, [*program, *where, *options], seconds, (variables or {}) | limited)
     path = session.folder / "records" / "here" / f"{name}.json"
     error = next((line.removeprefix("error: ") for line in printed.splitlines() if line.startswith("error: ")), None)
     if status == 2 and error:

@@ -74,11 +74,12 @@ def test_samples_per_second(chosen_run, session, vendor_rates, measured):
     num_epochs = NUM_EPOCHS_OF_RANDOM if WORKLOADS[workload].datasets[0] == "random" else NUM_EPOCHS
     name = f"speed-{workload}-{backend}-{precision}{'-compiled' if compiled else ''}"
     options = (
-        "--workload", workload, "--batch-size", sizes(session)[workload], "--steps-per-epoch", NUM_STEPS[session.on_gpu],
+        "--workload", workload, "--batch-size", sizes(session)[workload],
         "--epochs", num_epochs, "--precision", precision, "--no-stop-at-target", "--no-step-breakdown",
         *(["--compile"] if compiled else []),
     )  # fmt: skip
-    record = train(session, backend, name, *options, seconds=COMPILED_SECONDS if compiled else RUN_SECONDS)
+    seconds = COMPILED_SECONDS if compiled else RUN_SECONDS
+    record = train(session, backend, name, *options, seconds=seconds, num_steps=NUM_STEPS[session.on_gpu])
     rate = record.samples_per_epoch * (num_epochs - 1) / sum(record.train_seconds[1:])
     measured["samples/s"] = rate
     measured |= {label: value / unit for key, (label, unit) in SHOWN.items() if (value := getattr(record, key))}

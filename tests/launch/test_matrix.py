@@ -67,7 +67,7 @@ def test_a_crash_and_killed_ranks_leave_the_others_their_records_and_no_process(
 @pytest.mark.long
 def test_backends_of_both_frameworks_complete_on_more_ranks_than_cores(checkout, tmp_path):
     """The command of the README at 3 ranks: ranks that leave far apart end no completed run."""
-    shorter = ("--workloads", "cnn", "--epochs", "1", "--steps-per-epoch", "20", "--no-stop-at-target", "--backends", ",".join(RANKS))
+    shorter = ("--workloads", "cnn", "--epochs", "1", "--no-stop-at-target", "--backends", ",".join(RANKS))
     command = (checkout / "launch" / "matrix.sh", "3", *shorter, "--results", tmp_path, "--machine", "here")
     done = completed(*command, cwd=checkout, seconds=900)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -182,7 +182,7 @@ def test_a_matrix_whose_results_are_deleted_or_full_names_the_runs_without_a_fin
 def pasted(checkout, tmp_path_factory):
     """(the completed commands that a dry run has printed, the folder of their records)."""
     folder = tmp_path_factory.mktemp("dry") / "it's here"
-    arguments = ("1", "--workloads", "cnn", "--backends", ",".join(ALONE), "--epochs", "1", "--steps-per-epoch", "4", "--dry-run")
+    arguments = ("1", "--workloads", "cnn", "--backends", ",".join(ALONE), "--epochs", "1", "--dry-run")
     dry = matrix(checkout, folder, *arguments)
     assert dry.returncode == 0, dry.stderr
     assert list(folder.parent.iterdir()) == []

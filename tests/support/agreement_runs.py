@@ -9,13 +9,8 @@ from launch.report.questions import same
 
 WORKLOADS = ("cnn", "transformer")
 OPTIMIZERS = ("sgd", "adam")
-# The warm-up evaluates two batches of about this size: with the workload's own it would take longer than three steps.
-EVALUATION = ("--evaluation-batch-size", "8")
-# One epoch of NUM_STEPS, the last of them padded unevenly over the ranks, with warm-up for two thirds of it.
-SAME_TRAINING = (
-    "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", "1", "--learning-rate-factor", "4", 
-    "--warmup-epochs", "0.66", *EVALUATION,
-)  # fmt: skip
+# One epoch of NUM_STEPS, with warm-up for two thirds of it. The factor is for tests alone (tests/support/fault_injection.py).
+SAME_TRAINING = ("--scaling", "strong", "--batch-size", "8", "--epochs", "1", "--learning-rate-factor", "4", "--warmup-epochs", "0.66")
 # What a backend could ignore. The runs in micro-batches have the other momentum; the decoder has no dropout.
 MOMENTUM = ("--momentum", "0.5")
 CHANGES = (("--dropout",),)
@@ -26,11 +21,11 @@ RECOMPUTE = (*SAME_TRAINING, "--recompute")
 # Six steps of a small model, on random images.
 RESNET_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--epochs", "2", "--learning-rate", "0.01", "--learning-rate-factor", "4",
-    "--warmup-epochs", "0.66", *EVALUATION,
+    "--warmup-epochs", "0.66",
 )  # fmt: skip
-# For that many steps of 8, and for three.
+# For that many steps of 8, and for three. The rest is dropped.
 NUM_STEPS = 11
-MANY_SAMPLES, FEW_SAMPLES = 8 * NUM_STEPS - 5, 20
+MANY_SAMPLES, FEW_SAMPLES = 8 * NUM_STEPS + 3, 28
 # Divided unevenly over the ranks, in batches of another size than the two of the warm-up.
 NUM_TEST_SAMPLES = 21
 # What a run trains instead of the workload's own model, which is no fault of a backend's.
@@ -105,12 +100,11 @@ NATIVE_BOUND = 1e-2
 # update with the average gradient.
 ONE_STEP = Run("cnn", "sgd", short=True, training=(
     "--scaling", "strong", "--batch-size", "20", "--epochs", "6", "--no-stop-at-target", "--momentum", "0", "--learning-rate-factor", "4",
-    "--warmup-epochs", "3.5", *EVALUATION,
+    "--warmup-epochs", "3.5",
 ))  # fmt: skip
 NUM_ASYNCHRONOUS_EPOCHS = 12
 ASYNCHRONOUS = Run("cnn", "sgd", training=(
-    "--scaling", "strong", "--batch-size", "8", "--last-batch", "pad", "--epochs", str(NUM_ASYNCHRONOUS_EPOCHS), "--no-stop-at-target",
-    *EVALUATION,
+    "--scaling", "strong", "--batch-size", "8", "--epochs", str(NUM_ASYNCHRONOUS_EPOCHS), "--no-stop-at-target",
 ))  # fmt: skip
 LEFT_OUT = ASYNCHRONOUS._replace(fault="worker_fails_in_step_10")
 # Its optimizer takes over a state at its end. Adam has one more number of each parameter than SGD, and the count of steps.
@@ -162,7 +156,7 @@ def of_resnet(below=1e-10):
 FEW = [*map(Comparison, FLOAT64), Comparison(SHORT_CNN, ranks=4)]
 _FULL_RANK = DECODER._replace(fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
 _WARMED_UP_FOR_LESS = DECODER._replace(fault="warmed_up_for_less")
-_WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", *EVALUATION, "--batch-size", "8"))
+_WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
 _TWICE_THE_BATCH = _WEAK._replace(training=(*_WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
 _SUMMED = MIXED_SGD._replace(fault="summed_gradients")
 EQUAL = 1e-300

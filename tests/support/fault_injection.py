@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common import workloads
 from common.process import ending, environment, noise, processor
 from common.process.rendezvous import LOOPBACK_INTERFACE
 from common.training import checks, program, step_breakdown, throughput
@@ -22,6 +23,9 @@ from common.training.agreement import OutOfSync
 from frameworks.shared.replaced import replaced
 from tests.support import faults, step_breakdown_run
 from tests.support.contract import ROWS
+
+# Warm-up under strong scaling shows that every step has its own learning rate.
+FACTOR = "--learning-rate-factor"
 
 
 def main():
@@ -102,9 +106,15 @@ def go_on_after_runs(meanwhile):
 
 
 def train(backend, name, fault, *arguments):
-    """Trains the backend with a fault and these arguments."""
-    sys.argv[1:] = arguments
+    """Trains the backend with a fault and these arguments. One is of no backend: the factor of the learning rate, at any scaling."""
+    arguments = list(arguments)
     with faults.REPLACED:
+        if FACTOR in arguments:
+            place = arguments.index(FACTOR)
+            factor = float(arguments[place + 1])
+            faults.replace(workloads, "learning_rate_factor", lambda *_: factor)
+            del arguments[place : place + 2]
+        sys.argv[1:] = arguments
         if hasattr(backend, "deepspeed"):
             # Nor can DeepSpeed, which would end with its process group.
             faults.replace(backend.steps.torch.distributed, "destroy_process_group", lambda: None)

@@ -40,7 +40,7 @@ def made(
             "started_at": f"2026-01-01T00:{repeat:02d}:00Z",
             "status": "ok", "workload_digest": DIGEST, "num_nodes": 1, "in_sync": True, "oversubscribed": False,
             "samples_per_second": 1000 / seconds, "launch_seconds": 0.25, "import_seconds": 1.0, "init_seconds": 2.0, "load_seconds": 0.5,
-            "samples_per_epoch": 64, "samples_dropped_per_epoch": 1, "samples_padded_per_epoch": 0,
+            "samples_per_epoch": 64, "samples_dropped_per_epoch": 1,
             "losses": [3.0, 2.0, 1.0, 0.5], "learning_rates": [0.01] * 4, "step_seconds": [seconds / 5] * 4,
             "train_seconds": [seconds / 2 - 1] * 2, "parameter_digests": ["a" * 64, "b" * 64, "c" * 64],
             "peak_memory_bytes": 300 * 2**20, "peak_memory_bytes_by_rank": [300 * 2**20] * num_ranks,

@@ -54,7 +54,7 @@ def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # This extension would be compiled at first use, by all ranks at once, for a minute.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    agree_on_master(ranks, settings.host_suffix)
+    agree_on_master(ranks)
     os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.size), "LOCAL_RANK": str(ranks.local_rank)}
     backend = "nccl" if device.type == "cuda" else "gloo"
     # DeepSpeed takes a process group that it finds.

@@ -22,8 +22,8 @@ SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_
 TIMEOUT_SECONDS = 30 * 60
 
 
-def begin(ranks: Ranks, suffix: str) -> None:
-    """Starts the server on rank 0 and sets the variables that make Horovod use Gloo; `suffix` as in master_address.
+def begin(ranks: Ranks) -> None:
+    """Starts the server on rank 0 and sets the variables that make Horovod use Gloo.
 
     Raises UserError if MPI has a different number of ranks. Under horovodrun there is a server, and nothing to do.
     """
@@ -34,7 +34,7 @@ def begin(ranks: Ranks, suffix: str) -> None:
     if on_one_node:
         expect_loopback()
     slots = slots_of(gathered((socket.gethostname(), ranks.local_rank), ranks))
-    address = master_address(socket.gethostname(), suffix, on_one_node)
+    address = master_address(socket.gethostname(), on_one_node)
     address, port = gathered((address, serve(slots, LOOPBACK if on_one_node else "") if ranks.rank == 0 else None), ranks)[0]
     interface = LOOPBACK_INTERFACE if on_one_node else os.environ.get("GLOO_SOCKET_IFNAME")
     if interface:

@@ -57,7 +57,7 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
     if settings.transport == "gloo":
         if on_gpu:
             raise UserError("Horovod does not average gradients of GPUs over Gloo; use --device cpu, or leave gloo out for NCCL or MPI")
-        gloo.begin(ranks, settings.host_suffix)
+        gloo.begin(ranks)
     elif is_gloo("HOROVOD_CPU_OPERATIONS") and hvd.mpi_built() and not is_gloo("HOROVOD_CONTROLLER"):
         raise UserError("Horovod's MPI controller crashes with HOROVOD_CPU_OPERATIONS=gloo; unset it, and give --transport gloo for Gloo")
     elif ranks.source not in meeting.WITHOUT_MPI and mpi.problem() is None:

@@ -109,6 +109,6 @@ def pick_device(settings: Settings, ranks: Ranks) -> torch.device:
         return torch.device("cpu")
     if problem:
         raise UserError(f"--device cuda, but {problem}; use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs")
-    device = torch.device("cuda", gpu_for(torch.cuda.device_count(), ranks, settings.gpu_order, settings.share_gpu))
+    device = torch.device("cuda", gpu_for(torch.cuda.device_count(), ranks, settings.share_gpu))
     torch.cuda.set_device(device)
     return device

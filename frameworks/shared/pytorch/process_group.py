@@ -45,7 +45,7 @@ def transport_of(device: torch.device, settings: Settings) -> Transport:
 
 def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
     """Begins the process group of all ranks and returns its transport."""
-    agree_on_master(ranks, settings.host_suffix)
+    agree_on_master(ranks)
     transport = transport_of(device, settings)
     join(transport, ranks)
     return transport

@@ -64,6 +64,6 @@ def pick_device(settings: Settings, ranks: Ranks) -> int | None:
         tf.config.set_visible_devices([], "GPU")
         return None
     gpus = tf.config.list_physical_devices("GPU")
-    index = gpu_for(len(gpus), ranks, settings.gpu_order)
+    index = gpu_for(len(gpus), ranks)
     tf.config.set_visible_devices([gpus[index]], "GPU")
     return index

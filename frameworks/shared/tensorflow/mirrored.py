@@ -48,8 +48,8 @@ def transport_of(gpu: int | None) -> Transport:
 
 
 @functools.cache
-def begin(ranks: Ranks, suffix: str, transport: Transport) -> tf.distribute.Strategy:
-    """Starts the workers, whose addresses the ranks exchange over MPI, and returns their strategy; `suffix` as in master_address.
+def begin(ranks: Ranks, transport: Transport) -> tf.distribute.Strategy:
+    """Starts the workers, whose addresses the ranks exchange over MPI, and returns their strategy.
 
     TensorFlow can start them once in a process. Raises UserError if MPI has a different number of ranks.
     """
@@ -57,7 +57,7 @@ def begin(ranks: Ranks, suffix: str, transport: Transport) -> tf.distribute.Stra
     if on_one_node:
         expect_loopback()
     with held_port() as port:
-        addresses = gathered(f"{master_address(socket.gethostname(), suffix, on_one_node)}:{port}", ranks)
+        addresses = gathered(f"{master_address(socket.gethostname(), on_one_node)}:{port}", ranks)
     cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": ranks.rank}}
     os.environ["TF_CONFIG"] = json.dumps(cluster)
     options = tf.distribute.experimental.CommunicationOptions(implementation=IMPLEMENTATIONS[transport])

@@ -105,8 +105,9 @@ def made(job: Job, trial: Trial, stamp: str) -> Job:
         "run_id": f"{stamp}-{settings.workload}-{job.backend}-n{job.num_ranks}-b{trial.batch_size}-{setting}-{trial.purpose}{trial.repeat}",
     }  # fmt: skip
     if trial.purpose == "solution":
-        factor = settings.learning_rate_factor or (job.degree if settings.scaling == "weak" else 1.0)
-        changed |= {"learning_rate_factor": float(factor * trial.batch_size / default)}
+        learning_rate = workloads.resolve(settings, job.degree).learning_rate
+        assert learning_rate, workloads.RESOLVED
+        changed |= {"learning_rate": learning_rate * trial.batch_size / default}
     else:
         changed |= {"epochs": 1, "stop_at_target": False}
     return job._replace(settings=dataclasses.replace(settings, **changed))

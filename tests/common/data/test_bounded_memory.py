@@ -26,7 +26,7 @@ def resident(name):
 settings = workloads.resolve(Settings(**json.loads(sys.argv[1])), 1)
 samples = datasets.loader(settings)().train
 for epoch in (None, 0, 1):
-    order = sharding.Epoch(len(samples), settings.batch_size, "drop", 1, epoch or 0, samples.streamed)
+    order = sharding.Epoch(len(samples), settings.batch_size, 1, epoch or 0, samples.streamed)
     indices, _ = sharding.training_shard(order, sharding.DataParallel(0, 1))
     for number, batch in enumerate(samples.batches(indices[:1] if epoch is None else indices)):
         # Training is at times slower than reading, which is then as far ahead as it may be.
@@ -47,7 +47,7 @@ def test_the_memory_of_reading_is_bounded(name, tmp_path):
     folder = converted.convert(tmp_path / "data", name, workload, copies=copies, file_size=4)
     assert manifest.read(folder).size_bytes > 8 * budget * MIB
     settings = {"workload": workload, "data_format": name, "data_dir": str(folder), "data_budget": budget, "batch_size": 8}
-    settings |= {"num_workers": 1, "prefetch": 2, "evaluation_batch_size": 8}
+    settings |= {"num_workers": 1, "prefetch": 2}
     done = completed(BIN / "python", "-c", READER, json.dumps(settings))
     assert done.returncode == 0, done.stderr
     print(f"grown by {int(done.stdout) / MIB:.1f} MiB")

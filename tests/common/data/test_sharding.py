@@ -1,14 +1,11 @@
 """Sharding: N ranks process the samples of one rank, none twice, none lost; checked for random sizes, ranks and batches."""
 
 import math
-from typing import get_args
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from common.config import LastBatch
 from common.data.sharding import DataParallel, Epoch, Streamed, evaluation_shard, num_steps, training_shard
 from tests.support.mistakes import refusal
 
@@ -22,20 +19,12 @@ def shards_of(epoch, num_ranks, *num_losses):
     return [training_shard(epoch, DataParallel(rank, num_ranks), *num_losses) for rank in range(num_ranks)]
 
 
-def num_real(epoch):
-    """The number of samples of each step that are no padding, counted without the code under test."""
-    steps = num_steps(*epoch[:3])
-    return [min(epoch.global_batch, epoch.num_samples - step * epoch.global_batch) for step in range(steps)]
-
-
 @st.composite
 def epochs(draw):
     """Returns (an epoch, a number of ranks that divides its global batch)."""
     num_ranks, local_batch = draw(st.integers(1, 9)), draw(st.integers(1, 12))
-    last_batch = draw(st.sampled_from(get_args(LastBatch)))
-    fewest = num_ranks * local_batch if last_batch == "drop" else 1
-    num_samples = draw(st.integers(fewest, 300))
-    return Epoch(num_samples, num_ranks * local_batch, last_batch, draw(st.integers(0, 2**32)), draw(st.integers(0, 50))), num_ranks
+    num_samples = draw(st.integers(num_ranks * local_batch, 300))
+    return Epoch(num_samples, num_ranks * local_batch, draw(st.integers(0, 2**32)), draw(st.integers(0, 50))), num_ranks
 
 
 @examples
@@ -45,7 +34,7 @@ def test_ranks_together_see_what_one_rank_sees_in_the_same_order(drawn):
     ((whole, whole_weights),) = shards_of(epoch, 1)
     shards = shards_of(epoch, num_ranks)
     assert {(indices.shape, weights.shape) for indices, weights in shards} == {
-        ((num_steps(*epoch[:3]), epoch.global_batch // num_ranks),) * 2
+        ((num_steps(*epoch[:2]), epoch.global_batch // num_ranks),) * 2
     }
     np.testing.assert_array_equal(np.concatenate([indices for indices, _ in shards], axis=1), whole)
     np.testing.assert_allclose(np.concatenate([weights for _, weights in shards], axis=1), num_ranks * whole_weights, rtol=1e-12)
@@ -53,16 +42,13 @@ def test_ranks_together_see_what_one_rank_sees_in_the_same_order(drawn):
 
 @examples
 @given(epochs())
-def test_an_epoch_holds_every_sample_once_but_those_dropped_and_each_step_as_many_as_it_can(drawn):
+def test_an_epoch_holds_every_sample_once_but_those_dropped(drawn):
     epoch, num_ranks = drawn
     indices, weights = (np.concatenate(arrays, axis=1) for arrays in zip(*shards_of(epoch, num_ranks), strict=True))
     assert indices.min() >= 0
     assert indices.max() < epoch.num_samples
-    assert (weights >= 0).all()
-    assert (weights > 0).sum(axis=1).tolist() == num_real(epoch)
-    real = indices[weights > 0].tolist()
-    dropped = epoch.num_samples % epoch.global_batch if epoch.last_batch == "drop" else 0
-    assert len(set(real)) == len(real) == epoch.num_samples - dropped
+    assert (weights > 0).all()
+    assert len(np.unique(indices)) == indices.size == epoch.num_samples - epoch.num_samples % epoch.global_batch
 
 
 @st.composite
@@ -83,32 +69,30 @@ def test_averaging_weighted_losses_over_ranks_gives_the_mean_over_losses_however
     shards = shards_of(epoch, num_ranks, counts)
     averaged = sum((weights * sums[indices]).sum(axis=1) for indices, weights in shards) / num_ranks
     ((whole, _),) = shards_of(epoch, 1)
-    means = [np.concatenate([losses[sample] for sample in whole[step, :real]]).mean() for step, real in enumerate(num_real(epoch))]
+    means = [np.concatenate([losses[sample] for sample in step]).mean() for step in whole]
     np.testing.assert_allclose(averaged, means, rtol=1e-12)
-    # Counts change neither the order nor the padding.
-    for (indices, weights), (plain_indices, plain_weights) in zip(shards, shards_of(epoch, num_ranks), strict=True):
+    # Counts do not change the order.
+    for (indices, _), (plain_indices, _) in zip(shards, shards_of(epoch, num_ranks), strict=True):
         np.testing.assert_array_equal(indices, plain_indices)
-        np.testing.assert_array_equal(weights > 0, plain_weights > 0)
 
 
 def test_a_sample_without_losses_takes_no_share_of_the_mean():
     counts = np.arange(8) % 2 * 3
-    _, weights = training_shard(Epoch(8, 8, "drop", 1, 0), ALONE, counts)
+    _, weights = training_shard(Epoch(8, 8, 1, 0), ALONE, counts)
     np.testing.assert_allclose(weights, 1 / 12, rtol=1e-12)
 
 
 def test_epochs_and_seeds_have_orders_of_their_own():
     def order(seed, epoch):
-        return training_shard(Epoch(200, 20, "drop", seed, epoch), ALONE)[0].tobytes()
+        return training_shard(Epoch(200, 20, seed, epoch), ALONE)[0].tobytes()
 
     pairs = [(1, 0), (1, 1), (2, 0), (2, 1), (0, 1), (1, 2)]
     assert len({order(*pair) for pair in pairs}) == len(pairs)
     assert order(1, 0) == order(1, 0)
 
 
-@pytest.mark.parametrize(("last_batch", "steps"), [("drop", {32: 1, 64: 2, 95: 2, 1437: 44}), ("pad", {1: 1, 64: 2, 65: 3, 1437: 45})])
-def test_steps_of_an_epoch(last_batch, steps):
-    assert {num_samples: num_steps(num_samples, 32, last_batch) for num_samples in steps} == steps
+def test_steps_of_an_epoch():
+    assert [num_steps(num_samples, 32) for num_samples in (32, 64, 95, 1437)] == [1, 2, 2, 44]
 
 
 @examples
@@ -127,9 +111,8 @@ def test_evaluation_covers_each_sample_once_in_equal_batches(num_samples, max_ba
 
 
 def test_a_batch_that_no_step_fills_is_refused():
-    text = refusal(training_shard, Epoch(31, 32, "drop", 1, 0), ALONE)
-    assert text.startswith("a global batch of 32 exceeds the 31 samples, so --last-batch drop leaves no step")
-    assert text.endswith("or --last-batch pad")
+    text = refusal(training_shard, Epoch(31, 32, 1, 0), ALONE)
+    assert text.startswith("a global batch of 32 exceeds the 31 samples, which leaves no step")
 
 
 @examples
@@ -139,28 +122,27 @@ def test_a_batch_that_no_step_fills_is_refused():
     local_batch=st.integers(1, 9),
     file_size=st.integers(1, 100),
     buffer_size=st.integers(1, 60),
-    last_batch=st.sampled_from(get_args(LastBatch)),
 )
 def test_samples_in_order_are_seen_once_and_each_buffer_is_a_range_of_few_files(
-    num_samples, num_shards, local_batch, file_size, buffer_size, last_batch
+    num_samples, num_shards, local_batch, file_size, buffer_size
 ):
     global_batch = num_shards * local_batch
-    assume(last_batch == "pad" or num_samples >= global_batch)
-    shards = shards_of(Epoch(num_samples, global_batch, last_batch, 3, 1, Streamed(file_size, buffer_size)), num_shards)
-    seen = np.concatenate([indices[weights > 0] for indices, weights in shards])
-    assert len(np.unique(seen)) == len(seen) == (num_samples if last_batch == "pad" else num_samples // global_batch * global_batch)
+    assume(num_samples >= global_batch)
+    shards = shards_of(Epoch(num_samples, global_batch, 3, 1, Streamed(file_size, buffer_size)), num_shards)
+    seen = np.concatenate([indices.ravel() for indices, _ in shards])
+    assert len(np.unique(seen)) == len(seen) == num_samples // global_batch * global_batch
     np.testing.assert_allclose(sum(weights.sum(axis=1) for _, weights in shards), num_shards)
     num_at_once = max(1, buffer_size // local_batch)
     for indices, _ in shards:
         for first in range(0, len(indices), num_at_once):
             files = indices[first : first + num_at_once].ravel() // file_size
-            # A file at each end that is cut, the last file of all, which may be shorter, and whole ones; more only for padding.
-            assert last_batch == "pad" or len(np.unique(files)) <= 3 + len(files) // file_size
+            # A file at each end that is cut, the last file of all, which may be shorter, and whole ones.
+            assert len(np.unique(files)) <= 3 + len(files) // file_size
 
 
 def test_samples_in_order_are_shuffled_by_files_and_within_a_buffer():
     def order(epoch, buffer_size):
-        return training_shard(Epoch(100, 1, "drop", 1, epoch, Streamed(10, buffer_size)), ALONE)[0].ravel()
+        return training_shard(Epoch(100, 1, 1, epoch, Streamed(10, buffer_size)), ALONE)[0].ravel()
 
     by_files = order(0, 1)
     assert (by_files.reshape(10, 10) % 10 == np.arange(10)).all()

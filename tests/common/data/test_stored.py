@@ -30,9 +30,9 @@ def copied(digits, name, folder):
     return {"data_format": name, "data_dir": folder / "copy", "dataset": "mnist"}, folder / "copy"
 
 
-def epoch(samples, rank=0, num_ranks=1, last_batch="pad"):
+def epoch(samples, rank=0, num_ranks=1):
     """The indices of a rank in an epoch."""
-    order = sharding.Epoch(len(samples), BATCH * num_ranks, last_batch, 1, 0, samples.streamed)
+    order = sharding.Epoch(len(samples), BATCH * num_ranks, 1, 0, samples.streamed)
     return sharding.training_shard(order, sharding.DataParallel(rank, num_ranks), samples.num_losses)[0]
 
 
@@ -78,7 +78,7 @@ def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, m
     num_opens = 0
     for rank in range(num_ranks):
         samples = read(digits, "tfrecord").train
-        assert_same_batches(samples, load(**digits.in_memory).train, epoch(samples, rank, num_ranks, "drop"))
+        assert_same_batches(samples, load(**digits.in_memory).train, epoch(samples, rank, num_ranks))
         num_opens += samples.use.num_opens
     # Of the seven files, one between two ranks is opened by both.
     assert num_opens <= 7 + num_ranks - 1
@@ -86,7 +86,7 @@ def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, m
 
 def test_what_reading_takes_is_counted(digits):
     data = read(digits, "npy", drop_caches="epoch")
-    indices = epoch(data.train, last_batch="drop")
+    indices = epoch(data.train)
     for _ in data.train.batches(indices):
         pass
     use = data.train.use
@@ -125,28 +125,6 @@ def test_dropping_caches_makes_the_next_reading_come_from_the_disk(digits):
     num_bytes = sum(path.stat().st_size for path in paths)
     assert after["rchar"] - before["rchar"] >= num_bytes
     assert after["read_bytes"] - before["read_bytes"] >= 0.9 * num_bytes
-
-
-def test_batches_that_exceed_the_budget_are_refused(digits):
-    fits = {"num_workers": 2, "prefetch": 3, "data_budget": 1.0, "evaluation_batch_size": 8}
-    read(digits, "npy", batch_size=32, **fits)
-    text = refusal(read, digits, "npy", batch_size=40, **fits)
-    assert text == (
-        "10 batches of 40 samples, which are in memory at once, take 1.2 MiB, and --data-budget is 1.0 MiB; "
-        "lower --prefetch or --num-workers, take smaller batches, or raise it"
-    )
-    assert "batches of 200 samples" in refusal(read, digits, "npy", evaluation_batch_size=200, data_budget=1.0)
-    # Buffers of 1,024 samples: one, or with a worker the one in use, one ahead, and one that is read.
-    assert "34 batches of 32 samples" in refusal(read, digits, "tfrecord", batch_size=32, data_budget=3.0)
-    assert "98 batches of 32 samples" in refusal(read, digits, "tfrecord", batch_size=32, data_budget=3.0, num_workers=1)
-
-
-def test_the_budget_holds_the_shards_that_workers_open_before_they_close_others(digits):
-    # One shard takes 1 MiB, and the batches 0.2 MiB.
-    settings = {"num_workers": 2, "prefetch": 2, "batch_size": 8, "evaluation_batch_size": 8}
-    assert read(digits, "hdf5", data_budget=6.0, **settings).train.plan(8).max_open == 3
-    assert read(digits, "hdf5", data_budget=4.0, **settings).train.plan(8).max_open == 1
-    assert "and --data-budget is 3.0 MiB" in refusal(read, digits, "hdf5", data_budget=3.0, **settings)
 
 
 def test_a_folder_of_something_else_is_refused(digits, tmp_path):

@@ -287,7 +287,6 @@ def test_a_file_without_pytorch_is_refused(loaded, message, tmp_path, monkeypatc
     [
         ({"model_args": "{width: 5}"}, "--model-args is '{width: 5}'; give a JSON object"),
         ({"model_args": '{"depth": 5}'}, "mine.py, line 6: TypeError: model() got an unexpected keyword argument 'depth'"),
-        ({"last_batch": "pad"}, "--last-batch pad is not for --model"),
         ({"dataset": "digits"}, "--dataset is not for --model"),
         ({"target": 0.5}, "--target is not for"),
     ],
@@ -382,10 +381,10 @@ def test_the_schedule_of_a_file_is_that_of_its_scheduler_scaled_and_warmed_up(tm
     one_cycle = "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=num_steps, cycle_momentum=False)"
     path = written(tmp_path, PLAIN + f"\nLEARNING_RATE = 0.02\ndef scheduler(optimizer, num_steps):\n    return {one_cycle}\n")
     settings = workloads.resolve(settings_of(path, epochs=5, scaling="strong"), 1)
-    rates = workloads.learning_rates(settings, 4)
+    rates = workloads.learning_rates(settings, 4, 1.0)
     assert (rates.shape, rates.max(), rates.argmax()) == ((5, 4), pytest.approx(0.1), 5)
     assert rates[0, 0] == pytest.approx(0.1 / 25)
-    scaled = workloads.learning_rates(workloads.resolve(settings_of(path, epochs=5, scaling="weak"), 4), 4)
+    scaled = workloads.learning_rates(settings, 4, 4.0)
     np.testing.assert_allclose(scaled[1:], 4 * rates[1:])
     np.testing.assert_allclose(scaled[0], rates[0] * [1.75, 2.5, 3.25, 4])
     assert workloads.digest(settings, "data") != workloads.digest(settings_of(path, epochs=6), "data")

@@ -11,7 +11,16 @@ import pytest
 
 from common.backends import ROOT
 from common.config import Settings
-from common.process.binding import VISIBLE_GPUS, core_of_threads, cores_for, gpu_for, num_cores, numa_nodes, oversubscribed
+from common.process.binding import (
+    GPU_ORDER_VARIABLE,
+    VISIBLE_GPUS,
+    core_of_threads,
+    cores_for,
+    gpu_for,
+    num_cores,
+    numa_nodes,
+    oversubscribed,
+)
 from common.process.ranks import Ranks
 from common.training import program
 from tests.support.mistakes import refused
@@ -120,10 +129,11 @@ def test_numa_nodes_are_read_from_linux(threads, nodes, tmp_path):
 def test_a_rank_takes_the_gpu_of_its_local_rank_and_shares_none_unless_it_may(
     num_gpus, local_rank, local_size, order, chosen, gpu, monkeypatch
 ):
-    monkeypatch.setattr(os, "environ", {chosen: "2"} if chosen else {})
+    monkeypatch.setattr(os, "environ", {GPU_ORDER_VARIABLE: order} | ({chosen: "2"} if chosen else {}))
     ranks = Ranks(local_rank, local_size, local_rank, local_size)
     with refused(gpu) if isinstance(gpu, str) else contextlib.nullcontext():
-        assert gpu_for(num_gpus, ranks, order) == gpu
+        assert gpu_for(num_gpus, ranks) == gpu
+    del os.environ[GPU_ORDER_VARIABLE]
     assert gpu_for(num_gpus, ranks, may_share=True) == local_rank % num_gpus
 
 

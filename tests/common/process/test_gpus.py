@@ -22,7 +22,7 @@ from tests.support.rank_0 import ON_CPU, Rank0
 from tests.support.running import ROOT, train, train_in_turn
 
 NO = gpus.NO_GPU
-FEW_STEPS = ("--epochs", 1, "--steps-per-epoch", 2)
+ONE_EPOCH = ("--epochs", 1)
 HERE, THERE = 11.0, 22.0
 ON_GPU_1 = Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
 
@@ -170,12 +170,12 @@ def test_the_driver_is_asked_for_the_pci_bus_id_and_the_number_of_gpus(tmp_path)
 @pytest.mark.parametrize("backend", ["ddp", "horovod_torch"])
 def test_two_ranks_on_one_gpu_are_refused_before_they_train(backend, tmp_path):
     """The ranks compute on the CPU and say that they compute on a GPU."""
-    status, record, _ = train(backend, 2, tmp_path, *FEW_STEPS, fault="on_one_gpu")
+    status, record, _ = train(backend, 2, tmp_path, *ONE_EPOCH, fault="on_one_gpu")
     assert status != 0
     assert (record["status"], record["losses"]) == ("failed", [])
     assert re.match(r"ranks 0 and 1 share the GPU 0000:07:00\.0; ", record["error"])
     if backend == "ddp":
-        runs = [(backend, "on_one_gpu", *FEW_STEPS, "--share-gpu"), (backend, "on_gpus_of_their_own", *FEW_STEPS)]
+        runs = [(backend, "on_one_gpu", *ONE_EPOCH, "--share-gpu"), (backend, "on_gpus_of_their_own", *ONE_EPOCH)]
         for record, _ in train_in_turn(2, tmp_path, runs):
             assert (record["status"], record["transport"]) == ("ok", "gloo")
             assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"

@@ -18,7 +18,7 @@ from tests.support.mistakes import refused
 from tests.support.running import BIN, completed, environ
 from tests.support.small_data import write_digits
 
-ONE_EPOCH = ("--epochs", "1", "--steps-per-epoch", "1", "--no-step-breakdown", "--machine", "here", "--run-id", "run")
+ONE_EPOCH = ("--epochs", "1", "--no-step-breakdown", "--machine", "here", "--run-id", "run")
 
 
 def two_ranks(how, variables=None):

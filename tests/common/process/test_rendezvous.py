@@ -20,7 +20,7 @@ def _no_master(monkeypatch):
 
 
 def test_a_single_rank_uses_the_loopback_and_a_free_port():
-    rendezvous.agree_on_master(Ranks(), "i")
+    rendezvous.agree_on_master(Ranks())
     assert os.environ["MASTER_ADDR"] == "127.0.0.1"
     assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
     with socket.socket() as listener:
@@ -107,10 +107,11 @@ def test_gloo_s_interface_is_left_as_the_user_chose_it(monkeypatch):
 )
 def test_rank_0_proposes_the_address_that_the_others_can_reach(local_size, hostname, suffix, address, interface, monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: hostname)
+    monkeypatch.setenv(rendezvous.HOST_SUFFIX_VARIABLE, suffix)
     # Replaces MPI's all-gather on rank 0.
     monkeypatch.setattr(rendezvous, "gathered", lambda master, ranks: [master] * ranks.size)
     monkeypatch.setattr(mpi, "problem", lambda: None)
-    rendezvous.agree_on_master(Ranks(0, 4, 0, local_size), suffix)
+    rendezvous.agree_on_master(Ranks(0, 4, 0, local_size))
     assert os.environ["MASTER_ADDR"] == address
     assert 0 < int(os.environ["MASTER_PORT"]) < 2**16
     assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
@@ -119,6 +120,7 @@ def test_rank_0_proposes_the_address_that_the_others_can_reach(local_size, hostn
 def test_under_srun_without_mpi4py_ranks_meet_on_the_first_node_of_their_step_each_step_at_a_port_of_its_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
     monkeypatch.setenv("SLURM_STEP_NODELIST", "jwb[0007,0012]")
+    monkeypatch.setenv(rendezvous.HOST_SUFFIX_VARIABLE, "i")
     ports = set()
     for job, step in ((41, 0), (41, 1), (42, 0)):
         monkeypatch.setenv("SLURM_JOB_ID", str(job))
@@ -127,7 +129,7 @@ def test_under_srun_without_mpi4py_ranks_meet_on_the_first_node_of_their_step_ea
         for rank in range(4):
             for name in rendezvous.MASTER:
                 monkeypatch.delenv(name, raising=False)
-            rendezvous.agree_on_master(Ranks(rank, 4, rank % 2, 2), "i")
+            rendezvous.agree_on_master(Ranks(rank, 4, rank % 2, 2))
             masters.add(tuple(os.environ[name] for name in rendezvous.MASTER))
         ((address, port),) = masters
         assert (address, 10_000 <= int(port) < 30_000) == ("jwb0007i", True)

@@ -58,7 +58,6 @@ def test_a_new_record_has_the_run_and_no_results():
     }
     expected |= {"scaling": "weak", "launcher": "mpich", "command": "mpiexec -n 2 python", "target": 0.94}
     assert record.items() >= expected.items()
-    assert record["settings"]["learning_rate_factor"] == 2.0
     for name in ("error", "workload_digest", "reached", "time_to_solution_seconds", "accuracy", "in_sync", "oversubscribed"):
         assert record[name] is None
     assert record["losses"] == record["step_seconds"] == record["parameter_digests"] == []

@@ -136,7 +136,7 @@ def test_a_checkpoint_has_the_buffers_of_the_model(saved, message, tmp_path):
         ({"workload_digest": "b"}, 3, "use the same workload, data, optimizer"),
         ({"seed": 2}, 3, "(seed 1 there, 2 here)"),
         ({"global_batch": 16}, 3, "(global_batch 8 there, 16 here)"),
-        ({"learning_rate_factor": 2.0}, 3, "--learning-rate-factor"),
+        ({"learning_rate_factor": 2.0}, 3, "the number of ranks"),
         ({}, 2, "--epochs 2 leaves nothing to train"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from common import workloads
 from common.config import Settings
+from common.data import sharding
 from common.data.samples import Dataset, InMemory
 from common.errors import Diverged
 from common.model import weights
@@ -26,8 +27,8 @@ from tests.support.small_models import RESNET
 
 LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
 NUM_TRAIN, NUM_TEST = 10, 7
-# Three steps an epoch, the last one padded, and two evaluation batches, the last one padded.
-SETTINGS = workloads.resolve(Settings(batch_size=4, last_batch="pad", evaluation_batch_size=4, epochs=3, target=0.5), 1)
+# Three steps an epoch, and two evaluation batches, the last one padded.
+SETTINGS = workloads.resolve(Settings(batch_size=3, epochs=3, target=0.5), 1)
 PARAMETERS = weights.draw(workloads.workload_of(SETTINGS).parameters, SETTINGS.seed, SETTINGS.precision)
 
 
@@ -87,6 +88,7 @@ def new_record():
 @pytest.fixture
 def trained(monkeypatch):
     """A function that gives the record of a run with these accuracies after its epochs."""
+    monkeypatch.setitem(workloads.WORKLOADS, "cnn", workloads.WORKLOADS["cnn"]._replace(evaluation_batch_size=4))
 
     def run(*accuracies, trainer_class=Timed, records_of_run=None, **changes):
         trainer, record = trainer_class(accuracies), new_record()
@@ -120,15 +122,15 @@ def test_a_target_of_which_less_is_better_is_met_from_above(trained, monkeypatch
 def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):
     record = trained(0.6)
     assert record.accuracy == pytest.approx(0.6)
-    assert record.samples_per_second == pytest.approx(NUM_TRAIN / (3 * STEP_SECONDS))
+    assert record.samples_per_second == pytest.approx(9 / (3 * STEP_SECONDS))
 
 
-@pytest.mark.parametrize(("steps_per_epoch", "steps", "used", "padded"), [(2, 2, 8, 0), (3, 3, 10, 2), (9, 3, 10, 2)])
-def test_an_epoch_has_no_more_steps_than_asked_for(trained, steps_per_epoch, steps, used, padded):
-    record = trained(steps_per_epoch=steps_per_epoch)
+@pytest.mark.parametrize(("limit", "steps"), [("2", 2), ("3", 3), ("9", 3), ("", 3)])
+def test_an_epoch_has_whole_batches_only_and_no_more_steps_than_asked_for(trained, limit, steps, monkeypatch):
+    monkeypatch.setenv(sharding.STEPS_VARIABLE, limit)
+    record = trained()
     assert (len(record.losses), len(record.accuracies)) == (3 * steps, 3)
-    samples = (record.samples_per_epoch, record.samples_dropped_per_epoch, record.samples_padded_per_epoch)
-    assert samples == (used, NUM_TRAIN - used, padded)
+    assert (record.samples_per_epoch, record.samples_dropped_per_epoch) == (3 * steps, NUM_TRAIN - 3 * steps)
     assert record.train_seconds == [steps * STEP_SECONDS] * 3
 
 
@@ -137,7 +139,7 @@ def test_a_workload_for_throughput_only_is_not_evaluated_and_has_no_time_to_solu
     assert (record.reached, record.time_to_solution_seconds, record.accuracy) == (None,) * 3
     assert record.accuracies == record.eval_losses == record.eval_seconds == []
     record.status, record.target = "ok", None
-    assert outcome(record) == "3.3 samples/s"
+    assert outcome(record) == "3.0 samples/s"
 
 
 def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(trained, monkeypatch):
@@ -156,7 +158,7 @@ def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(trained, monk
     monkeypatch.setitem(workloads.WORKLOADS, "resnet50", workloads.WORKLOADS["resnet50"]._replace(model=RESNET))
     loop.prepare(Looking(), dataclasses.replace(SETTINGS, workload="resnet50"), new_record())
     trained(trainer_class=Looking, workload="resnet50", target=None)
-    assert types == [(np.uint8, (4, *RESNET.input_shape), np.int64)] * (loop.NUM_WARMUP_STEPS + 3 * 3)
+    assert types == [(np.uint8, (3, *RESNET.input_shape), np.int64)] * (loop.NUM_WARMUP_STEPS + 3 * 3)
 
 
 def test_a_run_that_resumes_goes_on_after_its_checkpoint_if_there_is_one_and_has_no_time_to_solution_then(trained, tmp_path):

@@ -102,7 +102,7 @@ def test_every_thread_is_on_the_cores_of_its_rank_and_the_main_thread_on_all_of_
     assert done.stdout.strip() == cores
 
 
-SHORT = ("--epochs", "1", "--steps-per-epoch", "2", "--no-step-breakdown", "--device", "cpu", "--machine", "here", "--run-id", "run")
+SHORT = ("--epochs", "1", "--no-step-breakdown", "--device", "cpu", "--machine", "here", "--run-id", "run")
 
 
 @NEEDS_TWO_CORES

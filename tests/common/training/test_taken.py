@@ -55,7 +55,7 @@ def digests(num_ranks, degree=None, change=lambda rank, rows: rows, seed=1, epoc
 
     def of_rank(trainer):
         place = DataParallel(min(trainer.ranks.rank // (num_ranks // degree), degree - 1), degree)
-        indices, weights = training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, "drop", seed, epoch), place)
+        indices, weights = training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, seed, epoch), place)
         used = Taken()
         for row, weight in zip(change(trainer.ranks.rank, indices), weights, strict=False):
             used.note(row, Batch(DATA[row], row % 4, weight))
@@ -86,9 +86,9 @@ def test_a_long_epoch_is_added_up_in_parts(num_at_once, monkeypatch):
 
 
 FAULTS = {
-    "the same shard on every rank": lambda _, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, "drop", 1, 0), DataParallel(0, 2))[0],
+    "the same shard on every rank": lambda _, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, 1, 0), DataParallel(0, 2))[0],
     "another order on a rank": lambda rank, rows: rows[::-1] if rank else rows,
-    "another epoch": lambda rank, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, "drop", 1, 1), DataParallel(rank, 2))[0],
+    "another epoch": lambda rank, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, 1, 1), DataParallel(rank, 2))[0],
     "a step less": lambda _, rows: rows[:-1],
 }
 

@@ -6,7 +6,7 @@ from common.config import Settings
 from common.errors import UserError
 from launch.launchers import machine_files
 from launch.launchers.commands import PYTHON
-from launch.launchers.machine_files import Machine, applied, python_of, read
+from launch.launchers.machine_files import Machine, applied, python_of, read, variables_of
 from tests.support.mistakes import refused
 from tests.support.running import completed
 
@@ -22,10 +22,15 @@ def test_a_laptop_is_as_without_a_file():
 
 
 def test_the_command_line_overrides_the_machine_file():
-    machine = Machine(threads=8, host_suffix="i", gpu_order="reversed", device="cuda")
-    assert applied(machine, Settings()) == Settings(threads=8, host_suffix="i", gpu_order="reversed", device="cuda")
-    from_command_line = Settings(threads=2, host_suffix=".ib", device="cpu")
-    assert applied(machine, from_command_line) == Settings(threads=2, host_suffix=".ib", gpu_order="reversed", device="cpu")
+    machine = Machine(threads=8, device="cuda")
+    assert applied(machine, Settings()) == Settings(threads=8, device="cuda")
+    assert applied(machine, Settings(threads=2)) == Settings(threads=2, device="cuda")
+
+
+def test_every_rank_has_the_keys_of_gpus_and_network_in_its_environment():
+    machine = Machine(host_suffix="i", gpu_order="reversed", variables={"A": "b"})
+    assert variables_of(machine) == {"TANDEM_GPU_ORDER": "reversed", "TANDEM_HOST_SUFFIX": "i", "A": "b"}
+    assert variables_of(Machine()) == {}
 
 
 @pytest.mark.parametrize(

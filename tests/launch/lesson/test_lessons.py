@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from common.data import sharding
 from launch.lesson import broken, faults, sends, warmup
 from launch.report import entries
 from launch.report.questions import choice
@@ -57,8 +58,9 @@ def test_a_broken_run_stands_beside_what_the_checks_say():
 
 @pytest.mark.matrix
 def test_the_checks_find_every_broken_run(checkout):
-    arguments = ("--epochs", 2, "--steps-per-epoch", 2, "--machine", "here")
-    done = completed(BIN / "python", "-m", "launch.lesson.broken", 2, *arguments, cwd=checkout)
+    arguments = ("--epochs", 2, "--machine", "here")
+    variables = {sharding.STEPS_VARIABLE: "2"}
+    done = completed(BIN / "python", "-m", "launch.lesson.broken", 2, *arguments, cwd=checkout, variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr
     checks = {
         "gradient_averaging": "agrees with one process",
@@ -76,7 +78,7 @@ def test_the_checks_find_every_broken_run(checkout):
 @pytest.mark.parametrize(
     ("lesson", "arguments", "text"),
     [
-        ("sends", ("--backends", "ddp,fsdp", "--steps-per-epoch", 4), "fsdp: 3(n-1)/n P"),
+        ("sends", ("--backends", "ddp,fsdp"), "fsdp: 3(n-1)/n P"),
         # It runs two matrices as that one runs its own.
         ("warmup", ("--dry-run",), "--learning-rate 0.01 --warmup-epochs 0.0"),
     ],

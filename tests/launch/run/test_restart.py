@@ -18,7 +18,7 @@ pytestmark = pytest.mark.matrix
 
 EPOCHS = 40
 TORCHRUN = (BIN / "torchrun", "--standalone", "--max-restarts=2", "--nproc-per-node=2", "-m", "frameworks.ddp")
-TRAINING = ("--batch-size", 8, "--last-batch", "pad", "--scaling", "strong", "--epochs", EPOCHS, "--no-stop-at-target", "--resume")
+TRAINING = ("--batch-size", 8, "--scaling", "strong", "--epochs", EPOCHS, "--no-stop-at-target", "--resume")
 
 
 @contextlib.contextmanager

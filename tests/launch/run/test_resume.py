@@ -149,13 +149,13 @@ def test_a_matrix_is_resumed_with_the_repeats_that_it_lacks(checkout, tmp_path):
 
 @pytest.mark.matrix
 def test_two_matrices_that_start_at_once_in_one_folder_end_nobodys_process_and_overwrite_no_record(checkout, tmp_path):
-    one_epoch = ("--epochs", "1", "--share-machine", "--resume", "--steps-per-epoch")
-    started = [kills.start(checkout, tmp_path, *one_epoch, steps, num_ranks=1, backends="single") for steps in "23"]
+    one_epoch = ("--epochs", "1", "--share-machine", "--resume", "--momentum")
+    started = [kills.start(checkout, tmp_path, *one_epoch, momentum, num_ranks=1, backends="single") for momentum in ("0.5", "0.8")]
     try:
         printed = [matrix.communicate(timeout=240)[0] for matrix in started]
     finally:
         for matrix in started:
             matrix.terminate()
     assert [matrix.returncode for matrix in started] == [0, 0], printed
-    assert sorted((record["status"], record["settings"]["steps_per_epoch"]) for record in records_in(tmp_path)) == [("ok", 2), ("ok", 3)]
+    assert sorted((record["status"], record["settings"]["momentum"]) for record in records_in(tmp_path)) == [("ok", 0.5), ("ok", 0.8)]
     assert len(list(tmp_path.glob("here/*.html"))) == len(list(tmp_path.glob("here/*.matrix"))) == 2

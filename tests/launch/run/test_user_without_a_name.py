@@ -11,7 +11,7 @@ EXAMPLE = ROOT / "frameworks/own_model/rings.py"
 # In a namespace of its own, so that the files of whoever runs the tests are this user's.
 IN_NAMESPACE = ("unshare", "--user", "--map-user=12345", "--map-group=12345")
 NAMELESS = (*IN_NAMESPACE, "env", "-u", "HOME", "-u", "USER", "-u", "LOGNAME")
-SHORT = ("--epochs", "1", "--steps-per-epoch", "2", "--no-step-breakdown", "--device", "cpu")
+SHORT = ("--epochs", "1", "--no-step-breakdown", "--device", "cpu")
 
 
 def has_namespaces():
