@@ -15,13 +15,14 @@ from common.errors import UserError
 from common.record.definition import Record
 from common.record.reading import Damaged
 from launch.report import collect, comparable, regressions, several, summary
-from launch.report.export import csv, files, html, json, markdown, screen, svg, terminal
+from launch.report.export import csv, files, json, markdown, screen, terminal
 from launch.report.glance import answer as glance
+from launch.report.glance.answer import Glance
 from launch.report.live import RELOAD_SECONDS
 from launch.report.summary import Answer
 from launch.report.words import listed
 
-EXPORTERS = {"--markdown": markdown.text, "--csv": csv.text, "--html": html.text, "--svg": svg.text}
+EXPORTS = ("--markdown", "--csv", "--html", "--svg")
 REGRESSED = 3
 POLL_SECONDS = 1.0
 PROGRAM = "python -m launch.compare"
@@ -48,7 +49,7 @@ class Arguments:
     html: Path | None = None
     """Write the report as one self-contained page with charts."""
     svg: Path | None = None
-    """Write the chart of time to solution as a picture."""
+    """Write the charts of the answer as a picture."""
     baseline: tuple[Path, ...] = ()
     """Earlier records, or those of another machine, such as results/reference/zen5-default, with which the results are compared: each
     folder by itself, and all files together. Exit status 3 where one is worse."""
@@ -60,7 +61,7 @@ def watch(arguments: Arguments) -> int:
     """Rewrites the page whenever a record is added or changed, until interrupted."""
     if not arguments.html:
         raise UserError("--watch keeps a page up to date; say with --html FILE which")
-    if refused := [option for option in requested(arguments, *EXPORTERS, "--baseline") if option != "--html"]:
+    if refused := [option for option in requested(arguments, *EXPORTS, "--baseline") if option != "--html"]:
         raise UserError(f"--watch writes the page of --html and nothing else; leave out {listed(refused)}")
     shown = None
     try:
@@ -93,17 +94,33 @@ def refresh(results: Sequence[Path], page: Path, reload_seconds: int | None) -> 
     except UserError as problem:
         print(f"{problem}; waiting", flush=True)
         return
-    files.write(page, html.text(answer, reload_seconds))
+    files.write(page, exported("--html", answer, glance.answer(answer), reload_seconds))
     num_runs = len(answer.runs)
     print(f"{page}: {num_runs} run{'' if num_runs == 1 else 's'}", flush=True)
 
 
-def show(answer: Answer, arguments: Arguments) -> None:
+def exported(option: str, answer: Answer, at_a_glance: Glance, reload_seconds: int | None = None) -> str:
+    """Returns the text of the file of an option. Only a page and a picture take the time to import Altair."""
+    match option:
+        case "--markdown":
+            return markdown.text(answer)
+        case "--csv":
+            return csv.text(answer)
+        case "--html":
+            from launch.report.export import html
+
+            return html.text(answer, at_a_glance, reload_seconds)
+        case _:
+            from launch.report.export import charts
+
+            return charts.picture(answer, at_a_glance)
+
+
+def show(answer: Answer, at_a_glance: Glance, arguments: Arguments) -> None:
     """Prints the whole answer, or the answer at a glance after what was asked for beside it."""
     if arguments.full:
         terminal.show(answer)
         return
-    at_a_glance = glance.answer(answer)
     if arguments.json:
         print(json.text(at_a_glance))
         return
@@ -116,7 +133,7 @@ def run(arguments: Arguments) -> int:
     """Writes the outputs, prints the report and returns the exit status. Raises UserError for a usage error, before anything is written."""
     if arguments.watch:
         return watch(arguments)
-    exports = requested(arguments, *EXPORTERS)
+    exports = requested(arguments, *EXPORTS)
     files.check_all(exports)
     records, damaged = collect.collect(arguments.results)
     if arguments.baseline:
@@ -129,8 +146,9 @@ def run(arguments: Arguments) -> int:
     answer = answered(records, damaged)
     if comparisons:
         answer = answer._replace(sections=[regressions.section(comparisons), *answer.sections])
-    failures = files.write_all({path: functools.partial(EXPORTERS[option], answer) for option, path in exports.items()})
-    show(answer, arguments)
+    at_a_glance = glance.answer(answer)
+    failures = files.write_all({path: functools.partial(exported, option, answer, at_a_glance) for option, path in exports.items()})
+    show(answer, at_a_glance, arguments)
     if failures:
         raise UserError(failures)
     return REGRESSED if any(regressions.worse(compared.changes) for compared in comparisons) else 0

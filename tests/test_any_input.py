@@ -30,7 +30,7 @@ ALWAYS = {
     "launch.trace.build": [("--library", "PATH/library.so")],
 }
 # What is given for a positional argument without a default, where another one is tried.
-POSITIONAL = {"workload": "cnn", "data_format": "npy", "folder": "PATH/new", "picture": "PATH/new.svg"}
+POSITIONAL = {"workload": "cnn", "data_format": "npy", "folder": "PATH/new"}
 NUMBERS = (
     "0", "-1", "1", "1.5", "1e-300", "1e308", "nan", "-inf", "1_000", "0x10", "1e9", "1" + "0" * 18, "1" + "0" * 30, "9" * 400,
     "9" * 5000,

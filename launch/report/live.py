@@ -10,35 +10,45 @@ from common.record.definition import Record
 from launch.report import summary
 from launch.report.export import files, screen, terminal
 from launch.report.glance import answer as glance
+from launch.report.glance.answer import Glance
 from launch.report.summary import Answer
 
 RELOAD_SECONDS = 5
 
 
-def show(records: Sequence[Record], links: Sequence[str] = ()) -> None:
-    """Prints the layers of a step, if they were measured, the answer of a matrix at a glance, and where the rest is."""
+def conclude(page: Path, records: Sequence[Record], links_to: Callable[[Path], Sequence[str]]) -> None:
+    """Writes the page of a matrix, and prints its layers of a step, its answer at a glance and where the rest is."""
     try:
         answer = summary.answer(records)
+        at_a_glance = glance.answer(answer)
+        write_page_of(page, answer, at_a_glance)
         terminal.show(answer._replace(sections=[section for section in answer.sections if section.key == "layers"], notes=[], headline=[]))
-        screen.show(glance.answer(answer), links)
+        screen.show(at_a_glance, links_to(page))
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 
 
-def write_page(path: Path, records: Sequence[Record], reload_seconds: int | None = None) -> None:
-    """Writes the page of a matrix. Where that fails, prints a message and returns, so that the matrix continues."""
-    write_page_of(path, lambda: summary.answer(records), reload_seconds)
+def write_page(path: Path, records: Sequence[Record]) -> None:
+    """Writes the page of a matrix that is running, which a browser reloads. Where that fails, prints a message and returns."""
+    try:
+        answer = summary.answer(records)
+    except UserError as problem:
+        _print_once(f"{path} was not written: {printable(str(problem))}")
+        return
+    except ModuleNotFoundError:
+        # `conclude` has a line for this.
+        return
+    write_page_of(path, answer, glance.answer(answer), RELOAD_SECONDS)
 
 
-def write_page_of(path: Path, answer: Callable[[], Answer], reload_seconds: int | None = None) -> None:
-    """Does as `write_page` for an answer that has been made otherwise."""
+def write_page_of(path: Path, answer: Answer, at_a_glance: Glance, reload_seconds: int | None = None) -> None:
+    """Writes the page of an answer. Where that fails, prints a message and returns, so that the matrix continues."""
     try:
         # Beside a site's Python there may be no jinja2.
         from launch.report.export import html
 
-        files.write(path, html.text(answer(), reload_seconds))
+        files.write(path, html.text(answer, at_a_glance, reload_seconds))
     except ModuleNotFoundError:
-        # `show` has a line for this.
         return
     except (UserError, OSError) as problem:
         _print_once(f"{path} was not written: {printable(str(problem))}")

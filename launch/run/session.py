@@ -53,7 +53,7 @@ def run_all(
                 if not group:
                     continue
                 if run_records and has_report:
-                    live.write_page(page, run_records, live.RELOAD_SECONDS)
+                    live.write_page(page, run_records)
                 if not remaining.has_time_for(group):
                     left += group
                     continue
@@ -63,8 +63,7 @@ def run_all(
             run_again(matrix, groups_run, launcher, display, run_records, remaining, products)
     finally:
         if run_records and has_report:
-            live.write_page(page, run_records)
-            live.show(run_records, links_to(page))
+            live.conclude(page, run_records, links_to)
         if unrecorded := without_final_record([job for group in groups_run for _, job in group]):
             print(f"without a final record: {', '.join(unrecorded)}")
         if left:

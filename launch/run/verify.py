@@ -15,6 +15,7 @@ from common.record.definition import Record
 from launch.launchers.machine_files import Machine
 from launch.report import comparable, live, tables
 from launch.report.export import terminal
+from launch.report.glance import answer as glance
 from launch.report.summary import Answer
 from launch.report.tables import Column, Section
 from launch.run.matrix_options import Matrix
@@ -88,7 +89,8 @@ def show(records: Sequence[Record], page: Path) -> int:
     if any(run.difference_by_rank is not None for run in runs):
         columns.insert(3, BY_RANK)
     section = Section("verify", QUESTION, answer(runs), tables.filled("verify", columns, runs))
-    live.write_page_of(page, lambda: page_of(records, section))
+    page_answer = page_of(records, section)
+    live.write_page_of(page, page_answer, glance.answer(page_answer))
     links = [f"page: {page}"] if page.exists() else []
     terminal.show_result(section.tables, [section.question, *section.sentences, *links])
     return 1 if not runs or any(run.reason for run in runs) else 0

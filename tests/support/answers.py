@@ -1,12 +1,29 @@
 """Reading the sections, sentences and rows of a report."""
 
 from launch.report import summary
+from launch.report.export import charts, html
+from launch.report.glance import answer as glance
 from tests.support.made_records import typed
 
 
 def answered(made_records, damaged=()):
     """The answer of records as JSON objects."""
     return summary.answer(typed(made_records), damaged)
+
+
+def drawn(answer):
+    """The charts of an answer, by section."""
+    return charts.of(answer, glance.answer(answer))
+
+
+def page(answer):
+    """The text of the page of an answer."""
+    return html.text(answer, glance.answer(answer))
+
+
+def picture(answer):
+    """The picture of an answer."""
+    return charts.picture(answer, glance.answer(answer))
 
 
 def keys(made_records):

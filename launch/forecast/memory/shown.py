@@ -9,8 +9,7 @@ from typing import NamedTuple
 from common.cost.memory_forecast import Forecast, Training
 from launch.forecast.memory import described
 from launch.forecast.memory.fits import Fit
-from launch.report.export import colours, vega_lite
-from launch.report.export.vega_lite import layer, layered, quantity
+from launch.report.export import colours, drawing
 from launch.report.summary import Answer
 from launch.report.tables import BACKEND, RANKS, Column, Section, Table, filled, in_unit
 
@@ -119,25 +118,31 @@ def _headline(fits: list[Fit], limit: float) -> str:
 
 def picture(training: Training, rows: list[Row]) -> str:
     """Draws stacked bars of the parts by backend, with a mark at the peak, as SVG."""
+    import altair
+
     unit, size = _unit_of_all(rows)
     parts = [
-        {"backend": row.backend, "part": part.replace("_", " "), "size": getattr(row.forecast, part) / size}
+        {"backend": row.backend, "part": part.replace("_", " "), "place": place, "size": getattr(row.forecast, part) / size}
         for row in rows
-        for part in PARTS
+        for place, part in enumerate(PARTS)
     ]
-    colour_of = {part.replace("_", " "): colour for part, colour in PARTS.items()}
-    x, labels = quantity("size", f"memory per rank ({unit}); line: peak"), vega_lite.labels([row.backend for row in rows])
-    bars = vega_lite.stacked_bars(parts, x, "backend", "part", colour_of, **labels)
     peaks = [{"backend": row.backend, "peak": row.forecast.peak / size} for row in rows]
-    at_peak = {"x": {"field": "peak", "type": "quantitative"}, "y": bars["encoding"]["y"]}
-    return vega_lite.svg(
-        {
-            "width": vega_lite.WIDTH,
-            "height": BAR_HEIGHT * len(rows),
-            "title": {"text": described.description(training), "anchor": "start", "fontSize": 11, "fontWeight": "normal"},
-            **layered(bars, layer("tick", at_peak, peaks, thickness=2, color="#000", size=BAR_HEIGHT - 4)),
-        }
+    backends = altair.Y("backend:N", title=None, sort=[row.backend for row in rows], axis=altair.Axis(labelLimit=300))
+    colour_of = altair.Scale(domain=[part.replace("_", " ") for part in PARTS], range=list(PARTS.values()))
+    bars = altair.Chart(altair.Data(values=parts)).mark_bar().encode(
+        x=altair.X("size:Q", stack="zero", title=f"memory per rank ({unit}); line: peak"),
+        y=backends,
+        color=altair.Color("part:N", scale=colour_of, legend=altair.Legend(title=None, orient="top")),
+        order="place:Q",
+    )  # fmt: skip
+    at_peak = (
+        altair.Chart(altair.Data(values=peaks)).mark_tick(thickness=2, color="#000", size=BAR_HEIGHT - 4).encode(x="peak:Q", y=backends)
     )
+    title = altair.Title(described.description(training), anchor="start", fontSize=11, fontWeight="normal")
+    drawn = altair.layer(bars, at_peak.encode(x="peak:Q", y=backends)).properties(
+        width=drawing.WIDTH, height=BAR_HEIGHT * len(rows), title=title
+    )
+    return drawing.svg(drawn.to_dict())
 
 
 def as_json(training: Training, rows: Iterable[Row], left_out: list[str], fits: Iterable[Fit]) -> str:

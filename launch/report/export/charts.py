@@ -1,159 +1,174 @@
-"""The charts of the page, as Vega-Lite specifications, each with the table of its numbers."""
+"""The charts of the answer, one quantity each, drawn by Altair: the answer's own first, and then those of its questions."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import altair
 import numpy as np
+from altair import Color, Detail, LayerChart, Order, Scale, Shape, Tooltip, X, Y
 
 from common.backends import BASELINE
-from common.record.definition import Record
-from launch.report import entries, factors, measures, noise, statistics
+from common.errors import UserError
+from launch.report import comparable
 from launch.report.entries import Comparison, Entry
-from launch.report.export import colours
-from launch.report.export.vega_lite import DOT, NEUTRAL, Spec, layer, layered, named, on_page, quantity, stacked_bars, tooltip
+from launch.report.export import colours, drawing
+from launch.report.glance.answer import Glance, Panel, Standing
 from launch.report.questions import cost, scaling, step
 from launch.report.statistics import Ratio
 from launch.report.summary import Answer
-from launch.report.tables import BACKEND, RANKS, Column, Table, accuracy_column, apart, filled, of_metric
 from launch.report.words import ranks_of
 
-# The rows of a chart: its data, and the subjects of its table.
-ChartRow = dict[str, Any]
-BAR_HEIGHT = 15
-# Of a bar with dots for its runs, which are in its lower half, so that they do not cover the label beside its upper half.
-BAR_HEIGHT_WITH_DOTS, LABEL_OFFSET = 20, -4
-# A circle below its place, as an SVG path in radii: Vega-Lite has no offset of points that are grouped.
-LOW_DOT = "M-1,2.2a1,1,0,1,1,2,0a1,1,0,1,1,-2,0"
+# The data of a mark.
+Row = dict[str, Any]
+# In pixels.
+ROW_HEIGHT, BAR_HEIGHT = 18, 24
+# From the end of a mark to its label: the radius of a point is less.
+GAP = 7
+# How much wider than its longest mark a chart is, for the labels.
+ROOM = 1.6
 NUM_LOSS_POINTS = 120
-SHOWN_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
-QUANTILES = {"low": 0.05, "q1": 0.25, "median": 0.5, "q3": 0.75, "high": 0.95}
-# The kinds of charts by the key of their section, in the order of the page.
-KINDS = {
-    "first": ("Time to solution", "Accuracy over time", "Metric over time"),
-    "scaling": ("Throughput over own 1 rank", scaling.SPEED_UP_OVER_PLAIN.capitalize()),
-    "cost": ("Where a run's time goes", "Step times", "Peak memory"),
-    "step": ("Parts of a step",),
-    "same": ("Loss",),
-    "quiet": ("Speed of the machine",),
-}
+NEUTRAL = "#808080"
+IN_ANSWER = "answer"
 
 
 class Chart(NamedTuple):
-    """A chart for the comparison or entries named by `subject`. `table` is None where the section's tables have the same numbers."""
+    """A chart of `kind`, such as the time to solution, for what `subject` names."""
 
     kind: str
     subject: str
     caption: str
-    spec: Spec
-    table: Table | None
-    oversubscribed: bool
+    drawn: LayerChart | altair.FacetChart
 
 
-def of(answer: Answer) -> dict[str, list[Chart]]:
-    """Returns the charts of an answer by the key of their section; empty charts are left out."""
-    look = _Look(colours.of_backends(answer.backends), colours.shapes_of(answer.backends))
-    drawn: list[Chart | None] = [*_machine_speeds(answer.runs, look)]
+def of(answer: Answer, glance: Glance) -> dict[str, list[Chart]]:
+    """Returns the charts by the key of their section, those of the answer itself under IN_ANSWER; empty charts are left out."""
+    look_of = colours.of_backends(answer.backends)
+    if len(comparable.machines_of(answer.runs)) > 1:
+        return {IN_ANSWER: [chart for panel in glance.panels for chart in _ratios(panel, look_of)]}
+    charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "cost", "step", "same")}
+    for panel in glance.panels:
+        charts[IN_ANSWER] += _answers(panel, look_of)
+        charts["first"] += _ratios(panel, look_of) if panel.has_target else []
     for comparison in answer.comparisons:
-        drawn += _scaling(comparison, look)
-        for name, chosen in apart(comparison.name, comparison.entries):
-            charts = []
-            if comparison.target is not None:
-                charts.append(_times(chosen, name, look))
-            completed = [entry for entry in chosen if entry.ok]
-            charts += [_memory(completed, name, look), _steps(completed, name, look)]
-            for size in sorted({entry.num_ranks for entry in completed}):
-                same_size = [entry for entry in completed if entry.num_ranks == size]
-                at = f"{comparison.name}, {ranks_of(size)}"
-                if comparison.target is not None:
-                    charts.append(_accuracy(same_size, at, comparison.target, comparison.metric, look))
-                charts += [_stages(same_size, at), _parts(comparison, same_size, at), _losses(same_size, at, look)]
-            drawn += [chart._replace(oversubscribed=chosen[0].oversubscribed) for chart in charts if chart]
-    ordered = sorted(statistics.present(drawn), key=lambda chart: chart.oversubscribed)
-    return {key: [chart for kind in kinds for chart in ordered if chart.kind == kind] for key, kinds in KINDS.items()}
+        fair = [entry for entry in comparison.entries if entry.ok and not entry.oversubscribed]
+        charts["scaling"] += _scaling(comparison, fair, look_of)
+        for size in comparison.sizes:
+            same_size = [entry for entry in fair if entry.num_ranks == size]
+            at = f"{comparison.name}, {ranks_of(size)}"
+            charts["first"] += _accuracy(same_size, at, comparison, look_of)
+            charts["cost"] += _stages(same_size, at)
+            charts["step"] += _parts(comparison, same_size, at)
+            charts["same"] += _losses(same_size, at, look_of)
+    return charts
 
 
-class _Look(NamedTuple):
-    """Each backend's colour and shape, and the encoding channels of a chart of some of the backends."""
-
-    colours: dict[str, str]
-    shapes: dict[str, str]
-
-    def order(self, rows: Iterable[ChartRow]) -> list[str]:
-        """Returns the backends of a chart's rows."""
-        used = {row["backend"] for row in rows}
-        return [backend for backend in self.colours if backend in used]
-
-    def colour(self, rows: Iterable[ChartRow]) -> Spec:
-        """Returns the colour channel; its legend has only the backends of the rows."""
-        return named("backend", {backend: self.colours[backend] for backend in self.order(rows)})
-
-    def shape(self, rows: Iterable[ChartRow]) -> Spec:
-        """Returns the channel of the shape of points."""
-        return named("backend", {backend: self.shapes[backend] for backend in self.order(rows)})
+def picture(answer: Answer, glance: Glance) -> str:
+    """Returns the charts of the answer itself as SVG text. Raises UserError where there is none."""
+    charts = of(answer, glance)[IN_ANSWER]
+    if not charts:
+        raise UserError("--svg draws the chart of the answer, and these records have none; leave --svg out")
+    drawn = [chart.drawn.properties(width=drawing.WIDTH, title=f"{chart.kind}: {chart.subject}") for chart in charts]
+    return drawing.svg(altair.vconcat(*drawn).resolve_scale(color="independent").to_dict())
 
 
-def _chart(
-    kind: str,
-    subject: str,
-    caption: str,
-    rows: Sequence[ChartRow],
-    height: float,
-    parts: Spec,
-    columns: Sequence[Column[ChartRow]] = (),
-) -> Chart | None:
-    """Returns a chart of rows, and their table where there are columns; None without rows."""
-    if not rows:
-        return None
-    spec = on_page(height, **({"data": {"values": rows}} | parts))
-    table = next(iter(filled(f"{kind}: {subject}", columns, rows)), None) if columns else None
-    return Chart(kind, subject, caption, spec, table, False)
+def _chart(kind: str, subject: str, caption: str, rows: Sequence[Row], height: float, *layers: altair.Chart) -> list[Chart]:
+    """Returns a chart of rows in a list; an empty list without rows."""
+    return [Chart(kind, subject, caption, altair.layer(*layers, data=altair.Data(values=rows)).properties(height=height))] if rows else []
 
 
-def _column(field: str, name: str, form: str = "") -> Column[ChartRow]:
-    """Returns the column of a field of a chart's rows."""
-    return Column(name, itemgetter(field), form)
+def _colour(look_of: Mapping[str, str], rows: Iterable[Row], field: str = "backend") -> Color:
+    """Returns the colours of a field; the legend has what the rows have."""
+    used = {row[field] for row in rows}
+    names = [name for name in look_of if name in used]
+    scale = Scale(domain=names, range=[look_of[name] for name in names])
+    return Color(f"{field}:N", scale=scale, legend=altair.Legend(title=None, orient="top"))
 
 
-BACKENDS = _column("backend", BACKEND.name)
+def _by_group(panel: Panel, row_of: Callable[[Standing], Row | None]) -> tuple[list[Row], list[Row]]:
+    """Returns a row for each backend that has one, and the headings of their groups, each at a place of its own from the top."""
+    rows: list[Row] = []
+    headings: list[Row] = []
+    for group in panel.groups:
+        headings.append({"place": len(rows) + len(headings), "heading": group.name})
+        for standing in group.standings:
+            if row := row_of(standing):
+                rows.append(row | {"backend": standing.backend, "place": len(rows) + len(headings)})
+    return rows, headings
 
 
-def _by_size(rows: Sequence[ChartRow], look: _Look, bar_height: int = BAR_HEIGHT) -> tuple[float, Spec]:
-    """Returns the height and the channels of grouped bars: one group per size, one bar per backend."""
-    group = {"field": "ranks", "type": "ordinal", "title": "ranks", "axis": {"grid": False}, "scale": {"paddingInner": 0.25}}
-    backends = look.order(rows)
-    channels = {"y": group, "yOffset": {"field": "backend", "sort": backends}, "color": look.colour(rows)}
-    return bar_height * len(backends) * len({row["ranks"] for row in rows}) * 1.25, channels
+def _places(rows: Sequence[Row], headings: Sequence[Row]) -> Y:
+    return Y("place:O", axis=None, scale=Scale(domain=list(range(len(rows) + len(headings)))))
 
 
-def _times(compared: Iterable[Entry], name: str, look: _Look) -> Chart | None:
-    rows: list[ChartRow] = []
-    dots: list[ChartRow] = []
-    for entry in compared:
-        seconds = measures.time_of(entry)
-        cell = {"backend": entry.backend, "ranks": entry.num_ranks}
-        label = f"{seconds:.2f} s" if seconds is not None else (measures.misses(entry) or ["no time"])[0]
-        reached = statistics.present(measures.times(entry))
-        rows.append(cell | {"seconds": seconds or 0, "label": label})
-        dots += [cell | {"seconds": time} for time in reached if len(entry.records) > 1]
-    height, channels = _by_size(rows, look, BAR_HEIGHT_WITH_DOTS if dots else BAR_HEIGHT)
-    axis = quantity("seconds", "time to solution (s)", scale={"zero": True})
-    shown = [*tooltip("backend", "ranks"), {"field": "label", "title": "time to solution"}]
-    place = {"x": axis, "y": channels["y"], "yOffset": channels["yOffset"]}
-    dot = {"filled": True, "color": "#fff", "stroke": "#000", "strokeWidth": 0.8, "opacity": 1}
-    layers = layered(
-        layer("bar", {"x": axis, **channels, "tooltip": shown}),
-        layer("text", place | {"text": {"field": "label"}}, align="left", dx=5, dy=LABEL_OFFSET if dots else 0, fontSize=10),
-        layer("point", place | {"tooltip": tooltip("backend", seconds=".2f")}, dots, size=18, shape=LOW_DOT, **dot),
-    )
-    caption = "Shorter is better. " + ("Each dot is one run." if dots else "One run per entry.")
-    return _chart("Time to solution", name, caption, rows, height, layers)
+def _beside(y: Y, headings: Sequence[Row], end: str) -> tuple[altair.Chart, altair.Chart]:
+    """Returns the headings of groups, and the labels of their rows, each beyond the end of its mark, which the field `end` has."""
+    of_groups = altair.Chart(altair.Data(values=headings)).mark_text(align="left", fontWeight="bold")
+    of_rows = altair.Chart().mark_text(align="left", dx=GAP)
+    return of_groups.encode(x=altair.value(0), y=y, text="heading:N"), of_rows.encode(x=X(f"{end}:Q"), y=y, text="label:N")
 
 
-def _accuracy(ran: Iterable[Entry], at: str, target: float, metric: str, look: _Look) -> Chart | None:
-    rows: list[ChartRow] = []
+def _answers(panel: Panel, look_of: Mapping[str, str]) -> list[Chart]:
+    """Returns the bars of the times to solution of a workload, or of its throughput where it has no target."""
+
+    def row_of(standing: Standing) -> Row:
+        return {"value": standing.value or 0.0, "label": f"{standing.backend} {_value(standing, panel.has_target)}"}
+
+    rows, headings = _by_group(panel, row_of)
+    kind, unit, best = ("Time to solution", "s", "Shorter") if panel.has_target else ("Throughput", "samples/s", "Longer")
+    longest = max((row["value"] for row in rows), default=0.0)
+    x, y = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, ROOM * longest or 1])), _places(rows, headings)
+    return _chart(
+        kind, f"{panel.name}, target {panel.target:g}" if panel.has_target else panel.name, f"{best} is better.",
+        rows, ROW_HEIGHT * (len(rows) + len(headings)),
+        altair.Chart().mark_bar().encode(x=x, y=y, color=_colour(look_of, rows).legend(None), tooltip="label:N"),
+        *_beside(y, headings, "value"),
+    )  # fmt: skip
+
+
+def _value(standing: Standing, has_target: bool) -> str:
+    if standing.value is None:
+        return standing.miss or ""
+    value = f"{standing.value:.2f} s" if has_target else f"{standing.value:.0f}"
+    return f"{value}, {standing.remark}" if standing.remark else value
+
+
+def _ratios(panel: Panel, look_of: Mapping[str, str]) -> list[Chart]:
+    """Returns the ratios of seconds per epoch to the fastest of each size or machine, with their intervals."""
+
+    def row_of(standing: Standing) -> Row | None:
+        if standing.value is None:
+            return None
+        ratio = standing.ratio
+        ends = _ends(ratio) if ratio else {"low": 1.0, "high": 1.0}
+        text = standing.remark or (f"{ratio.value:.2f}" if ratio else "fastest")
+        return {"ratio": ratio.value if ratio else 1.0, **ends, "label": f"{standing.backend} {text}"}
+
+    rows, headings = _by_group(panel, row_of)
+    least, most = (choice((row[end] for row in rows), default=1.0) for choice, end in ((min, "low"), (max, "high")))
+    domain = Scale(domain=[least, least + ROOM * max(most - least, 0.1)])
+    x, y = X("ratio:Q", title="seconds per epoch over the fastest's", scale=domain), _places(rows, headings)
+    colour = _colour(look_of, rows).legend(None)
+    caption = "Further left is better. Lines are 95 % intervals, which hold together for all backends of a group."
+    return _chart(
+        "Ratio to fastest", panel.name, caption, rows, ROW_HEIGHT * (len(rows) + len(headings)),
+        altair.Chart(altair.Data(values=[{"ratio": 1.0}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(x=x),
+        altair.Chart().mark_rule(strokeWidth=2).encode(x=X("low:Q"), x2="high:Q", y=y, color=colour),
+        altair.Chart().mark_point(filled=True, opacity=1, size=60).encode(x=x, y=y, color=colour, tooltip="label:N"),
+        *_beside(y, headings, "high"),
+    )  # fmt: skip
+
+
+def _ends(ratio: Ratio) -> Row:
+    """Returns the ends of the interval of a ratio, which are its value where it has none."""
+    return {"low": ratio.low or ratio.value, "high": ratio.high or ratio.value}
+
+
+def _accuracy(ran: Iterable[Entry], at: str, comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
+    """Returns the accuracy, or other metric, of every run over its time."""
+    if comparison.target is None:
+        return []
+    rows: list[Row] = []
     for entry in ran:
         for number, record in enumerate(entry.ok):
             begun = (record.load_seconds or 0.0) if not record.resumed_after_epochs else 0.0
@@ -161,197 +176,106 @@ def _accuracy(ran: Iterable[Entry], at: str, target: float, metric: str, look: _
             lengths = [train + (evaluate or 0.0) for train, evaluate in epochs if train is not None]
             ends = list(itertools.accumulate(lengths, initial=begun))[1:]
             # The repeat is not unique: two matrices may have the same one.
-            run = {"backend": entry.backend, "run": number, "repeat": record.repeat}
+            run = {"backend": entry.backend, "run": number}
             rows += [
                 run | {"epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
                 for epoch, (end, accuracy) in enumerate(zip(ends, record.accuracies, strict=False), 1) if accuracy is not None
             ]  # fmt: skip
-    y = quantity("accuracy", metric, scale={"zero": False})
-    curve = {"x": quantity("seconds", "time (s)", scale={"zero": True}), "y": y, "color": look.colour(rows), "detail": {"field": "run"}}
-    shown = tooltip("backend", "repeat", "epoch", "seconds", accuracy=".4f")
-    layers = layered(
-        layer("rule", {"y": y}, [{"accuracy": target}], strokeDash=[4, 4], color=NEUTRAL),
-        layer("line", curve, strokeWidth=1.5),
-        layer("point", curve | {"shape": look.shape(rows), "tooltip": shown}, size=40, **DOT),
+    metric, colour = comparison.metric, _colour(look_of, rows)
+    y = Y("accuracy:Q", title=metric, scale=Scale(zero=False))
+    curve = altair.Chart().encode(x=X("seconds:Q", title="time (s)"), y=y, color=colour, detail=Detail("run:N"))
+    return _chart(
+        f"{metric.capitalize()} over time", at, f"The dashed line is the target, {comparison.target:g}.", rows, 230,
+        altair.Chart(altair.Data(values=[{"accuracy": comparison.target}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(y=y),
+        curve.mark_line(strokeWidth=1.5),
+        curve.mark_point(filled=True, opacity=1).encode(shape=_shape(rows, look_of), tooltip=["backend:N", "epoch:Q", "accuracy:Q"]),
+    )  # fmt: skip
+
+
+def _shape(rows: Iterable[Row], look_of: Mapping[str, str]) -> Shape:
+    """Returns the shapes of the points of backends, which have the legend of their colours."""
+    used = {row["backend"] for row in rows}
+    return Shape(
+        "backend:N", scale=Scale(domain=[name for name in look_of if name in used]), legend=altair.Legend(title=None, orient="top")
     )
-    columns = (
-        BACKENDS,
-        _column("repeat", "repeat"),
-        _column("epoch", "epoch"),
-        _column("seconds", "seconds", ".2f"),
-        *of_metric([accuracy_column(itemgetter("accuracy"))], metric),
-    )
-    return _chart(f"{metric.capitalize()} over time", at, f"The dashed line is the target, {target:g}.", rows, 230, layers, columns)
 
 
-def _scaling(comparison: Comparison, look: _Look) -> list[Chart | None]:
-    """Returns two charts for a comparison with several sizes; oversubscribed sizes are left out."""
-    fair = [entry for entry in comparison.entries if not entry.oversubscribed]
-    if max((entry.num_ranks for entry in fair), default=1) == 1:
-        return []
-    throughputs = [(entry, scaling.ratio_of_rates(comparison, entry)) for entry in fair]
-    speed_ups = [(entry, measures.time_ratio(factors.plain_entry(comparison, entry.backend), entry)) for entry in fair]
-    curves = zip(KINDS["scaling"], (throughputs, speed_ups), ("ratio to 1 rank", "speed-up"), strict=True)
-    return [_curves(kind, comparison.name, ratios, name, look) for kind, ratios, name in curves]
-
-
-def _curves(kind: str, subject: str, ratios: Iterable[tuple[Entry, Ratio | None]], name: str, look: _Look) -> Chart | None:
+def _scaling(comparison: Comparison, fair: Iterable[Entry], look_of: Mapping[str, str]) -> list[Chart]:
+    """Returns the throughput over that of a backend's own 1 rank by the number of ranks, for a comparison with several sizes."""
     rows = [
-        {"backend": entry.backend, "ranks": entry.num_ranks, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-        for entry, ratio in ratios if ratio and entry.backend != BASELINE
+        {"backend": entry.backend, "ranks": entry.num_ranks, "ratio": ratio.value, **_ends(ratio)}
+        for entry in fair if entry.backend != BASELINE and (ratio := scaling.ratio_of_rates(comparison, entry))
     ]  # fmt: skip
     sizes = sorted({row["ranks"] for row in rows} | {1})
-    ideal = [{"ranks": size, "ratio": size} for size in sizes]
-    intervals = [row for row in rows if row["low"] is not None and row["ranks"] > 1]
-    x = quantity("ranks", "ranks", scale={"type": "log", "base": 2}, axis={"values": sizes, "grid": False})
+    if sizes == [1]:
+        return []
     # With two logarithmic axes, ideal scaling is a straight line.
-    y = quantity("ratio", name, scale={"type": "log", "base": 2}, axis={"format": "~g"})
-    curve = {"x": x, "y": y, "color": look.colour(rows)}
-    shown = tooltip("backend", "ranks", ratio=".2f", low=".2f", high=".2f")
-    layers = layered(
-        layer("line", {"x": x, "y": y}, ideal, strokeDash=[5, 5], color=NEUTRAL),
-        layer("line", curve, strokeWidth=1.5),
-        layer("rule", curve | {"y": y | {"field": "low"}, "y2": {"field": "high"}}, intervals, strokeWidth=1.5),
-        layer("point", curve | {"shape": look.shape(rows), "tooltip": shown}, size=60, **DOT),
-    )
-    caption = f"The dashed line is ideal scaling.{' Vertical bars are 95 % intervals.' if intervals else ''}"
-    return _chart(kind, subject, caption, rows, 260, layers)
+    logarithmic = Scale(type="log", base=2)
+    x = X("ranks:Q", scale=logarithmic, axis=altair.Axis(values=sizes, grid=False, format="d"))
+    y = Y("ratio:Q", title="ratio to 1 rank", scale=logarithmic, axis=altair.Axis(format="~g"))
+    curve = altair.Chart().encode(x=x, y=y, color=_colour(look_of, rows))
+    ideal = altair.Data(values=[{"ranks": size, "ratio": size} for size in sizes])
+    return _chart(
+        "Throughput over own 1 rank", comparison.name, "The dashed line is ideal scaling. Vertical lines are 95 % intervals.", rows, 260,
+        altair.Chart(ideal).mark_line(strokeDash=[5, 5], color=NEUTRAL).encode(x=x, y=y),
+        curve.mark_line(strokeWidth=1.5),
+        curve.mark_rule(strokeWidth=1.5).encode(y=Y("low:Q"), y2="high:Q"),
+        curve.mark_point(filled=True, opacity=1, size=60).encode(shape=_shape(rows, look_of), tooltip=["backend:N", "ranks:Q", "ratio:Q"]),
+    )  # fmt: skip
 
 
-def _memory(ran: Iterable[Entry], name: str, look: _Look) -> Chart | None:
-    rows = [
-        {"backend": entry.backend, "ranks": entry.num_ranks, "mib": round(mib, 1)}
-        for entry in ran
-        if (mib := cost.peak_mib(entry)) is not None
-    ]
-    height, channels = _by_size(rows, look)
-    shown = [*tooltip("backend", "ranks"), {"field": "mib", "title": "MiB", "format": ".0f"}]
-    bars = layer("bar", {"x": quantity("mib", "peak memory per rank (MiB)"), **channels, "tooltip": shown})
-    return _chart("Peak memory", name, "Peak resident memory of a rank's process.", rows, height, bars)
-
-
-def _steps(ran: Iterable[Entry], name: str, look: _Look) -> Chart | None:
-    rows: list[ChartRow] = []
-    for entry in ran:
-        if steps := [1000 * step for record in entry.ok for step in statistics.present(record.step_seconds)]:
-            quantiles = dict(zip(QUANTILES, np.quantile(steps, list(QUANTILES.values())).round(3).tolist(), strict=True))
-            rows.append({"backend": entry.backend, "ranks": entry.num_ranks} | quantiles | {"max": round(max(steps), 3)})
-    height, channels = _by_size(rows, look)
-    middle = channels["yOffset"] | {"bandPosition": 0.5}
-    x = quantity("low", "step (ms)", scale={"zero": True})
-    shown = tooltip("backend", "ranks", **dict.fromkeys((*QUANTILES, "max"), ".2f"))
-    line = {"x": x, "x2": {"field": "high"}, **channels, "yOffset": middle}
-    box = {"x": x | {"field": "q1"}, "x2": {"field": "q3"}, **channels, "tooltip": shown}
-    median = {"x": x | {"field": "median"}, "y": channels["y"], "yOffset": middle}
-    layers = layered(
-        layer("rule", line, strokeWidth=1.5),
-        layer("bar", box),
-        layer("point", median, shape="stroke", angle=90, color="#fff", size=90, strokeWidth=2, opacity=1),
-    )
-    names = dict(zip((*QUANTILES, "max"), ("5 %", "25 %", "median", "75 %", "95 %", "max"), strict=True))
-    columns = (BACKENDS, _column("ranks", RANKS.name), *(_column(field, f"{name} (ms)", ".2f") for field, name in names.items()))
-    return _chart("Step times", name, "Box: 25 to 75 % of all steps; line: 5 to 95 %; white mark: median.", rows, height, layers, columns)
-
-
-def _stages(ran: Iterable[Entry], at: str) -> Chart | None:
+def _stages(ran: Iterable[Entry], at: str) -> list[Chart]:
     caption = "Time to solution includes load, train and evaluate, and excludes launch, import and init."
-    seconds_of = {entry.backend: cost.stages(entry) for entry in ran}
-    return _stacked("Where a run's time goes", at, caption, seconds_of, "stage", "seconds", colours.STAGES)
+    return _stacked("Where a run's time goes", at, caption, {entry.backend: cost.stages(entry) for entry in ran}, "seconds", colours.STAGES)
 
 
-def _parts(comparison: Comparison, ran: Iterable[Entry], at: str) -> Chart | None:
+def _parts(comparison: Comparison, ran: Iterable[Entry], at: str) -> list[Chart]:
     caption = "Mean over the ranks. Exposed communication: the step minus one without communication, less the same difference at 1 rank."
-    milliseconds_of = {entry.backend: step.parts(comparison, entry) for entry in ran}
-    return _stacked("Parts of a step", at, caption, milliseconds_of, "part", "ms", colours.PARTS)
+    return _stacked("Parts of a step", at, caption, {entry.backend: step.parts(comparison, entry) for entry in ran}, "ms", colours.PARTS)
 
 
 def _stacked(
-    kind: str,
-    at: str,
-    caption: str,
-    sizes_of: Mapping[str, Mapping[str, float | None]],
-    part: str,
-    size: str,
-    colour_of: Mapping[str, str],
-) -> Chart | None:
-    """Returns a stacked bar for each backend, of the sizes of its parts."""
+    kind: str, at: str, caption: str, sizes_of: Mapping[str, Mapping[str, float | None]], unit: str, colour_of: Mapping[str, str]
+) -> list[Chart]:
+    """Returns a stacked bar for each backend, of the sizes of its parts in the order of their colours."""
     rows = [
-        {"backend": backend, part: name, size: round(max(0.0, value), 3)}
+        {"backend": backend, "part": name, "size": round(max(0.0, value), 3), "place": list(colour_of).index(name)}
         for backend, sizes in sizes_of.items() for name, value in sizes.items() if value is not None
     ]  # fmt: skip
-    bars = stacked_bars(rows, quantity(size, size), "backend", part, colour_of, sort=None)
-    bars["mark"] |= {"stroke": NEUTRAL, "strokeWidth": 0.6}
-    bars["encoding"] |= {"tooltip": tooltip("backend", part, **{size: ".2f"})}
-    return _chart(kind, at, caption, rows, 1.6 * BAR_HEIGHT * len({row["backend"] for row in rows}), bars)
+    bars = altair.Chart().mark_bar(stroke=NEUTRAL, strokeWidth=0.6).encode(
+        x=X("size:Q", title=unit, stack="zero"),
+        y=Y("backend:N", title=None, sort=list(sizes_of)),
+        color=_colour(colour_of, rows, "part"),
+        order=Order("place:Q"),
+        tooltip=["backend:N", "part:N", Tooltip("size:Q", title=unit, format=".2f")],
+    )  # fmt: skip
+    return _chart(kind, at, caption, rows, BAR_HEIGHT * len({row["backend"] for row in rows}), bars)
 
 
-def _losses(completed: Iterable[Entry], at: str, look: _Look) -> Chart | None:
+def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> list[Chart]:
+    """Returns the losses of one run of each backend, of the same seed where there is one."""
     ran = [entry for entry in completed if entry.from_start]
     by_backend = {entry.backend: _same_seed_losses(entry, ran[0].from_start[0].seed) for entry in ran}
-    longest = max((len(losses) for losses in by_backend.values()), default=0)
+    longest = max(map(len, by_backend.values()), default=0)
     steps = sorted({*range(1, min(longest, 20) + 1), *np.linspace(1, longest, NUM_LOSS_POINTS).astype(int).tolist()})
     rows = [
         {"step": step, "backend": backend, "loss": float(f"{losses[step - 1]:.5g}")}
         for backend, losses in by_backend.items() for step in steps if step <= len(losses) and losses[step - 1]
     ]  # fmt: skip
-    backends = look.order(rows)
-    encoding = {
-        "x": quantity("step", "step", scale={"nice": False}),
-        "y": quantity("loss", "loss (nats)", scale={"type": "log", "nice": False}),
-        "color": look.colour(rows),
-        "tooltip": tooltip("backend", "step", loss=".5f"),
-    }
-    # Equal curves cover each other: earlier ones are drawn wider, so that all stay visible.
-    layers = layered(
-        *(
-            layer("line", encoding, strokeWidth=1.2 + 1.3 * place) | {"transform": [{"filter": {"field": "backend", "equal": backend}}]}
-            for place, backend in zip(reversed(range(len(backends))), backends, strict=True)
-        )
+    backends = list(dict.fromkeys(row["backend"] for row in rows))
+    curve = altair.Chart().encode(
+        x=X("step:Q", scale=Scale(nice=False)),
+        y=Y("loss:Q", title="loss (nats)", scale=Scale(type="log", nice=False)),
+        color=_colour(look_of, rows),
+        tooltip=["backend:N", "step:Q", "loss:Q"],
     )
-    caption = "One run per backend, of the same seed where available; equal curves overlap."
-    chart = _chart("Loss", at, caption, rows, 230, layers)
-    # The subjects of the table are steps, since each of its rows has all backends.
-    shown = dict.fromkeys(step for step in (*SHOWN_STEPS, longest) if step <= longest)
-    columns: list[Column[int]] = [Column("step", lambda step: step)]
-    columns += [Column(backend, partial(_loss_of, losses), ".6f") for backend, losses in by_backend.items()]
-    return chart and chart._replace(table=next(iter(filled(f"Loss: {at}", columns, shown)), None))
-
-
-def _loss_of(losses: Sequence[float | None], step: int) -> float | None:
-    return losses[step - 1] if step <= len(losses) else None
+    # Equal curves cover each other: earlier ones are drawn wider, so that all stay visible.
+    curves = [
+        curve.mark_line(strokeWidth=1.2 + 1.3 * place).transform_filter(altair.FieldEqualPredicate(field="backend", equal=backend))
+        for place, backend in zip(reversed(range(len(backends))), backends, strict=True)
+    ]
+    return _chart("Loss", at, "One run per backend, of the same seed where available; equal curves overlap.", rows, 230, *curves)
 
 
 def _same_seed_losses(entry: Entry, seed: int) -> Sequence[float | None]:
     return next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]).losses
-
-
-def _machine_speeds(records: Iterable[Record], look: _Look) -> list[Chart | None]:
-    """Returns one chart for each matrix and size: the machine's speed beside its runs, in the order in which they started."""
-    samples_of: dict[tuple[str, int], list[noise.Sample]] = {}
-    for sample in noise.samples(records):
-        samples_of.setdefault((entries.key_of(sample.record).matrix, sample.record.num_ranks), []).append(sample)
-    return [_machine_speed(f"{matrix}, {ranks_of(size)}".removeprefix(", "), samples_of[matrix, size], look) for matrix, size in samples_of]
-
-
-def _machine_speed(subject: str, samples: Iterable[noise.Sample], look: _Look) -> Chart | None:
-    rows = [
-        {"backend": sample.record.backend, "run": sample.record.settings.run_id, "started": sample.record.started_at,
-         "kernel": f"{sample.kernel}, {sample.when}", "percent": round(sample.percent, 2)}
-        for sample in sorted(samples, key=lambda sample: (sample.record.started_at, noise.TIMES.index(sample.when)))
-    ]  # fmt: skip
-    y = quantity("percent", "from the median (%)")
-    limits = [{"percent": limit} for limit in (-noise.QUIET_PERCENT, noise.QUIET_PERCENT)]
-    encoding = {
-        "x": {"field": "started", "type": "temporal", "title": "start of the run"},
-        "y": y,
-        "color": look.colour(rows),
-        "shape": {"field": "kernel", "type": "nominal"},
-        "tooltip": tooltip("run", "kernel", "percent"),
-    }
-    layers = layered(
-        layer("rule", {"y": y}, limits, strokeDash=[4, 4], color=NEUTRAL),
-        layer("point", encoding, filled=True, size=50, opacity=0.8),
-    )
-    columns = (_column("run", "run"), _column("kernel", "kernel"), _column("percent", "from the median (%)", "+.1f"))
-    caption = "A fixed product of matrices and a copy on every core of a run, just before and after it, against their medians."
-    return _chart("Speed of the machine", subject, caption, rows, 200, layers, columns)

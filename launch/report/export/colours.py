@@ -1,4 +1,4 @@
-"""One colour and one shape for each backend, the same in every chart and table of a report."""
+"""One colour for each backend, the same in every chart and table of a report."""
 
 import itertools
 from collections.abc import Iterable
@@ -14,7 +14,6 @@ GREY, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 FIXED = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
 # After those of Okabe and Ito some of the muted ones of Tol, "Colour Schemes" (SRON/EPS/TN/09-002, 2021): olive, wine, rose and sand.
 FREE = (SKY, YELLOW, "#999933", "#882255", "#cc6677", "#ddcc77")
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 # Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
 PARTS = {part: STAGES[stage] for part, stage in zip(step.PARTS, ("load", "train", "import", "launch"), strict=True)}
@@ -24,8 +23,3 @@ def of_backends(backends: Iterable[str]) -> dict[str, str]:
     """Returns the colour of each backend; backends that are not in FIXED take the FREE colours, then those of FIXED."""
     spare = itertools.cycle((*FREE, *FIXED.values()))
     return {backend: FIXED.get(backend) or next(spare) for backend in backends}
-
-
-def shapes_of(backends: Iterable[str]) -> dict[str, str]:
-    """Returns the shape of the points of each backend."""
-    return dict(zip(backends, itertools.cycle(SHAPES), strict=False))

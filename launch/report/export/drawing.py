@@ -1,22 +1,84 @@
-"""Reads a call of vl_convert from standard input, as JSON, and writes what the function returns, without dumping memory if V8 fails."""
+"""Drawing by vl_convert, in a process of its own: where memory is short, V8 ends the process it is in."""
 
-import contextlib
 import json
+import resource
+import signal
+import subprocess
 import sys
+from importlib.metadata import version
+from typing import Any
 
-import vl_convert
+from common import cache
+from common.backends import ROOT
+from common.errors import UserError, printable
+
+# Of Vega-Lite, as in the specifications that Altair writes.
+VERSION = "6.4"
+# Width of a picture in pixels.
+WIDTH = 620
+CONFIG = {"background": "#fff", "font": "sans-serif", "view": {"stroke": None}}
+LONGEST_REASON = 200
+# The program that draws, which imports no module from the folder of a user.
+PROGRAM = (sys.executable, str(ROOT / "launch" / "run_module.py"), "launch.report.export.drawing")
+
+
+class NotDrawn(UserError):
+    """A chart that could not be drawn, and why."""
+
+
+def svg(spec: dict[str, Any]) -> str:
+    """Returns a Vega-Lite specification as SVG text. Raises NotDrawn where that fails."""
+    return _drawn("vegalite_to_svg", vl_spec=_printable(spec) | {"config": CONFIG})
+
+
+def library() -> str:
+    """Returns Vega, Vega-Lite and Vega-Embed, as bundled with the package: nothing is fetched. Raises NotDrawn where that fails.
+
+    Bundling takes seconds, so the text is kept in the cache.
+    """
+    folder = cache.folder()
+    file = folder and folder / f"vega-lite-{VERSION}-{version('vl-convert-python')}.js"
+    text = cache.read(file)
+    if not text:
+        text = _drawn("javascript_bundle")
+        cache.write(file, text)
+    return text
+
+
+def _printable(value: Any) -> Any:
+    """Returns a part of a specification, whose texts have printable characters only: no picture can hold others."""
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {name: _printable(part) for name, part in value.items()}
+        case list():
+            return [_printable(part) for part in value]
+    return value
+
+
+def _drawn(function: str, **arguments: Any) -> str:
+    """Calls a function of vl_convert in a process of its own."""
+    call = json.dumps({"function": function, "arguments": arguments | {"vl_version": VERSION}})
+    done = subprocess.run(PROGRAM, input=call.encode(), capture_output=True, check=False)
+    if done.returncode:
+        lines = [text for line in done.stderr.decode(errors="replace").splitlines() if (text := line.strip("# "))]
+        by_signal = done.returncode < 0
+        ended = f"was ended by {signal.Signals(-done.returncode).name}" if by_signal else "failed"
+        # V8 gives the cause before its stack, Python after it, and JavaScript's own stack comes last.
+        causes = [line for line in lines if not line.startswith("at ")]
+        reason = causes[0 if by_signal else -1][:LONGEST_REASON] if causes else ""
+        raise NotDrawn(printable(f"drawing {ended}" + (f" ({reason})" if reason else "")))
+    return done.stdout.decode()
 
 
 def main() -> None:
-    """Calls the function."""
-    # Windows has no such limit.
-    with contextlib.suppress(ImportError):
-        import resource
+    """Calls the function of vl_convert that standard input names, and writes what it returns; V8 leaves no core where it fails."""
+    import vl_convert
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     call = json.load(sys.stdin)
-    drawn = getattr(vl_convert, call["function"])(**call["arguments"])
-    sys.stdout.buffer.write(drawn.encode() if isinstance(drawn, str) else drawn)
+    print(getattr(vl_convert, call["function"])(**call["arguments"]), end="")
 
 
 if __name__ == "__main__":

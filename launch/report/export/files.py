@@ -6,7 +6,7 @@ from pathlib import Path
 
 from common import durable
 from common.errors import UserError
-from launch.report.export.vega_lite import NotDrawn
+from launch.report.export.drawing import NotDrawn
 
 
 def check_all(path_of: dict[str, Path | None]) -> None:

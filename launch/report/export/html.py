@@ -1,18 +1,17 @@
 """The answer as one self-contained page: text, tables, charts and the library that draws them."""
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from launch.report import comparable, environments
-from launch.report.export import colours, glance_charts, pictures, vega_lite
-from launch.report.glance import answer as glance
+from launch.report.export import charts, colours, drawing
+from launch.report.export.charts import Chart
 from launch.report.glance import sentences
+from launch.report.glance.answer import Glance
 from launch.report.summary import Answer
 from launch.report.tables import BACKEND, OVERSUBSCRIBED, Column
 
@@ -23,14 +22,12 @@ LONG = 60
 NUM_SENTENCES = 3
 
 
-def text(answer: Answer, reload_seconds: int | None = None) -> str:
+def text(answer: Answer, glance: Glance, reload_seconds: int | None = None) -> str:
     """Returns the whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
-    at_a_glance = glance.answer(answer)
     return template.get_template("page.html.jinja").render(
-        answer=answer, glance=at_a_glance, sentences=list(map(_unbroken, sentences.sentences(at_a_glance))),
-        answer_charts=glance_charts.of(at_a_glance, answer),
-        num_sentences=NUM_SENTENCES, charts=pictures.of(answer), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
+        answer=answer, glance=glance, sentences=list(map(_unbroken, sentences.sentences(glance))),
+        num_sentences=NUM_SENTENCES, charts=charts.of(answer, glance), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
         colour=colours.of_backends(answer.backends).get, is_backend=_is_backend, long=LONG,
         style=Markup((FOLDER / "page.css").read_text("utf-8")), script=Markup((FOLDER / "page.js").read_text("utf-8")),
         library=_library(), reload_seconds=reload_seconds,
@@ -48,7 +45,7 @@ def _is_backend(column: Column) -> bool:
 
 @cache
 def _library() -> Markup:
-    return Markup(vega_lite.library())
+    return Markup(drawing.library())
 
 
 def _facts(answer: Answer) -> dict[str, str]:
@@ -74,6 +71,7 @@ def _facts(answer: Answer) -> dict[str, str]:
     return {name: ", ".join(sorted(set(values))) for name, values in facts.items() if values}
 
 
-def _json(spec: Mapping[str, Any]) -> Markup:
-    """Returns a specification as JSON that is safe inside a script element."""
+def _json(chart: Chart) -> Markup:
+    """Returns the specification of a chart, as wide as its place, as JSON that is safe inside a script element."""
+    spec = chart.drawn.to_dict() | {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     return Markup(json.dumps(spec, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from common.errors import printable
 from launch.report.export import colours
-from launch.report.export.bars import bar
 from launch.report.glance.answer import Glance, Group, Panel, Standing
 from launch.report.glance.causes import percents
 from launch.report.questions import first
@@ -27,6 +26,7 @@ VALUE_WIDTH, PERCENT_WIDTH, MARK_WIDTH, INTERVAL_WIDTH = 6, 9, 3, 16
 MIN_BAR, GOOD_BAR, GAP = 6, 12, 2
 MARKS = {first.SLOWER: "<", NO_DIFFERENCE: "=", EQUAL: "=="}
 IN_FULL = "in --full"
+BLOCK, HALF, WHISKER, END = "█", "▌", "─", "┤"
 
 
 class Look(NamedTuple):
@@ -213,3 +213,16 @@ def _reach(standing: Standing) -> float:
     """Returns where the whisker of a bar ends: its value with the relative interval of its ratio."""
     value, ratio = standing.value or 0.0, standing.ratio
     return value if ratio is None or ratio.high is None else value * ratio.high / ratio.value
+
+
+def bar(value: float, high: float, longest: float, width: int) -> str:
+    """Returns a bar of a value, of whose length `longest` has the whole width; its whisker goes on to `high`.
+
+    Where the whisker is shorter than two characters, it is left out.
+    """
+    if longest <= 0:
+        return ""
+    num_halves = round(2 * width * value / longest)
+    drawn = BLOCK * (num_halves // 2) + HALF * (num_halves % 2)
+    num_whisker = round(width * high / longest) - len(drawn)
+    return drawn + WHISKER * (num_whisker - 1) + END if num_whisker > 1 else drawn

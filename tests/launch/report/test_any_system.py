@@ -12,7 +12,7 @@ AS_WINDOWS = {
 
 
 def test_a_report_needs_nothing_that_windows_lacks(tmp_path):
-    exports = {option: tmp_path / f"report.{option.strip('-')}" for option in compare.EXPORTERS}
+    exports = {option: tmp_path / f"report.{option.strip('-')}" for option in compare.EXPORTS}
     # The second writing replaces the first.
     exports["--csv"].write_text("before")
     arguments = [part for export in exports.items() for part in export]

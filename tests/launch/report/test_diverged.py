@@ -8,7 +8,7 @@ from rich.console import Console
 from launch.report import regressions, several, summary, widths
 from launch.report.export import csv, html, markdown, terminal
 from launch.report.questions import failed
-from tests.support.answers import answered
+from tests.support.answers import answered, page
 from tests.support.made_records import made, on, repeats, step_breakdown, tensor_bytes, typed, valid
 
 LOSS = "the loss of step 3 of epoch 1 is nan, the first that is not finite; lower --learning-rate"
@@ -39,7 +39,7 @@ def as_terminal(answer):
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("text_of", [csv.text, markdown.text, html.text, as_terminal])
+@pytest.mark.parametrize("text_of", [csv.text, markdown.text, page, as_terminal])
 @pytest.mark.parametrize("others", [OTHERS, OTHERS[:1], []])
 @pytest.mark.parametrize("backend", ["fsdp", "ddp"])
 def test_no_output_has_its_times(text_of, others, backend, monkeypatch):

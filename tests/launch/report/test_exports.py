@@ -12,9 +12,9 @@ from rich.console import Console
 
 from common.errors import UserError
 from launch.report import collect, summary
-from launch.report.export import charts, csv, files, markdown, readme, svg, terminal, vega_lite
+from launch.report.export import csv, drawing, files, markdown, readme, terminal
 from launch.report.questions import first
-from tests.support.answers import answered, section
+from tests.support.answers import answered, drawn, picture, section
 from tests.support.made_records import ended, made, noisy, repeats, step_breakdown, tensor_bytes
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed
@@ -169,19 +169,21 @@ def test_a_path_is_checked_without_creating_it_and_written_atomically_without_lo
 
 def test_the_picture_has_every_comparison_without_oversubscribed_entries():
     strong = {"scaling": "strong", "workload_digest": "e" * 64}
-    text = svg.text(answered([made(), made(num_ranks=8, seconds=77.0, oversubscribed=True), made(seconds=33.0, **strong)]))
-    assert [part in text for part in ("cnn, weak scaling", "cnn, strong scaling", "33.00 s", "77.00 s")] == [True, True, True, False]
+    text = picture(answered([made(), made(num_ranks=8, seconds=77.0, oversubscribed=True), made(seconds=33.0, **strong)]))
+    assert [part in text for part in ("cnn, weak scaling", "cnn, strong scaling", "ddp 33.00 s", "77.00 s")] == [True, True, True, False]
 
 
-def test_the_label_of_a_bar_stands_at_its_end_and_not_beside_the_slowest_run():
-    chart, *_ = charts.of(answered([made(repeat=repeat, seconds=seconds) for repeat, seconds in enumerate((9.0, 10.0, 30.0))]))["first"]
-    layers = {layer["mark"]["type"]: layer for layer in chart.spec["layer"]}
-    (row,) = chart.spec["data"]["values"]
-    assert [row[layers[mark]["encoding"]["x"]["field"]] for mark in ("bar", "text")] == [10.0, 10.0]
-    assert row["label"] == "10.00 s"
-    assert [dot["seconds"] for dot in layers["point"]["data"]["values"]] == [9.0, 10.0, 30.0]
-    # The label is above the dots, which are in the lower half of the bar.
-    assert (layers["text"]["mark"]["dy"], layers["point"]["mark"]["shape"]) == (charts.LABEL_OFFSET, charts.LOW_DOT)
+def test_the_label_of_a_mark_begins_beyond_it():
+    charts = drawn(answered([*repeats([9.0, 9.5, 10.0]), *repeats([8.0, 8.5, 9.0], backend="single"), ended("failed", backend="fsdp")]))
+    (bars,), ratios = charts["answer"], charts["first"][0]
+    assert [row["label"] for row in bars.drawn.to_dict()["data"]["values"]] == ["single 8.50 s", "ddp 9.50 s", "fsdp failed"]
+    for chart, mark, end in ((bars, "bar", "value"), (ratios, "rule", "high")):
+        layers = chart.drawn.to_dict()["layer"]
+        labels = next(layer for layer in layers if layer["encoding"].get("text", {}).get("field") == "label")
+        marks = [layer["encoding"] for layer in layers if layer["mark"]["type"] == mark]
+        ends = {encoding[x]["field"] for encoding in marks for x in ("x", "x2") if x in encoding}
+        assert (labels["encoding"]["x"]["field"], labels["mark"]["align"], labels["mark"]["dx"] > 5) == (end, "left", True)
+        assert end in ends
 
 
 def test_csv_has_no_cell_that_a_spreadsheet_would_calculate():
@@ -197,16 +199,16 @@ UNPRINTABLE = "cnn\x01\x07\x1b[1m"
 
 def test_the_picture_has_a_space_for_what_no_picture_can_hold():
     answer = answered([made() | {"workload": UNPRINTABLE}])
-    text = svg.text(answer)
+    text = picture(answer)
     assert "cnn   [1m" in text
     xml.etree.ElementTree.fromstring(text)
 
 
 def test_a_drawing_that_ends_its_process_is_an_error_of_one_line(monkeypatch):
     for program, reason in (("import os; os.abort()", "was ended by SIGABRT"), ("1 / 0", "failed (ZeroDivisionError: division by zero)")):
-        monkeypatch.setattr(vega_lite, "DRAWING", (sys.executable, "-c", program))
+        monkeypatch.setattr(drawing, "PROGRAM", (sys.executable, "-c", program))
         with refused(f"drawing {reason}"):
-            vega_lite.svg({})
+            drawing.svg({})
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="how much memory V8 reserves is known on x86-64 only")
@@ -221,10 +223,10 @@ def test_where_memory_is_short_the_other_exports_are_written_and_the_reason_is_o
 
 def test_the_library_of_a_page_is_bundled_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    text = vega_lite.library()
+    text = drawing.library()
     assert "vegaEmbed" in text
-    monkeypatch.setattr(vega_lite, "DRAWING", (sys.executable, "-c", "1 / 0"))
-    assert vega_lite.library() == text
-    monkeypatch.setattr(vega_lite, "VERSION", "6.1")
+    monkeypatch.setattr(drawing, "PROGRAM", (sys.executable, "-c", "1 / 0"))
+    assert drawing.library() == text
+    monkeypatch.setattr(drawing, "VERSION", "6.1")
     with refused("drawing failed"):
-        vega_lite.library()
+        drawing.library()

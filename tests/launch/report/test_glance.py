@@ -10,8 +10,8 @@ from rich.console import Console
 from common.training.throughput import FAST_MKL
 from launch.compare import answered
 from launch.report import collect
-from launch.report.export import bars, screen
 from launch.report.export import json as as_json
+from launch.report.export import screen
 from launch.report.export.screen import Look
 from launch.report.glance import answer as glance
 from launch.report.glance import sentences
@@ -255,4 +255,4 @@ def test_text_of_records_cannot_send_control_codes():
     [(5.0, 5.0, "█████"), (5.0, 8.0, "█████──┤"), (5.0, 6.0, "█████"), (4.5, 10.0, "████▌────┤"), (0.0, 0.0, "")],
 )
 def test_a_bar_ends_at_its_value_and_its_whisker_at_the_end_of_the_interval(value, high, drawn):
-    assert bars.bar(value, high, longest=10.0, width=10) == drawn
+    assert screen.bar(value, high, longest=10.0, width=10) == drawn

