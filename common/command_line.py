@@ -86,7 +86,6 @@ RANKS = Bounds(at_least=1, at_most=2**24)
 REPEATS = Bounds(at_least=1, at_most=1000)
 THREADS = Bounds(at_least=1, at_most=4096)
 LAYERS = Bounds(at_least=1, at_most=256)
-PERCENT = Bounds(above=0, below=100, hint=", such as 5")
 
 
 class Pattern(NamedTuple):

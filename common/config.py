@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import tyro
 
 from common import command_line
-from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, PERCENT, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
+from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
 from common.errors import UserError
 from common.help_sections import Section
 from common.model import pipelining, schedules
@@ -246,8 +246,6 @@ class Settings:
     trace: Annotated[str | None, Role.NOT_COMPARED, PRELOADED] = None
     """Repeat each run with MPI tracing. mpi: count all calls; events: also record each call with its times; or the path
     of a site's libmpitrace.so. Output: RESULTS/MACHINE/RUN.trace. The traced run is excluded from comparisons."""
-    until: Annotated[float | None, Section("matrix"), PERCENT, Role.MAY_DIFFER, Only(MATRIX, ", launch/matrix.sh")] = None
-    """Repeat until each ratio to the fastest at a size is known to ± this percentage, --repeats times at most. Default: --repeats times."""
     resume: Annotated[bool, Section("checkpoint"), Role.MAY_DIFFER] = False
     """Resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it."""
     checkpoint_dir: Annotated[Path | None, FROM_EPOCH_1] = None

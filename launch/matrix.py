@@ -20,7 +20,7 @@ from common.record.definition import Record
 from launch.forecast.memory.fits import size_of
 from launch.launchers import commands, detect, machine_files
 from launch.report.statistics import MIN_RUNS_CONFIDENT
-from launch.run import available, check, job_scripts, kept_products, lock, products, resume, room, runner, seeds, until, verify
+from launch.run import available, check, job_scripts, kept_products, lock, products, resume, room, runner, seeds, verify
 from launch.run.best import session as best
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
@@ -90,7 +90,6 @@ def prepare(matrix: Matrix) -> Prepared:
     jobs = verify.with_references(jobs) if matrix.verify else jobs
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends == backends.ALL or settings.model else jobs
-    until.check(settings.until, matrix.repeats)
     best_options(matrix)
     identity = functools.partial(resume.identity, names, workloads, matrix.sizes, ranks_per_node)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts)
@@ -177,13 +176,12 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job]
 
 def begin(prepared: Prepared, jobs: list[Job], identity: dict[str, Any]) -> Beginning:
     """Finds how the names and the seeds of the runs begin: as in the matrix that is resumed, else as in no other matrix."""
-    run, folder, present, notes = prepared.matrix.run, prepared.folder, records_in(prepared.folder), []
+    run, folder, notes = prepared.matrix.run, prepared.folder, []
     if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:
-        stamp, first_seed = records.new_stamp(), seeds.first(jobs, present, resume.begun(folder))
+        stamp, first_seed = records.new_stamp(), seeds.first(jobs, records_in(folder), resume.begun(folder))
         notes += [resume.describe_none(folder, identity)] if run.resume else []
-    notes += until.hindrances(jobs, run.until, prepared.matrix.repeats, seeds.earlier(present, stamp))
     if run.seed is not None:
         return Beginning(stamp, run.seed, notes)
     return Beginning(stamp, first_seed, notes + seeds.describe(first_seed))

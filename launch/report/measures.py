@@ -88,8 +88,7 @@ def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], seconds_o
     paired = len(shared) > 1 or (len(shared) == 1 and len(seconds_above) == len(seconds_below) == 1)
     repeat_noise = _repeat_noise(shared, (above, below), compared, seconds_of) if len(shared) > 1 else None
     session_noise = _session_noise(sorted({key.matrix for key in shared}), (above, below), compared, seconds_of)
-    until_narrow = any(record.settings.until for entry in compared for record in entry.records)
-    return statistics.simultaneous_ratio(seconds_above, seconds_below, paired, len(compared), repeat_noise, session_noise, until_narrow)
+    return statistics.simultaneous_ratio(seconds_above, seconds_below, paired, len(compared), repeat_noise, session_noise)
 
 
 def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float, compared: Sequence[Entry]) -> Ratio | None:

@@ -23,13 +23,6 @@ class Sample(NamedTuple):
     percent: float
 
 
-class Farthest(NamedTuple):
-    """How far the machine's speed beside a run was from the median at most, in percent above or below it."""
-
-    record: Record
-    percent: float
-
-
 def samples(records: Iterable[Record]) -> list[Sample]:
     """Returns the samples of records, against the median of their matrix at their number of ranks; none of one without `machine_noise`."""
     measured: dict[tuple[str, int, str], list[tuple[Record, str, float]]] = {}
@@ -46,10 +39,14 @@ def samples(records: Iterable[Record]) -> list[Sample]:
     ]
 
 
-def farthest(records: Iterable[Record]) -> list[Farthest]:
-    """Returns for each record with a measurement how far the machine's speed was from the median at most."""
-    most: dict[int, Farthest] = {}
-    for sample in samples(records):
-        record, percent = most.get(id(sample.record), (sample.record, 0.0))
-        most[id(sample.record)] = Farthest(record, max(percent, sample.percent, key=abs))
-    return list(most.values())
+def sentences(records: Iterable[Record]) -> list[str]:
+    """Returns the sentence on the largest deviation of the machine's speed from its median; none where it was not measured."""
+    measured = samples(records)
+    if not measured:
+        return []
+    largest = max(measured, key=lambda sample: abs(sample.percent))
+    if abs(largest.percent) <= QUIET_PERCENT:
+        return [f"The machine's speed was within {QUIET_PERCENT:g} % of its median before and after every run."]
+    side = "above" if largest.percent > 0 else "below"
+    run_id = largest.record.settings.run_id
+    return [f"The machine's speed was up to {abs(largest.percent):.0f} % {side} its median: {largest.when} {run_id}."]

@@ -192,7 +192,6 @@ def simultaneous_ratio(
     num_compared: int,
     repeat_noise: Noise | None = None,
     session_noise: Noise | None = None,
-    until_narrow: bool = False,
 ) -> Ratio:
     """Returns the ratio of the geometric means of two sets of positive numbers, one of all pairs among `num_compared` sets.
 
@@ -204,8 +203,6 @@ def simultaneous_ratio(
             of the differences of pairs, or of independent sets (Welch).
         session_noise: the noise of the difference from session to session where the runs are of several sessions. The interval is then at
             least as wide as Student's with it at the same level, and holds for sessions in general.
-        until_narrow: whether runs were repeated until these intervals were narrow, which is when they happen to be. The level is then
-            that of one pair more.
     """
     upper, lower = np.log(np.asarray(above, float)), np.log(np.asarray(below, float))
     num_above, num_below = len(upper), len(lower)
@@ -213,7 +210,7 @@ def simultaneous_ratio(
     if min(num_above, num_below) < MIN_RUNS_WITH_INTERVAL:
         return Ratio(float(np.exp(difference)), None, None, num_above, num_below, paired)
     noises = present([repeat_noise or _noise(upper, lower, paired), session_noise])
-    reach = max(_reach(noise, math.comb(num_compared, 2) + until_narrow) for noise in noises)
+    reach = max(_reach(noise, math.comb(num_compared, 2)) for noise in noises)
     value, low, high = (float(np.exp(difference + part)) for part in (0.0, -reach, reach))
     return Ratio(value, low, high, num_above, num_below, paired)
 

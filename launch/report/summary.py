@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.reading import Damaged
-from launch.report import comparable, entries, environments, limits, processors, statistics, widths
+from launch.report import comparable, entries, environments, limits, processors, statistics
 from launch.report.entries import Comparison
 from launch.report.questions import (
     approximate,
@@ -121,7 +121,7 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
         notes.append(f"NCCL used TCP between the nodes of {runs}: it found no plugin for a faster network (NCCL_NET).")
     if any(entry.oversubscribed for entry in all_entries):
         notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
-    return [*notes, *(note for comparison in comparisons for note in widths.notes(comparison))]
+    return notes
 
 
 def _warnings(comparisons: Sequence[Comparison]) -> list[str]:

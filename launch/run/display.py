@@ -12,12 +12,47 @@ from rich.text import Text
 from common.progress import Progress
 from common.record.definition import Record
 from launch.report.words import ranks_of
-from launch.run import pace
-from launch.run.pace import Pace
 from launch.run.plan import Job, NumberedJob
 
 PLAIN_INTERVAL_SECONDS = 30.0
 BAR_WIDTH = 40
+
+
+class Pace:
+    """The time that ended groups of runs took, by which those that are left are estimated."""
+
+    def __init__(self, num_runs: int, now: Callable[[], float]) -> None:
+        self._num_runs = num_runs
+        self._now = now
+        self._began = self._group_began = now()
+        self._num_ended, self._seconds = 0, 0.0
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """The seconds since the matrix began."""
+        return self._now() - self._began
+
+    @property
+    def group_seconds(self) -> float:
+        """The seconds since the group of runs began."""
+        return self._now() - self._group_began
+
+    def begin_group(self) -> None:
+        """Notes that a group of runs begins."""
+        self._group_began = self._now()
+
+    def end_group(self, num_runs: int) -> None:
+        """Notes that the group of so many runs has ended."""
+        self._num_ended += num_runs
+        self._seconds += self.group_seconds
+        self.begin_group()
+
+    def seconds_left(self) -> float | None:
+        """Returns the seconds that the runs still take which have not ended; None before a group has ended."""
+        if not self._num_ended:
+            return None
+        expected = self._seconds / self._num_ended * max(self._num_runs - self._num_ended, 0)
+        return max(expected - self.group_seconds, 0.0)
 
 
 class Display:
@@ -90,14 +125,23 @@ class Display:
     def how_far(self) -> str:
         """Returns how many runs have ended, in which time, and how long the others take."""
         seconds_left = self.pace.seconds_left()
-        left = f", about {pace.describe(seconds_left)} left" if seconds_left else ""
-        return f"{self.num_ended}/{self.num_jobs} runs in {pace.describe(self.pace.elapsed_seconds)}{left}"
+        left = f", about {duration(seconds_left)} left" if seconds_left else ""
+        return f"{self.num_ended}/{self.num_jobs} runs in {duration(self.pace.elapsed_seconds)}{left}"
 
     def state(self) -> Group:
         """Returns what a terminal shows: what is waited for, and the bar below it."""
         bar = ProgressBar(total=max(self.num_jobs, 1), completed=self.num_ended, width=BAR_WIDTH)
         lines = [Text(text, no_wrap=True, overflow="ellipsis") for text in (self.waits_for, self.how_far())]
         return Group(*lines, bar)
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as text, such as `40 s`, `3 min 5 s` or `2 h 10 min`."""
+    minutes, seconds_of_minute = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds_of_minute} s" if minutes else f"{seconds_of_minute} s"
 
 
 def title(job: Job) -> str:
@@ -110,7 +154,7 @@ def title(job: Job) -> str:
 def summary(records: Sequence[Record], seconds: float) -> str:
     """Returns the line of runs of one workload and repeat that took turns: the first at each size, and how many missed the target."""
     name = f"{records[0].workload}, repeat {records[0].repeat + 1}: " if records else ""
-    parts = [f"{name}{len(records)} runs in {pace.describe(seconds)}"]
+    parts = [f"{name}{len(records)} runs in {duration(seconds)}"]
     candidates = [record for record in records if record.status == "ok" and not record.settings.control]
     reached = [(time, record) for record in candidates if (time := record.time_to_solution_seconds) is not None]
     for size in sorted({record.num_ranks for _, record in reached}):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from common.command_line import PERCENT, RANKS, REPEATS
+from common.command_line import RANKS, REPEATS
 from common.config import SEEDS, Role, Settings
 from common.help_sections import Section
 from common.model import workload_table
@@ -73,12 +73,6 @@ class MatrixOptions:
     """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
     the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,
     and runs that do not fit into memory beside the others, follow one after the other."""
-    quiet_limit: Annotated[float | None, PERCENT] = None
-    """Repeat a run, up to 3 times, during which the speed of the machine was further than this percentage from its median in the matrix.
-    Default: mark it in the report only."""
-    repeat_disturbed: bool = True
-    """Run a repeat once more, at the end, whose epochs stand out by more than 5 % from those of the other repeats, of all backends or of
-    some. Its first records are kept as RUN.json.disturbed-N, and do not count."""
     controls: bool = True
     """With 6 repeats or more, run the first distributed backend twice more at each size of several ranks: as a copy, and delayed by 5 %.
     The report says how its verdicts judge them, and warns where the copy seems different or the delayed one does not seem slower."""

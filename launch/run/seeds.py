@@ -7,7 +7,6 @@ from pathlib import Path
 
 from common.config import Settings
 from common.record.definition import Record
-from launch.report import entries
 from launch.run import lock
 from launch.run.plan import Job
 from launch.run.resume import Begun
@@ -38,11 +37,6 @@ def runs_of(jobs: Iterable[Job]) -> list[list[str | int]]:
     """Returns the backend, workload and number of ranks of each run of jobs, as the file of a matrix has them."""
     runs = {(job.backend, job.settings.workload, job.num_ranks) for job in jobs}
     return [list(run) for run in sorted(runs)]
-
-
-def earlier(records: list[Record], stamp: str) -> list[Record]:
-    """Returns the records of the matrices before the one with this stamp: names of runs begin with the stamp, and so with the time."""
-    return [record for record in records if entries.key_of(record).matrix < stamp]
 
 
 def continued(jobs: list[Job], first_seed: int) -> list[Job]:

@@ -104,11 +104,12 @@ def cells(condition, records_of_condition):
 
 
 def marked(records_of_condition):
-    """How many runs the report marks, since the machine was not quiet beside them; every repeat here is a matrix of its own."""
+    """Beside how many runs the machine's speed was far from its median; every repeat here is a matrix of its own."""
     of_one_matrix = [
         dataclasses.replace(record, settings=dataclasses.replace(record.settings, run_id="one")) for record in records_of_condition
     ]
-    return f"{sum(abs(percent) > noise.QUIET_PERCENT for _, percent in noise.farthest(of_one_matrix))} of {len(records_of_condition)}"
+    far = [sample.record for sample in noise.samples(of_one_matrix) if abs(sample.percent) > noise.QUIET_PERCENT]
+    return f"{len({(record.backend, record.seed) for record in far})} of {len(records_of_condition)}"
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def test_each_option_is_in_the_help_of_those_programs_that_take_it():
     absent = {"workload", "run_id", "repeat", "control", "library_setting", "share_gpu"} | of_variants
     absent |= {"checkpoint_dir", "checkpoint_every", "checkpoint_async"}
     assert {flag(name) for name in FIELDS} - set(of_matrix) == {flag(name) for name in absent}
-    assert {"--until", "--trace", "--quiet-limit", "--launcher", "--print-jobs"} < set(of_matrix)
+    assert {"--trace", "--launcher", "--print-jobs"} < set(of_matrix)
 
 
 def test_every_setting_of_a_run_is_explained_with_its_default():
@@ -69,16 +69,10 @@ def test_every_setting_of_a_run_is_explained_with_its_default():
         assert "None" not in helps[flag(name)], name
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--until", "5"], "--until is for a matrix, launch/matrix.sh"),
-        (["--until=None"], "--until is for a matrix, launch/matrix.sh"),
-        (["--trace", "mpi"], "--trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md"),
-    ],
-)
-def test_a_run_refuses_a_setting_of_a_matrix_in_one_line(arguments, message):
-    assert run_module("frameworks.single", *arguments) == (2, "", f"error: {message}\n")
+@pytest.mark.parametrize("arguments", [["--trace", "mpi"], ["--trace=None"]])
+def test_a_run_refuses_a_setting_of_a_matrix_in_one_line(arguments):
+    message = "error: --trace is for a matrix; trace a single run with LD_PRELOAD, see launch/trace/README.md\n"
+    assert run_module("frameworks.single", *arguments) == (2, "", message)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +91,9 @@ def test_a_matrix_refuses_a_setting_of_a_run_also_with_its_default(arguments, me
 
 
 def test_an_option_that_a_program_does_not_take_may_be_a_value(tmp_path):
-    launcher_args = ("--launcher-args", "--until")
+    launcher_args = ("--launcher-args", "--workload")
     status, printed, error = run_module("launch.matrix", "2", "--backends", "ddp", *launcher_args, "--dry-run", "--results", tmp_path)
-    assert (status, " --until " in printed) == (0, True), error
+    assert (status, " --workload " in printed) == (0, True), error
 
 
 @pytest.mark.parametrize("module", ["launch.matrix", "frameworks.single"])

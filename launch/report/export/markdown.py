@@ -11,7 +11,7 @@ from launch.report.tables import BACKEND, RANKS, Cell, Column, Section, Table
 MAIN = "first"
 MERGED = ("scaling", "cost", "step")
 # The sections whose sentences stand here without their tables, which have a row for each run, digest or pair, or repeat the sentences.
-SENTENCES_ONLY = ("same", "quiet", "leaving")
+SENTENCES_ONLY = ("same", "leaving")
 # The section of whose tables those with this ending stand here: the parts of the differences at the largest size, with their brief columns.
 PARTS, PARTS_TITLE = "difference", "parts"
 ALL_TABLES = (

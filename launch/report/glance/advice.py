@@ -1,9 +1,10 @@
 """What to run next, so that the answer becomes sure, and its causes known."""
 
+import math
 from collections.abc import Sequence
 
 from common import backends
-from launch.report import factors, limits, measures, widths
+from launch.report import factors, limits, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
@@ -26,11 +27,16 @@ def _repeats(comparisons: Sequence[Comparison]) -> list[str]:
     if min(len(entry.records) for entry in fair) < MIN_RUNS_CONFIDENT:
         return [f"--repeats {MIN_RUNS_CONFIDENT} for a verdict"]
     open_ratios = [ratio for comparison in comparisons for size in comparison.sizes for ratio in _open_ratios(comparison, size)]
-    percent = 100 * MARGIN
-    num_repeats = max((width.expected_repeats(percent) for ratio in open_ratios if (width := widths.widest([ratio]))), default=0)
+    num_repeats = max(map(_expected_repeats, open_ratios), default=0)
     if not 0 < num_repeats <= MAX_REPEATS:
         return []
-    return [f"--until {percent:g} --repeats {num_repeats} to find differences of {percent:g} %"]
+    return [f"--repeats {num_repeats} to find differences of {100 * MARGIN:g} %"]
+
+
+def _expected_repeats(ratio: Ratio) -> int:
+    """Returns the number of repeats after which the interval of a ratio is within MARGIN: its width falls with their square root."""
+    width = (ratio.high or ratio.value) / ratio.value - 1
+    return max(ratio.num_below, math.ceil(ratio.num_below * (width / MARGIN) ** 2))
 
 
 def _kernels(comparisons: Sequence[Comparison]) -> list[str]:

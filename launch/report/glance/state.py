@@ -1,11 +1,10 @@
-"""Whether the runs of a report are sound: complete, at their target, in sync, and on a quiet machine."""
+"""Whether the runs of a report are sound: complete, at their target, in sync, and on a machine of steady speed."""
 
 import textwrap
 from collections.abc import Sequence
 
 from common.record.definition import Record
-from launch.report import noise, repeats
-from launch.report.noise import QUIET_PERCENT
+from launch.report import noise
 from launch.report.questions import controls, cost, failed
 from launch.report.summary import Answer
 from launch.report.words import listed
@@ -18,7 +17,7 @@ def sentences(report: Answer) -> list[str]:
     """Returns the sentences on the runs of a report and on its controls, and the warnings about them."""
     return [
         *controls.warnings(report.controls),
-        " ".join([_outcome(report.runs), *_startup(report), *_quiet(report.runs)]),
+        " ".join([_outcome(report.runs), *noise.sentences(report.runs), *_startup(report)]),
         *_failures(report),
         *_oversubscribed(report),
         *controls.sentences(report.controls),
@@ -45,19 +44,6 @@ def _startup(report: Answer) -> list[str]:
         return []
     low, high = f"{min(seconds):.0f}", f"{max(seconds):.0f}"
     return [f"Start-up, not counted above: {low if low == high else f'{low} to {high}'} s."]
-
-
-def _quiet(runs: Sequence[Record]) -> list[str]:
-    measured = noise.farthest(runs)
-    num_far = sum(abs(farthest.percent) > QUIET_PERCENT for farthest in measured)
-    disturbed = sum(repeat.is_disturbed for repeat in repeats.judged(runs))
-    if not measured:
-        return []
-    if not num_far and not disturbed:
-        return ["Machine quiet."]
-    parts = [f"its speed changed beside {num_far} of {len(measured)} runs"] * bool(num_far)
-    parts += [f"{disturbed} {'repeat was' if disturbed == 1 else 'repeats were'} disturbed"] * bool(disturbed)
-    return [f"Machine not quiet: {', '.join(parts)}."]
 
 
 def _failures(report: Answer) -> list[str]:

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from launch.report import regressions, several, summary, widths
+from launch.report import regressions, several, summary
 from launch.report.export import csv, html, markdown, terminal
 from launch.report.questions import failed
 from tests.support.answers import answered, page
@@ -63,7 +63,6 @@ def test_it_counts_as_a_miss_and_the_rest_of_the_report_is_as_without_it():
 def test_every_other_reader_takes_it():
     records = typed([*OTHERS, diverged(backend="fsdp")])
     assert regressions.changes(records, records)
-    assert widths.by_size(records)
     there = typed(on("there", [*OTHERS, diverged(backend="fsdp")]))
     assert several.of_machines([*records, *there])
     assert summary.answer(records, [])

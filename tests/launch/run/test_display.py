@@ -7,7 +7,7 @@ from rich.console import Console
 
 from common.config import Settings
 from common.progress import Progress
-from launch.run import display, pace
+from launch.run import display
 from launch.run.display import Display, describe, outcome, summary, title
 from launch.run.plan import Job
 from tests.support.made_records import ended, made, typed
@@ -101,7 +101,7 @@ def test_a_run_that_failed_has_a_line_of_its_own_beside_that_of_its_group():
 
 @pytest.mark.parametrize(("seconds", "text"), [(40.4, "40 s"), (185.0, "3 min 5 s"), (7800.0, "2 h 10 min")])
 def test_times_in_words(seconds, text):
-    assert pace.describe(seconds) == text
+    assert display.duration(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,11 @@ def test_a_run_gets_the_settings_that_only_a_matrix_takes_from_the_environment(r
         started.append((argv, json.loads(variables["TANDEM_LAUNCH"])["settings"]))
         return Outcome(0, False, [])
 
-    assert run(None, start=start, until=5.0, epochs=3).settings.until == 5.0
+    assert run(None, start=start, epochs=3).settings.epochs == 3
     ((argv, settings),) = started
     assert "--epochs" in argv
-    assert "--until" not in argv
-    assert settings == {"until": 5.0, "trace": None}
+    assert "--trace" not in argv
+    assert settings == {"trace": None}
 
 
 def test_traces_that_cannot_be_removed_are_an_error(run, tmp_path):
