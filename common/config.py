@@ -46,8 +46,7 @@ Control = Literal["copy", "delayed"]
 NO_SETTING = "none"
 # How much longer a delayed control takes, as a share of its time.
 CONTROL_DELAY = 0.05
-# Each is a module of common/data/formats/.
-FileFormat = Literal["npy", "hdf5", "tfrecord"]
+FileFormat = Literal["npy", "hdf5"]
 DataFormat = Literal["memory", FileFormat]
 SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
 SHARE = Bounds(above=0, at_most=1, hint=", such as 0.97")
@@ -62,7 +61,6 @@ class Role(enum.Enum):
     TRAINS = "It changes what is trained, and so the digest of the workload."
     MAY_DIFFER = "It may differ: a name, or without effect on the time, or what is compared by other means."
     NOT_COMPARED = "A run with it is left out."
-    FROM_DISK = "It is for data that is read from disk, and refused for data in memory."
 
 
 class Only(NamedTuple):
@@ -212,8 +210,6 @@ class Settings:
     --threads."""
     bind: bool = True
     """Bind each rank to its own cores unless the launcher has done so."""
-    allocator: Literal["keep", "system"] = "keep"
-    """keep: the C library keeps the memory of large buffers between steps; system: its default behaviour."""
     mkl_kernels: Literal["default", "fast"] = "default"
     """PyTorch backends on CPUs: kernels that Intel's MKL takes for matrix products. default: on a processor that is not Intel's, those
     for AVX2; fast: those for the instruction sets that the processor has. No effect on Intel's processors, GPUs and TensorFlow. Refused
@@ -256,17 +252,10 @@ class Settings:
     """Write checkpoints in a thread of rank 0 while training goes on, from a copy of the state."""
     data_format: Annotated[DataFormat, Section("data reading"), Role.MAY_DIFFER] = "memory"
     """memory: every rank reads all data before training. Others: samples are read from disk as batches need them, from the folder
-    --data-dir, which python -m launch.convert_data has written in this format. tfrecord can be read in order only, so its samples have
-    another order, and are compared by time alone."""
-    data_budget: Annotated[float | None, POSITIVE, Role.FROM_DISK, Role.MAY_DIFFER] = None
-    """MiB of memory of each rank for samples that are read from disk. Default: a quarter of the node's memory, divided by its ranks."""
-    num_workers: Annotated[int, Bounds(at_least=0, at_most=THREADS.at_most), Role.FROM_DISK, Role.MAY_DIFFER] = 0
-    """Threads of each rank that read samples from disk, or those of a --model, in the background, on the cores that --cores-per-rank gives
-    beyond --threads, if any. 0: the training itself reads."""
-    prefetch: Annotated[int, FROM_1, Role.FROM_DISK, Role.MAY_DIFFER] = 2
-    """Batches that each of the --num-workers reads ahead."""
-    drop_caches: Annotated[Literal["none", "once", "epoch"], Role.FROM_DISK, Role.MAY_DIFFER] = "none"
-    """Take the samples' files out of the page cache before the first epoch, or before each, so that they are read from the disk."""
+    --data-dir, which python -m launch.convert_data has written in this format."""
+    num_workers: Annotated[int, Bounds(at_least=0, at_most=THREADS.at_most), Role.MAY_DIFFER] = 0
+    """Threads of each rank that read two batches each ahead of training, from disk or of a --model; --cores-per-rank gives them cores of
+    their own. 0: the training itself reads."""
     watchdog_timeout: Annotated[float, Section("timeout"), FROM_0, Role.MAY_DIFFER] = 120.0
     """Seconds without progress (step or evaluation) after which a rank reports a hang and ends the run; 0: never."""
     join_timeout: Annotated[float, FROM_0, Role.MAY_DIFFER] = 60.0
@@ -295,12 +284,6 @@ def check(settings: Settings) -> None:
     cores_per_rank(settings)
     if settings.model is None:
         check_accuracy(settings.target)
-    read_when_needed = () if settings.model is None else ("num_workers", "prefetch")
-    for name in with_role(Role.FROM_DISK):
-        if settings.data_format != "memory" or name in read_when_needed:
-            continue
-        if (value := getattr(settings, name)) != getattr(Settings, name):
-            raise UserError(f"{flag(name)} {value} is for data that is read from disk; give its --data-format, or leave it out")
     if settings.trace is not None and not (settings.trace in TRACES or Path(settings.trace).is_file()):
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
     if settings.mixed_precision and settings.precision == "fp64":

@@ -11,9 +11,9 @@ from hypothesis import strategies
 
 from common.command_line import Bounds, flag, options_of
 from common.config import Settings
+from common.data import stored
 from common.errors import UserError
 from common.training import program as training
-from launch.conversion import writing
 from launch.run import available, processes
 from launch.trace import generate
 from tests.support import programs
@@ -98,7 +98,7 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
 
     # Asking backends takes seconds.
     monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
-    for module, name in ((training, "prepare_process"), (processes, "run"), (writing, "_write_all"), (generate, "read")):
+    for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write"), (generate, "read")):
         monkeypatch.setattr(module, name, started)
     bases, options = ALWAYS.get(program.module, [()]), options_of(program.kind)
 

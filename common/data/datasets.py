@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 
 from common import tokens
-from common.batch_plan import BatchPlan
 from common.config import Settings
 from common.data import image_folders, images, own_data, stored, texts
 from common.data.samples import Dataset, InMemory
@@ -19,19 +18,21 @@ from common.progress import OnProgress, no_progress
 from common.workloads import workload_of
 
 
-def loader(settings: Settings, plan: BatchPlan | None = None) -> Callable[..., Dataset]:
+def loader(settings: Settings) -> Callable[..., Dataset]:
     """Returns a function that reads the Dataset of the settings. Modules are imported and files located now, before the clock starts.
 
-    Where reading may take long, the function calls its argument, an OnProgress. With a plan, batches of samples on disk must fit into
-    --data-budget. Raises UserError for missing files; the function raises it for damaged ones.
+    Where reading may take long, the function calls its argument, an OnProgress. Raises UserError for missing files; the function raises it
+    for damaged ones.
     """
     workload = workload_of(settings)
     model = workload.model
     name = settings.dataset or workload.datasets[0]
-    if settings.data_format != "memory" and isinstance(model, OwnModel):
-        raise UserError(f"--data-format {settings.data_format} is for Tandem's own workloads; data() of --model reads its data itself")
     if settings.data_format != "memory":
-        dataset = stored.find(settings, name, plan)
+        if isinstance(model, OwnModel):
+            raise UserError(f"--data-format {settings.data_format} is for Tandem's own workloads; data() of --model reads its data itself")
+        if settings.data_dir is None:
+            raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
+        dataset = stored.find(settings.data_dir, settings)
         return lambda _=None: dataset
     if isinstance(model, OwnModel):
         read = own_data.reader(model, settings)

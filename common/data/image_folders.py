@@ -16,7 +16,7 @@ from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.resnet import ResNet50
 from common.process.ranks import from_environment
-from common.progress import OnProgress, no_progress
+from common.progress import OnProgress
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,58 +37,47 @@ def reader(folder: Path | None, model: ResNet50) -> Callable[[OnProgress], Datas
     Files are located now. Raises UserError if there are none, more classes than the model has, or more images than fit into memory; the
     function raises it for a damaged image. Its OnProgress counts images.
     """
-    images, labels = find_images(folder, model)
-    _expect_room(folder, math.prod(images.shape), from_environment().local_size)
-    return lambda on_progress: dataset(images.read(range(len(images)), on_progress), labels)
+    files, labels = _find(folder, model)
+    _expect_room(folder, len(files) * math.prod(model.input_shape), from_environment().local_size)
+    return lambda on_progress: dataset(_read(files, model.input_shape, on_progress), labels)
 
 
-class Images:
-    """The images of files as an array of bytes (samples, height, width, 3), which are read when the array is indexed by their numbers."""
-
-    dtype = np.dtype(np.uint8)
-
-    def __init__(self, files: list[Path], shape: tuple[int, int, int]) -> None:
-        # Imported here, since only this data needs it.
-        from PIL import Image, ImageOps
-
-        self.files, self.shape = files, (len(files), *shape)
-        self._image, self._fit = Image, ImageOps.fit
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-        return self.read(numbers)
-
-    def read(self, numbers: Sequence[int] | np.ndarray, on_progress: OnProgress = no_progress) -> np.ndarray:
-        """Reads the images of these numbers, and calls `on_progress` for each image."""
-        pixels = np.empty((len(numbers), *self.shape[1:]), self.dtype)
-        for place, number in enumerate(numbers):
-            pixels[place] = self._square(self.files[number])
-            on_progress(place + 1, len(numbers))
-        return pixels
-
-    def _square(self, path: Path) -> np.ndarray:
-        """Reads the middle of an image, which torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged image."""
-        try:
-            with self._image.open(path) as image:
-                return np.asarray(self._fit(self._coloured(image), self.shape[1:3], self._image.Resampling.BILINEAR, MARGIN))
-        # Pillow raises SyntaxError for a damaged PNG.
-        except (OSError, SyntaxError, ValueError, EOFError, self._image.DecompressionBombError) as error:
-            raise UserError(f"{path} cannot be read as an image ({error}); replace it or take it away") from None
-
-    def _coloured(self, image: Image.Image) -> Image.Image:
-        """Converts an image to RGB with 8 bits for each colour. Raises ValueError where it is not known which of its values is white."""
-        if image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BITS):
-            # Pillow's own conversion takes every value above 255 for white.
-            image = self._image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        elif image.mode in ("I", "F"):
-            raise ValueError(f"its pixels are numbers of 32 bits, mode {image.mode}, of which none is said to be white; give 8 or 16 bits")
-        return image.convert("RGB")
+def _read(files: Sequence[Path], shape: tuple[int, int, int], on_progress: OnProgress) -> np.ndarray:
+    """Reads images of this shape as an array of bytes (samples, height, width, 3)."""
+    pixels = np.empty((len(files), *shape), np.uint8)
+    for place, path in enumerate(files):
+        pixels[place] = _square(path, shape[:2])
+        on_progress(place + 1, len(files))
+    return pixels
 
 
-def find_images(folder: Path | None, model: ResNet50) -> tuple[Images, np.ndarray]:
-    """Returns the images of a folder, in the order of the names of classes and files, and their labels.
+def _square(path: Path, size: tuple[int, int]) -> np.ndarray:
+    """Reads the middle of an image, which torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged image."""
+    # Imported here, since only this data needs it.
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            return np.asarray(ImageOps.fit(_coloured(image), size, Image.Resampling.BILINEAR, MARGIN))
+    # Pillow raises SyntaxError for a damaged PNG.
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise UserError(f"{path} cannot be read as an image ({error}); replace it or take it away") from None
+
+
+def _coloured(image: Image.Image) -> Image.Image:
+    """Converts an image to RGB with 8 bits for each colour. Raises ValueError where it is not known which of its values is white."""
+    from PIL import Image
+
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BITS):
+        # Pillow's own conversion takes every value above 255 for white.
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ValueError(f"its pixels are numbers of 32 bits, mode {image.mode}, of which none is said to be white; give 8 or 16 bits")
+    return image.convert("RGB")
+
+
+def _find(folder: Path | None, model: ResNet50) -> tuple[list[Path], np.ndarray]:
+    """Returns the files of the images of a folder, in the order of the names of classes and files, and their labels.
 
     Raises UserError where there is nothing to read.
     """
@@ -104,25 +93,15 @@ def find_images(folder: Path | None, model: ResNet50) -> tuple[Images, np.ndarra
         if not images:
             raise UserError(f"{path} has no image ({', '.join(ENDINGS)}); take the folder away, or give it images")
     labels = np.repeat(np.arange(len(classes)), [len(images) for images in by_class])
-    return Images(list(itertools.chain(*by_class)), model.input_shape), labels
+    return list(itertools.chain(*by_class)), labels
 
 
 def dataset(pixels: np.ndarray, labels: np.ndarray) -> Dataset:
     """Returns the dataset of images (samples, height, width, 3) and labels, of which none are held out."""
-    digest = begin_digest(pixels.shape)
+    digest = hashlib.sha256(str(pixels.shape).encode())
     digest.update(pixels.data)
-    return Dataset(InMemory(pixels, labels), InMemory(pixels[:0], labels[:0]), end_digest(digest, labels))
-
-
-def begin_digest(shape: tuple[int, ...]) -> hashlib._Hash:
-    """Begins the digest of images, of which all together have this shape. It is to be updated with the bytes of each image in turn."""
-    return hashlib.sha256(str(shape).encode())
-
-
-def end_digest(digest: hashlib._Hash, labels: np.ndarray) -> str:
-    """Returns the digest of the dataset, from that of its images."""
     digest.update(labels.astype(np.int64).data)
-    return digest.hexdigest()
+    return Dataset(InMemory(pixels, labels), InMemory(pixels[:0], labels[:0]), digest.hexdigest())
 
 
 def _expect_room(folder: Path | None, num_bytes: int, num_ranks: int) -> None:

@@ -1,14 +1,12 @@
 """The data sets of a user's file as the training loop reads them: samples by index, collated when a batch needs them."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from common.config import Settings
-from common.data.ahead import cores_of_workers, read_ahead
 from common.data.samples import Dataset
 from common.errors import UserError
 from common.model import own_checks, own_file, own_model
@@ -20,33 +18,20 @@ from common.progress import OnProgress
 NUM_IN_DIGEST = 64
 
 
-class Ahead(NamedTuple):
-    """How batches are read ahead of training, as `read_ahead` takes it."""
-
-    num_workers: int = 0
-    num_ahead: int = 0
-    cores: set[int] | None = None
-
-
-WHEN_NEEDED = Ahead()
-
-
 @dataclass(frozen=True)
 class OwnSamples:
     """A map-style data set.
 
     What it draws, as a random transform does, follows from `seeds`, such as the seed of the run and the epoch, and from the index of the
-    sample; what collate() draws, from the seeds and the indices of the batch. `draws`: whether its first samples draw.
+    sample; what collate() draws, from the seeds and the indices of the batch. `draws`: whether its first samples draw. `in_threads`:
+    whether batches are read while training goes on, which has the generators then.
     """
 
     file: OwnFile
     dataset: Any
     draws: bool
     seeds: tuple[int, ...] = (0,)
-    ahead: Ahead = WHEN_NEEDED
-    streamed = None
-    storage = None
-    use = None
+    in_threads: bool = False
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -56,12 +41,10 @@ class OwnSamples:
         """One for each sample: the loss is a mean over samples."""
         return np.ones(len(self), np.int64)
 
-    def batches(self, indices: np.ndarray) -> Iterator[tuple[Any, Any]]:
-        return read_ahead(self._batch, map(np.ndarray.tolist, indices), *self.ahead)
-
-    def _batch(self, row: list[int]) -> tuple[Any, Any]:
-        if self.ahead.num_workers:
-            # The generators are training's meanwhile, and nothing here draws.
+    def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
+        row = indices.tolist()
+        if self.in_threads:
+            # Nothing here draws.
             return own_file.collated(self.file, [own_file.sample(self.file, self.dataset, index) for index in row])
         # The last seed tells a batch of one sample from the sample.
         return own_file.batch_of(self.file, self._samples(row), *self.seeds, *row, 1)
@@ -81,16 +64,15 @@ def reader(model: OwnModel, settings: Settings) -> Any:
     The function raises it for data that draw random numbers, with --num-workers: threads share the generators with training.
     """
     own_checks.check(model)
-    num_workers = settings.num_workers
-    ahead = Ahead(num_workers, num_workers * settings.prefetch, cores_of_workers(settings.threads, settings.bind))
+    in_threads = settings.num_workers > 0
 
     def read(_: OnProgress) -> Dataset:
         file = model.file
         data = own_file.data_of(file)
         draw = [own_file.draws(file, dataset, own_model.NUM_FIRST) for dataset in data]
-        if num_workers and (any(draw) or own_file.collate_draws(file, data[0], own_model.NUM_FIRST)):
+        if in_threads and (any(draw) or own_file.collate_draws(file, data[0], own_model.NUM_FIRST)):
             raise UserError("--num-workers is for data that draw no random numbers, and those of the --model do; leave it out")
-        train, test = (OwnSamples(file, dataset, draws, ahead=ahead) for dataset, draws in zip(data, draw, strict=True))
+        train, test = (OwnSamples(file, dataset, draws, in_threads=in_threads) for dataset, draws in zip(data, draw, strict=True))
         return Dataset(train, test, _digest(train, test))
 
     return read
@@ -106,6 +88,6 @@ def _digest(*data: OwnSamples) -> str:
     for samples in data:
         sha256.update(str(len(samples)).encode())
         picked = np.unique(np.linspace(0, len(samples) - 1, NUM_IN_DIGEST).astype(int))
-        for batch in samples.batches(picked[:, None]):
+        for batch in map(samples.batch, picked[:, None]):
             own_file.mapped(update, batch)
     return sha256.hexdigest()

@@ -1,18 +1,18 @@
-"""The samples of a dataset as the training loop reads them, from memory or from disk."""
+"""The samples of a dataset as the training loop reads them, a batch at a time and also ahead."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from common.data.sharding import Streamed
+# Batches that each worker reads ahead, as many as those of PyTorch's DataLoader.
+NUM_AHEAD = 2
 
-if TYPE_CHECKING:
-    from common.data.storage_use import Use
-    from common.data.stored import Storage
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Samples(Protocol):
@@ -23,25 +23,10 @@ class Samples(Protocol):
         """The number of targets of each sample that count."""
         ...
 
-    @property
-    def streamed(self) -> Streamed | None:
-        """How samples are shuffled that can be read in order only; None for others."""
-        ...
-
-    @property
-    def storage(self) -> Storage | None:
-        """The converted data set that has the samples; None for samples in memory."""
-        ...
-
-    @property
-    def use(self) -> Use | None:
-        """The cost of reading the samples from the storage; None for samples in memory."""
-        ...
-
     def __len__(self) -> int: ...
 
-    def batches(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the inputs and targets of the samples of each row of the indices, one row after the other."""
+    def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
+        """Returns the inputs and targets of the samples at these indices, in their order."""
         ...
 
 
@@ -51,9 +36,6 @@ class InMemory:
 
     inputs: np.ndarray
     targets: np.ndarray
-    streamed = None
-    storage = None
-    use = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -62,14 +44,14 @@ class InMemory:
     def num_losses(self) -> np.ndarray:
         return count_losses(self.targets)
 
-    def batches(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return ((self.inputs[row], self.targets[row]) for row in indices)
+    def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.inputs[indices], self.targets[indices]
 
 
 class Dataset(NamedTuple):
-    """Training and held-out samples, and a digest of their values and their split. A dataset for throughput only has no held-out samples.
+    """Training and held-out samples, and a digest of their values and their split, the same on disk as in memory.
 
-    Data on disk has the digest of the same data in memory. The digest of a format that is read in order depends on that order too.
+    A dataset for throughput only has no held-out samples.
     """
 
     train: Samples
@@ -85,4 +67,28 @@ def counted(targets: np.ndarray) -> np.ndarray:
 def count_losses(targets: np.ndarray) -> np.ndarray:
     """Returns the number of targets of each sample that count."""
     counts = counted(targets)
-    return counts.reshape(len(counts), -1).sum(axis=1)
+    return counts.sum(axis=tuple(range(1, counts.ndim)))
+
+
+def read_ahead(read: Callable[[Item], Result], items: Iterable[Item], num_workers: int) -> Iterator[Result]:
+    """Yields read(item) for each of the items, in their order; workers read NUM_AHEAD items each before they are asked for.
+
+    An exception of `read` is raised where its item is asked for. Where the iteration ends early, items that are being read are finished in
+    the background.
+    """
+    if not num_workers:
+        yield from map(read, items)
+        return
+    # Threads, since arrays pass from a thread without a copy, and processes must not fork under MPI.
+    pool = ThreadPoolExecutor(num_workers, "reader")
+    try:
+        pending = deque()
+        for item in items:
+            pending.append(pool.submit(read, item))
+            if len(pending) > NUM_AHEAD * num_workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        # Not waiting: Ctrl-C must not wait for a file system that hangs.
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -11,21 +11,13 @@ from common.errors import UserError
 STEPS_VARIABLE = "TANDEM_STEPS_PER_EPOCH"
 
 
-class Streamed(NamedTuple):
-    """How samples are shuffled that can be read in order only: files of `file_size` samples, and a buffer of about `buffer_size`."""
-
-    file_size: int
-    buffer_size: int
-
-
 class Epoch(NamedTuple):
-    """An epoch of training, which decides the samples of every step. `streamed` is None where samples can be read in any order."""
+    """An epoch of training, which decides the samples of every step."""
 
     num_samples: int
     global_batch: int
     seed: int
     number: int
-    streamed: Streamed | None = None
 
 
 class DataParallel(NamedTuple):
@@ -58,46 +50,17 @@ def training_shard(epoch: Epoch, place: DataParallel, num_losses: int | np.ndarr
     One permutation per seed and epoch is split into global batches, and each of these into contiguous shards, without model
     parallelism one per rank: N ranks with batch b process at each step the samples of one rank with batch N*b.
     Weights are scaled so that the sum of weight * loss of a shard, averaged over shards, is the mean loss of the global batch.
-    `num_losses` is the number of losses of each sample, over which the mean is taken. Samples that can be read in order only have the
-    order of `_streamed_order`.
+    `num_losses` is the number of losses of each sample, over which the mean is taken.
     """
     num_samples, global_batch = epoch.num_samples, epoch.global_batch
     local_batch = global_batch // place.degree
     steps = num_steps(num_samples, global_batch)
     stream = np.random.default_rng([epoch.seed, epoch.number])
-    if epoch.streamed is None:
-        order, positions = stream.permutation(num_samples), np.arange(steps * global_batch)
-    else:
-        order, positions = _streamed_order(stream, num_samples, (place.degree, steps, local_batch), epoch.streamed)
-    indices = order[positions.reshape(steps, global_batch)]
+    indices = stream.permutation(num_samples)[: steps * global_batch].reshape(steps, global_batch)
     num_counted = np.broadcast_to(num_losses, num_samples)[indices].sum(axis=1, keepdims=True)
     weights = np.broadcast_to(place.degree / num_counted, indices.shape)
     of_shard = slice(place.shard * local_batch, (place.shard + 1) * local_batch)
     return indices[:, of_shard], weights[:, of_shard]
-
-
-def steps_of_buffer(streamed: Streamed, local_batch: int) -> int:
-    """Returns the number of steps whose samples are in the buffer at once."""
-    return max(1, streamed.buffer_size // local_batch)
-
-
-def _streamed_order(
-    stream: np.random.Generator, num_samples: int, shape: tuple[int, int, int], streamed: Streamed
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns an order of the samples, and the positions in it that each step has: files in random order, cut into one range per shard.
-
-    `shape` is that of the positions before they are ordered by steps: (shards, steps, samples of a shard). Every shard reads its range from
-    the front, a buffer at a time, whose samples it shuffles. Samples do not mix over ranges or buffers.
-    """
-    num_shards, steps, local_batch = shape
-    firsts = stream.permutation(np.arange(0, num_samples, streamed.file_size))
-    order = np.concatenate([np.arange(first, min(first + streamed.file_size, num_samples)) for first in firsts])
-    positions = np.arange(num_shards * steps * local_batch).reshape(num_shards, -1)
-    buffer = steps_of_buffer(streamed, local_batch) * local_batch
-    for begin in range(0, positions.shape[1], buffer):
-        part = slice(begin, begin + buffer)
-        positions[:, part] = stream.permuted(positions[:, part], axis=1)
-    return order, positions.reshape(shape).transpose(1, 0, 2)
 
 
 def evaluation_shard(num_samples: int, max_batch: int, place: DataParallel) -> tuple[np.ndarray, np.ndarray]:

@@ -155,8 +155,8 @@ class Record(Closed):
     turns_of_others_seconds: Seconds | None = None
     """Seconds of training in which the run was stopped while other runs had their turns. They are in no other time of the record."""
     check_seconds: Seconds | None = None
-    """Seconds of Tandem's own work: comparing the parameters of all ranks, adding up the losses, and emptying the page cache
-    (`--drop-caches`). They are in no other time of the record."""
+    """Seconds of Tandem's own work: comparing the parameters of all ranks, and adding up the losses. They are in no other time of the
+    record."""
     samples_per_epoch: FromOne | None = None
     """Number of samples trained in an epoch."""
     samples_dropped_per_epoch: FromZero | None = None

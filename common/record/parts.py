@@ -148,30 +148,14 @@ class GpuMemoryByRank(Closed):
 
 @dataclass
 class Reading(Closed):
-    """The value of `reading`. Seconds, samples and opened files are those of the training, without evaluation. By rank."""
+    """The value of `reading`: what reading the samples of the training took, without those of evaluations."""
 
-    sample_order: Literal["global", "files"]
-    """`global`: every epoch shuffles all samples, and so trains the same as with data in memory. `files`: every epoch shuffles files, and
-    samples within a buffer, since the format can be read in order only."""
     num_steps: FromZero
     """Number of training steps for which samples were read."""
     wait_seconds_by_rank: SecondsByRank
-    """Seconds in these steps in which training waited for samples. Without `--num-workers` this is all of the reading."""
+    """Seconds in these steps in which the training of each rank waited for samples. Without `--num-workers` this is all of the reading."""
     sample_bytes_by_rank: CountsByRank
-    """Bytes of the samples that were read."""
-    num_opens_by_rank: CountsByRank
-    """Number of files that were opened."""
-    read_bytes_by_rank: Annotated[list[FromZero | None], BY_RANK]
-    """Bytes that the process has read from files of any kind while it trained and evaluated, from the disk or from the page cache (`rchar`
-    of `/proc/self/io`)."""
-    disk_bytes_by_rank: Annotated[list[FromZero | None], BY_RANK]
-    """Bytes of these that came from a disk (`read_bytes`), with what Linux read ahead."""
-    budget_bytes: FromZero
-    """Limit of the bytes of samples in the memory of a rank."""
-    stored_bytes: FromZero
-    """Bytes of all files of the converted data set."""
-    convert_seconds: Seconds | None
-    """Seconds that the conversion of the data set took. `null` if it was interrupted and continued."""
+    """Bytes of the samples that each rank read."""
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """The batches of a training, made from samples on demand, and those of its warm-up."""
 
 import dataclasses
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -10,13 +11,31 @@ import numpy as np
 from common import workloads
 from common.config import Settings
 from common.data.own_data import OwnSamples
-from common.data.samples import Samples, counted
+from common.data.samples import Samples, counted, read_ahead
 from common.model import families, own_file, own_model, weights
 from common.model.families import Described, Model
 from common.model.own_model import OwnModel
 from common.process.watchdog import Watchdog
-from common.trainer import Batch
+from common.record.parts import Reading
+from common.trainer import Batch, Trainer, by_rank
 from common.training.taken import Taken
+
+
+@dataclass
+class ReadingCost:
+    """What the batches of a rank have cost to read so far, while it trained."""
+
+    num_steps: int = 0
+    wait_seconds: float = 0.0
+    sample_bytes: int = 0
+
+    def of_all_ranks(self, trainer: Trainer) -> Reading:
+        """Gathers the costs of all ranks, which all call this."""
+        return Reading(
+            num_steps=self.num_steps,
+            wait_seconds_by_rank=by_rank(trainer, self.wait_seconds).tolist(),
+            sample_bytes_by_rank=by_rank(trainer, self.sample_bytes).astype(int).tolist(),
+        )
 
 
 @dataclass(frozen=True)
@@ -33,6 +52,7 @@ class SampleBatches:
     epoch: int = 0
     # What has been asked for.
     taken: Taken = field(default_factory=Taken)
+    reading: ReadingCost = field(default_factory=ReadingCost)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -47,9 +67,10 @@ class SampleBatches:
     def _of_arrays(self, model: Described) -> Iterator[Batch]:
         precision = self.settings.precision
         input_type = families.input_type(model, precision)
-        of_steps = zip(self.samples.batches(self.indices), self.sample_weights, self.learning_rates, strict=True)
+        of_steps = zip(self._read(self.samples, self.indices), self.sample_weights, self.learning_rates, strict=True)
         for (inputs, picked), weight, learning_rate in of_steps:
             self.watchdog.heartbeat()
+            self.reading.sample_bytes += inputs.nbytes + picked.nbytes
             counts = counted(picked)
             # The sample's weight; 0 for a target that does not count.
             loss_weights = (counts * weight.reshape(-1, *[1] * (counts.ndim - 1))).astype(weights.DTYPES[precision])
@@ -63,10 +84,22 @@ class SampleBatches:
         is_kept[:, 0] |= ~is_kept.any(axis=1)
         rows = [row[kept] for row, kept in zip(self.indices, is_kept, strict=True)]
         samples = dataclasses.replace(cast("OwnSamples", self.samples), seeds=(self.settings.seed, self.epoch))
-        of_steps = zip(samples.batches(cast("Any", rows)), self.sample_weights, is_kept, self.learning_rates, strict=True)
+        of_steps = zip(self._read(samples, rows), self.sample_weights, is_kept, self.learning_rates, strict=True)
         for batch, weight, kept, learning_rate in of_steps:
             self.watchdog.heartbeat()
             yield _own_batch(batch, weight[kept], self.settings.precision, float(learning_rate))
+
+    def _read(self, samples: Samples, rows: Iterable[np.ndarray]) -> Iterator[tuple[Any, Any]]:
+        """Yields the inputs and targets of the samples of each row, which workers read ahead, and counts what they cost."""
+        read = read_ahead(samples.batch, rows, self.settings.num_workers)
+        while True:
+            begun = time.perf_counter()
+            batch = next(read, None)
+            self.reading.wait_seconds += time.perf_counter() - begun
+            if batch is None:
+                return
+            self.reading.num_steps += 1
+            yield batch
 
 
 def _own_batch(batch: tuple[Any, Any], weights_of_samples: np.ndarray, precision: str, learning_rate: float = 0.0) -> Batch:

@@ -13,7 +13,7 @@ import numpy as np
 from common import metric, workloads
 from common.config import Settings, computed_precision
 from common.cost import parallelism
-from common.data import sharding, storage_use
+from common.data import sharding
 from common.data.samples import Dataset
 from common.data.sharding import DataParallel
 from common.meter import Meter
@@ -31,7 +31,7 @@ from common.record.definition import Record
 from common.record.parts import HeldByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer, by_rank
 from common.training import batches, checks, taken
-from common.training.batches import SampleBatches
+from common.training.batches import ReadingCost, SampleBatches
 from common.training.checkpoints import About, Checkpoints
 from common.training.delays import Delay
 
@@ -135,19 +135,19 @@ def train(
     workload = workloads.workload_of(settings)
     record.reached = None if settings.target is None else False
     record.metric, record.lower_is_better = workload.metric, workload.lower_is_better
-    use = storage_use.Recorder(trainer, data.train, settings, clock)
     about = About(0, None, record.workload_digest, settings.seed, global_batch, factor)
     files = Checkpoints(trainer, settings, about)
     if settings.resume:
         _resume(trainer, files, record, clock)
+    reading_cost = ReadingCost()
     epoch_batches, place = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
     for epoch in range(files.about.epochs, settings.epochs):
-        order = sharding.Epoch(num_samples, global_batch, settings.seed, epoch, data.train.streamed)
+        order = sharding.Epoch(num_samples, global_batch, settings.seed, epoch)
         indices, sample_weights = sharding.training_shard(order, place, data.train.num_losses)
         epoch_batches = SampleBatches(
-            data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog, epoch + 1
-        )
-        use.begin_epoch()
+            data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog, epoch + 1,
+            reading=reading_cost,
+        )  # fmt: skip
         watchdog.begin(Place(epoch + 1, 1, num_steps))
         delay.begin()
         begun = clock.now()
@@ -168,7 +168,7 @@ def train(
             break
         turns.end()
     record.checkpoint_io = files.io()
-    record.reading = use.reading()
+    record.reading = None if settings.data_format == "memory" else reading_cost.of_all_ranks(trainer)
     record.energy_joules, record.energy_source = energy.total(trainer, joules.now())
     _record_use(trainer, record, turns, clock)
     return epoch_batches

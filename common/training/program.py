@@ -177,7 +177,7 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     settings = workloads.resolve(requested, degree)
     plan = workloads.batch_plan(settings, degree)
     settings = dataclasses.replace(settings, machine=records.machine_name(settings.machine))
-    load = datasets.loader(settings, plan)
+    load = datasets.loader(settings)
     record = records.new(name, settings, ranks, plan, launch._asdict(), environment.describe(of_record=ranks.rank == 0))
     record.import_seconds = import_seconds
     if launch.launched_at:
@@ -207,8 +207,7 @@ def prepare_process(ranks: Ranks, settings: Settings, record: Record) -> frozens
     cores = choose_cores(ranks, settings, record)
     if settings.bind:
         binding.bind(cores)
-    if settings.allocator == "keep":
-        record.environment.allocator_keeps = node_memory.keep_large_buffers()
+    record.environment.allocator_keeps = node_memory.keep_large_buffers()
     return cores
 
 

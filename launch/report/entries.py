@@ -167,13 +167,9 @@ def group_of(record: Record) -> tuple[str, str, str]:
 
 
 def reading_of(settings: Settings) -> str:
-    """Describes how a run's data was read from disk; empty for data in memory. Runs that differ in it are compared apart."""
-    if settings.data_format == "memory":
-        return ""
+    """Describes how a run's data was read; empty for data in memory without workers. Runs that differ in it are compared apart."""
     workers = "1 worker" if settings.num_workers == 1 else f"{settings.num_workers} workers"
-    ahead = f", {workers} of {settings.prefetch} batches" if settings.num_workers else ""
-    dropped = {"none": "", "once": ", caches dropped", "epoch": ", caches dropped in every epoch"}[settings.drop_caches]
-    return f"{settings.data_format}{ahead}{dropped}"
+    return ", ".join(([] if settings.data_format == "memory" else [settings.data_format]) + ([workers] if settings.num_workers else []))
 
 
 def key_of(record: Record) -> Key:

@@ -25,30 +25,20 @@ def pairs(records: Iterable[Record]) -> Iterator[Pair]:
     for record in records:
         of_batch = references.setdefault((record.seed, record.global_batch), {})
         yield from (
-            Pair(record, reference, difference(record, reference)) for reference in of_batch.values() if _can_differ(record, reference)
-        )
+            Pair(record, reference, difference(record, reference))
+            for reference in of_batch.values() if record.sample_digests and reference.sample_digests
+        )  # fmt: skip
         of_batch.setdefault(record.data_parallel_degree, record)
 
 
 def difference(record: Record, reference: Record) -> str | None:
     """Describes how the samples of a run differ from those of another one with its seed and global batch; None where no digest does."""
-    if _have_one_order(record, reference):
-        digests = zip(record.sample_digests, reference.sample_digests, strict=False)
-        epoch = next((number for number, (digest, expected) in enumerate(digests, 1) if digest != expected), None)
-        if epoch:
-            return f"other samples in epoch {epoch}, or in another order,"
+    digests = zip(record.sample_digests, reference.sample_digests, strict=False)
+    epoch = next((number for number, (digest, expected) in enumerate(digests, 1) if digest != expected), None)
+    if epoch:
+        return f"other samples in epoch {epoch}, or in another order,"
     # Each shard has its own data and weights.
     are_alike = record.data_parallel_degree == reference.data_parallel_degree
     if are_alike and None not in (data := (record.first_batch_digest, reference.first_batch_digest)) and data[0] != data[1]:
         return "other data in the first step"
     return None
-
-
-def _can_differ(record: Record, reference: Record) -> bool:
-    return bool(record.sample_digests and reference.sample_digests) and _have_one_order(record, reference)
-
-
-def _have_one_order(record: Record, reference: Record) -> bool:
-    """Returns whether the order does not depend on the number of shards, as that of data in files does, or that is the same."""
-    are_alike = record.data_parallel_degree == reference.data_parallel_degree
-    return are_alike or not any(run.reading and run.reading.sample_order == "files" for run in (record, reference))

@@ -5,8 +5,6 @@ import pytest
 from common import workloads
 from common.batch_plan import BatchPlan, plan_batch
 from common.config import Settings
-from common.cost import parallelism
-from tests.support import converted
 from tests.support.mistakes import refused
 
 
@@ -32,18 +30,3 @@ def test_the_batch_size_of_the_workload_is_taken_where_none_is_given():
 def test_shards_that_are_not_equal_are_refused():
     with refused("a global batch of 10 is not divisible into 3 equal shards; make --batch-size a multiple of 3"):
         plan_batch(10, 4, "strong", 3)
-
-
-@pytest.mark.parametrize(("backend", "fits"), [("tensor_parallel", False), ("ddp", True)])
-def test_samples_on_disk_are_planned_by_the_shard_and_not_by_the_rank(backend, fits, tmp_path):
-    """Both ranks of tensor_parallel read the whole batch, which the budget of each must hold."""
-    folder = converted.convert(tmp_path / "data", "npy", "transformer")
-    on_disk = {"data_format": "npy", "data_dir": folder, "data_budget": 0.02}
-    settings = Settings(workload="transformer", scaling="strong", batch_size=64, **on_disk)
-    plan = workloads.batch_plan(settings, parallelism.degree(backend, settings, 2))
-    resolved = workloads.resolve(settings, plan.degree)
-    if fits:
-        assert len(converted.load_planned(resolved, plan).train)
-    else:
-        with refused("batches of 64 samples"):
-            converted.load_planned(resolved, plan)

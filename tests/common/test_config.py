@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from common import workloads
 from common.command_line import flag, parse
-from common.config import MAX_SEED, TRAINING_SETTINGS, Role, Settings, as_arguments, as_json, check, with_role
+from common.config import MAX_SEED, TRAINING_SETTINGS, Settings, as_arguments, as_json, check
 from common.data import datasets
 from common.model import conventions, families, model_sizes, workload_table
 from common.model.weights import constant, normal
@@ -49,12 +49,11 @@ def another(name, kind):
 
 
 CHANGED = {name: another(name, get_type_hints(Settings)[name]) for name in FIELDS}
-READING = with_role(Role.FROM_DISK)
 
 
 def changed(name):
     """The settings with one of them changed, and with the settings that it requires."""
-    required = {"resume": "checkpoint_dir", "checkpoint_async": "checkpoint_dir", **dict.fromkeys(READING, "data_format")}.get(name)
+    required = {"resume": "checkpoint_dir", "checkpoint_async": "checkpoint_dir"}.get(name)
     return Settings(**{name: CHANGED[name]} | ({required: CHANGED[required]} if required else {}))
 
 
@@ -134,12 +133,6 @@ def test_an_invalid_setting_is_refused_with_its_flag(name, value, message):
 def test_a_rank_has_a_core_for_each_of_its_threads():
     assert refusal(check, Settings(threads=3, cores_per_rank=2)) == "--cores-per-rank is 2; it must be at least --threads, 3"
     check(Settings(threads=3, cores_per_rank=3))
-
-
-@pytest.mark.parametrize("name", READING)
-def test_a_setting_of_reading_from_disk_is_refused_for_data_in_memory(name):
-    text = refusal(check, Settings(**{name: CHANGED[name]}))
-    assert text == f"{flag(name)} {CHANGED[name]} is for data that is read from disk; give its --data-format, or leave it out"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ FIELDS = [field.name for field in dataclasses.fields(Settings)]
 OF_A_RUN = {
     "workload": ["--workload", "--dataset"], "duration": ["--epochs", "--target"], "training": ["--batch-size", "--scaling"],
     "backend": ["--transport", "--reduction"], "machine": ["--device", "--threads"], "record": ["--results", "--machine"],
-    "checkpoint": ["--resume", "--checkpoint-dir"], "data reading": ["--data-format", "--data-budget"],
+    "checkpoint": ["--resume", "--checkpoint-dir"], "data reading": ["--data-format", "--num-workers"],
     "timeout": ["--watchdog-timeout", "--join-timeout"],
 }  # fmt: skip
 OF_A_MATRIX = {

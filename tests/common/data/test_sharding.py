@@ -3,10 +3,10 @@
 import math
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.data.sharding import DataParallel, Epoch, Streamed, evaluation_shard, num_steps, training_shard
+from common.data.sharding import DataParallel, Epoch, evaluation_shard, num_steps, training_shard
 from tests.support.mistakes import refusal
 
 examples = settings(max_examples=100)
@@ -113,41 +113,3 @@ def test_evaluation_covers_each_sample_once_in_equal_batches(num_samples, max_ba
 def test_a_batch_that_no_step_fills_is_refused():
     text = refusal(training_shard, Epoch(31, 32, 1, 0), ALONE)
     assert text.startswith("a global batch of 32 exceeds the 31 samples, which leaves no step")
-
-
-@examples
-@given(
-    num_samples=st.integers(1, 400),
-    num_shards=st.sampled_from([1, 2, 3, 4]),
-    local_batch=st.integers(1, 9),
-    file_size=st.integers(1, 100),
-    buffer_size=st.integers(1, 60),
-)
-def test_samples_in_order_are_seen_once_and_each_buffer_is_a_range_of_few_files(
-    num_samples, num_shards, local_batch, file_size, buffer_size
-):
-    global_batch = num_shards * local_batch
-    assume(num_samples >= global_batch)
-    shards = shards_of(Epoch(num_samples, global_batch, 3, 1, Streamed(file_size, buffer_size)), num_shards)
-    seen = np.concatenate([indices.ravel() for indices, _ in shards])
-    assert len(np.unique(seen)) == len(seen) == num_samples // global_batch * global_batch
-    np.testing.assert_allclose(sum(weights.sum(axis=1) for _, weights in shards), num_shards)
-    num_at_once = max(1, buffer_size // local_batch)
-    for indices, _ in shards:
-        for first in range(0, len(indices), num_at_once):
-            files = indices[first : first + num_at_once].ravel() // file_size
-            # A file at each end that is cut, the last file of all, which may be shorter, and whole ones.
-            assert len(np.unique(files)) <= 3 + len(files) // file_size
-
-
-def test_samples_in_order_are_shuffled_by_files_and_within_a_buffer():
-    def order(epoch, buffer_size):
-        return training_shard(Epoch(100, 1, 1, epoch, Streamed(10, buffer_size)), ALONE)[0].ravel()
-
-    by_files = order(0, 1)
-    assert (by_files.reshape(10, 10) % 10 == np.arange(10)).all()
-    assert by_files[::10].tolist() != sorted(by_files[::10])
-    shuffled = order(0, 20)
-    assert (np.sort(shuffled.reshape(5, 20), axis=1) == np.sort(by_files.reshape(5, 20), axis=1)).all()
-    assert shuffled.tolist() != by_files.tolist()
-    assert order(1, 20).tolist() != shuffled.tolist()

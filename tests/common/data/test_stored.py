@@ -1,216 +1,144 @@
-"""Converted data as a run reads it: the samples of data in memory, within a budget, and nothing but what was written."""
+"""Converted data as a run reads it: the samples of data in memory, a batch at a time, and nothing but what was written."""
 
 import json
-import os
 import shutil
-from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from common.data import manifest, sharding, storage_use
-from common.data.formats import FORMATS
-from common.meter import Meter
-from common.process.ranks import Ranks
-from tests.support import converted, tokenizer
-from tests.support.converted import IN_ORDER, load
+from common import workloads
+from common.config import FileFormat, Settings
+from common.data import datasets
+from launch.convert_data import Conversion, run
+from tests.support import mistakes, small_data, tokenizer
 from tests.support.mistakes import refusal
+from tests.support.running import train_in_turn
 
-BATCH = 8
-
-
-def read(digits, name, **settings):
-    """The small digits in a format on disk."""
-    return load(data_format=name, data_dir=digits.folders[name], dataset="mnist", **settings)
+FORMATS = get_args(FileFormat)
 
 
-def copied(digits, name, folder):
-    """Returns (settings of a copy of the converted digits that keeps the times of the files, its folder)."""
-    shutil.copytree(digits.folders[name], folder / "copy")
-    return {"data_format": name, "data_dir": folder / "copy", "dataset": "mnist"}, folder / "copy"
+def load(**settings):
+    """The data that runs with these settings train."""
+    return datasets.loader(workloads.resolve(Settings(**settings), 1))()
 
 
-def epoch(samples, rank=0, num_ranks=1):
-    """The indices of a rank in an epoch."""
-    order = sharding.Epoch(len(samples), BATCH * num_ranks, 1, 0, samples.streamed)
-    return sharding.training_shard(order, sharding.DataParallel(rank, num_ranks), samples.num_losses)[0]
+def convert(folder, data_format, workload="cnn", **settings):
+    """Converts a workload's data into a folder; returns the settings that read it from there."""
+    assert run(Conversion(workload, data_format, folder, **settings)) == 0
+    return {"workload": workload, "data_format": data_format, "data_dir": folder} | {
+        name: value for name, value in settings.items() if name != "data_dir"
+    }
 
 
-def assert_same_batches(samples, expected, indices):
-    pairs = list(zip(samples.batches(indices), expected.batches(indices), strict=True))
-    assert len(pairs) == len(indices)
-    for arrays in pairs:
-        for array, values in zip(*arrays, strict=True):
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory):
+    """Returns {format: settings that read the small digits in it, `memory` among them}."""
+    folder = tmp_path_factory.mktemp("digits")
+    small_data.write_digits(folder / "mnist", small_data.NUM_TRAIN)
+    in_memory = {"dataset": "mnist", "data_dir": folder / "mnist"}
+    return {"memory": in_memory} | {name: convert(folder / name, name, **in_memory) for name in FORMATS}
+
+
+def assert_same_samples(samples, expected):
+    assert len(samples) == len(expected)
+    np.testing.assert_array_equal(samples.num_losses, expected.num_losses)
+    order = np.random.default_rng(0).permutation(len(samples))
+    for indices in (order[:1], order[1:9], np.append(order[:7], order[0])) if len(order) else ():
+        for array, values in zip(samples.batch(indices), expected.batch(indices), strict=True):
             assert array.dtype == values.dtype
             np.testing.assert_array_equal(array, values)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_samples_are_those_in_memory(name, workers, digits):
-    if name in IN_ORDER and workers > 1:
-        assert f"--num-workers is 3; {name} is read in order" in refusal(read, digits, name, num_workers=3)
-        return
-    in_memory, on_disk = load(**digits.in_memory), read(digits, name, num_workers=workers)
-    assert (len(on_disk.train), len(on_disk.test)) == (len(in_memory.train), len(in_memory.test))
-    indices = epoch(on_disk.train)
-    assert_same_batches(on_disk.train, in_memory.train, indices)
-    assert_same_batches(on_disk.test, in_memory.test, np.arange(60).reshape(-1, 15))
-    np.testing.assert_array_equal(on_disk.train.num_losses, in_memory.train.num_losses)
-    # Beginning anew, as the step breakdown does, which also leaves a reading unfinished.
-    next(on_disk.train.batches(indices))
-    assert_same_batches(on_disk.train, in_memory.train, indices)
-    # In order, the digest is that of the order too.
-    assert (on_disk.digest == in_memory.digest) == (on_disk.train.streamed is None) == (name not in IN_ORDER)
+def test_the_samples_are_those_in_memory(name, digits):
+    in_memory, on_disk = load(**digits["memory"]), load(**digits[name])
+    assert_same_samples(on_disk.train, in_memory.train)
+    assert_same_samples(on_disk.test, in_memory.test)
+    assert on_disk.digest == in_memory.digest
 
 
-@pytest.mark.parametrize("name", ["hdf5", "tfrecord"])
-def test_texts_are_read_too(name, tmp_path):
-    folder = converted.convert(tmp_path / "data", name, "transformer")
-    samples = load(workload="transformer", data_format=name, data_dir=folder).train
-    assert_same_batches(samples, load(workload="transformer").train, epoch(samples))
-    assert set(samples.num_losses) == {64}
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("workload", ["transformer", "transformer-alcf"])
+def test_texts_and_data_of_which_none_is_held_out_are_read_too(workload, name, tmp_path):
+    on_disk, in_memory = load(**convert(tmp_path / "data", name, workload)), load(workload=workload)
+    assert_same_samples(on_disk.train, in_memory.train)
+    assert_same_samples(on_disk.test, in_memory.test)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 4])
-def test_ranks_that_read_in_order_open_each_file_about_once(num_ranks, digits, monkeypatch):
-    monkeypatch.setattr("common.data.stored.BUFFER_SIZE", 4 * BATCH)
-    num_opens = 0
-    for rank in range(num_ranks):
-        samples = read(digits, "tfrecord").train
-        assert_same_batches(samples, load(**digits.in_memory).train, epoch(samples, rank, num_ranks))
-        num_opens += samples.use.num_opens
-    # Of the seven files, one between two ranks is opened by both.
-    assert num_opens <= 7 + num_ranks - 1
+def test_data_of_another_run_is_refused(digits, tmp_path):
+    folder = digits["npy"]["data_dir"]
+    for changed, message in [
+        ({"data_format": "hdf5"}, "was converted with --data-format npy, and this run has hdf5; convert the data of this run"),
+        ({"dataset": "digits"}, "was converted with --dataset mnist, and this run has digits; convert"),
+        ({"workload": "transformer", "dataset": None}, "was converted with --workload cnn, and this run has transformer; convert"),
+        ({"precision": "fp64"}, "has samples of float32, and --precision fp64 needs float64; convert them with --precision fp64"),
+    ]:
+        assert refusal(load, **digits["npy"] | changed).startswith(f"--data-dir {folder} {message}")
+    file = tokenizer.write(tmp_path / "tokenizer.json")
+    tokens = convert(tmp_path / "tokens", "npy", "transformer", tokenizer=file)
+    assert len(load(**tokens).train)
+    assert "was converted with --tokenizer another file" in refusal(load, **tokens | {"tokenizer": None})
+    assert refusal(load, data_format="npy") == "--data-format npy requires --data-dir, the folder that launch.convert_data wrote"
 
 
-def test_what_reading_takes_is_counted(digits):
-    data = read(digits, "npy", drop_caches="epoch")
-    indices = epoch(data.train)
-    for _ in data.train.batches(indices):
-        pass
-    use = data.train.use
-    assert (use.num_steps, use.num_opens, use.size_bytes) == (40, 14, 320 * (28 * 28 * 4 + 8))
-    assert use.wait_seconds > 0
-    for _ in data.test.batches(np.arange(60).reshape(4, 15)):
-        pass
-    assert use.num_steps == 40
+@pytest.mark.parametrize("name", FORMATS)
+def test_damaged_data_is_refused_in_one_line(name, digits, tmp_path):
+    settings = digits[name] | {"data_dir": tmp_path / "copy"}
+    shutil.copytree(digits[name]["data_dir"], tmp_path / "copy")
+    source, largest = tmp_path / "copy" / "source.json", max((tmp_path / "copy").iterdir(), key=lambda path: path.stat().st_size)
+    content = largest.read_bytes()
+    for damaged in (content[:50], content[:-50], b""):
+        largest.write_bytes(damaged)
+        assert "cannot be read (" in refusal(load, **settings)
+    largest.unlink()
+    assert "; write it with python -m launch.convert_data into an empty folder" in refusal(load, **settings)
+    largest.write_bytes(content)
+    for damaged in ("{", "[]", json.dumps({"data_format": name})):
+        source.write_text(damaged)
+        assert f"--data-dir {tmp_path}/copy cannot be read (" in refusal(load, **settings)
+    source.unlink()
+    assert refusal(load, **settings).startswith(f"{source} is not there, so the data is not complete; write it with")
 
 
-@pytest.mark.parametrize(("when", "num_times"), [("none", 0), ("once", 1), ("epoch", 3)])
-def test_page_caches_are_dropped_before_the_epochs(when, num_times, digits, monkeypatch):
-    dropped = []
-    monkeypatch.setattr(storage_use.os, "posix_fadvise", lambda *_: dropped.append(1))
-    trainer = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
-    samples = read(digits, "npy", drop_caches=when).train
-    recorder = storage_use.Recorder(trainer, samples, SimpleNamespace(drop_caches=when), Meter(lambda: 0.0))
-    for _ in range(3):
-        recorder.begin_epoch()
-    # Seven shards of training and two held out have two files each; the losses lie in one more.
-    assert len(dropped) == num_times * (2 * (7 + 2) + 1)
-    reading = recorder.reading()
-    assert (reading.sample_order, reading.num_opens_by_rank, reading.num_steps) == ("global", [0], 0)
-    assert reading.stored_bytes == sum(path.stat().st_size for path in samples.storage.paths())
-
-
-def test_dropping_caches_makes_the_next_reading_come_from_the_disk(digits):
-    paths = list(read(digits, "hdf5").train.storage.paths())
-    for path in paths:
-        path.read_bytes()
-    before = storage_use.process_io()
-    storage_use.drop_caches(paths)
-    for path in paths:
-        path.read_bytes()
-    after = storage_use.process_io()
-    num_bytes = sum(path.stat().st_size for path in paths)
-    assert after["rchar"] - before["rchar"] >= num_bytes
-    assert after["read_bytes"] - before["read_bytes"] >= 0.9 * num_bytes
-
-
-def test_a_folder_of_something_else_is_refused(digits, tmp_path):
-    folder = digits.folders["npy"]
-    assert refusal(load, data_format="hdf5") == "--data-format hdf5 requires --data-dir, the folder that launch.convert_data wrote"
-    assert f"--data-dir {folder} has the format npy; give --data-format npy" in refusal(load, data_format="hdf5", data_dir=folder)
-    assert f"{tmp_path} has no manifest.json" in refusal(load, data_format="hdf5", data_dir=tmp_path)
-    npy = {"data_format": "npy", "data_dir": folder}
-    assert "converted with --dataset mnist, and this run has digits" in refusal(load, **npy)
-    assert "converted with --workload cnn, and this run has transformer" in refusal(load, workload="transformer", **npy)
-    text = refusal(load, dataset="mnist", precision="fp64", **npy)
-    assert "has samples of float32, and --precision fp64 needs float64; convert them with --precision fp64" in text
-
-
-def test_another_tokenizer_is_refused_and_the_same_one_elsewhere_is_not(tmp_path):
-    first, copy, larger = (tokenizer.write(tmp_path / name, size) for name, size in (("a", 300), ("copy", 300), ("b", 310)))
-    folder = converted.convert(tmp_path / "data", "npy", "transformer", tokenizer=first)
-    on_disk = {"workload": "transformer", "data_format": "npy", "data_dir": folder}
-    assert load(tokenizer=copy, **on_disk).digest == load(workload="transformer", tokenizer=first).digest
-    for path in (larger, None):
-        assert "was converted with --tokenizer (another file)" in refusal(load, tokenizer=path, **on_disk)
-
-
-def removed(path):
-    path.unlink()
-
-
-def with_another_bit(path):
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+def test_a_folder_with_anything_else_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert refusal(convert, tmp_path, "npy") == f"{tmp_path} has files; give a new or an empty folder"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    text = refusal(convert, tmp_path / "notes.txt" / "data", "npy")
+    assert text.startswith(f"cannot write to {tmp_path}/notes.txt/data (Not a directory)")
 
 
 @pytest.mark.parametrize(
-    ("names", "damage", "message"),
+    ("arguments", "message"),
     [
-        (FORMATS, removed, "cannot be read (No such file or directory); write it with python -m launch"),
-        (FORMATS, with_another_bit, "is not what was written there: its SHA-256 is another"),
-        (["hdf5"], lambda path: os.truncate(path, 5000), "is not what was written there: its size is 5,000 bytes, and was"),
+        (["rnn", "npy"], "there is no workload 'rnn'"),
+        (["cnn", "zip"], "invalid choice 'zip'"),
+        (["cnn", "npy", "--dataset", "mnist"], "--dataset mnist requires --data-dir"),
     ],
 )
-def test_a_file_that_is_missing_or_another_is_refused(names, damage, message, digits, tmp_path):
+def test_a_mistake_is_said_in_one_line_before_anything_is_written(arguments, message, tmp_path):
+    mistakes.expect_refused(message, "launch.convert_data", *arguments[:2], tmp_path / "data", *arguments[2:])
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(("backend", "num_ranks"), [("ddp", 2), ("horovod_keras", 1)])
+def test_runs_from_disk_have_the_losses_of_data_in_memory_to_the_bit(backend, num_ranks, digits, tmp_path):
+    names = ("memory", "npy", "hdf5", "hdf5 ahead")
+    arguments = []
     for name in names:
-        settings, folder = copied(digits, name, tmp_path / name)
-        path = min(folder.glob("train-00003.*"))
-        damage(path)
-        assert refusal(load, **settings).startswith(f"{path} {message}")
-
-
-def test_copies_with_other_times_are_what_they_were(digits, tmp_path):
-    settings, folder = copied(digits, "hdf5", tmp_path)
-    for path in folder.iterdir():
-        os.utime(path, (1, 1))
-    assert load(**settings).digest == load(**digits.in_memory).digest
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda content: content | {"data_digest": "0" * 64}, "was changed after it was written: its SHA-256 is another"),
-        (lambda content: content | {"version": 0}, "has version 0, this Tandem reads 1"),
-        (lambda content: {}, "cannot be read (KeyError('sha256'))"),
-        (lambda content: [], "cannot be read (TypeError("),
-    ],
-)
-def test_a_changed_manifest_is_refused(change, message, digits, tmp_path):
-    settings, folder = copied(digits, "npy", tmp_path)
-    path = folder / manifest.NAME
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    assert f"{path} {message}" in refusal(load, **settings)
-
-
-def truncated(path):
-    os.truncate(path, 100)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(("name", "damage"), [("npy", os.utime), *((name, truncated) for name in FORMATS if name not in IN_ORDER)])
-def test_files_that_change_while_they_are_read_end_the_run(name, damage, workers, digits, tmp_path):
-    settings, folder = copied(digits, name, tmp_path)
-    samples = load(num_workers=workers, **settings).train
-    batches = samples.batches(epoch(samples))
-    next(batches)
-    for path in folder.iterdir():
-        if path.name != manifest.NAME:
-            damage(path)
-    text = refusal(list, batches)
-    assert text.startswith(str(folder))
-    assert "cannot be read (" in text or "has changed since the run started; leave converted data as it is, or write it with" in text
+        read = digits[name.split()[0]] | ({"num_workers": 2} if name == "hdf5 ahead" else {})
+        options = [word for key, value in read.items() for word in ("--" + key.replace("_", "-"), value)]
+        arguments.append((backend, "none", "--batch-size", 4, "--epochs", 2, "--no-stop-at-target", *options))
+    records = {name: record for name, (record, _) in zip(names, train_in_turn(num_ranks, tmp_path, arguments), strict=True)}
+    assert [record["error"] for record in records.values()] == [None] * 4
+    in_memory = records.pop("memory")
+    assert in_memory["reading"] is None
+    for record in records.values():
+        for key in ("losses", "accuracies", "parameter_digests", "workload_digest"):
+            assert record[key] == in_memory[key]
+        num_steps = len(record["losses"])
+        sample_bytes = num_steps * 4 * (28 * 28 * 4 + 8)
+        assert (record["reading"]["num_steps"], record["reading"]["sample_bytes_by_rank"]) == (num_steps, [sample_bytes] * num_ranks)
+        assert all(0 < seconds < 60 for seconds in record["reading"]["wait_seconds_by_rank"])

@@ -247,7 +247,7 @@ def test_data_that_have_gradients_or_another_type_are_read(tmp_path):
     text = PLAIN.replace("reshape(20, 3) / 60", "reshape(20, 3).bfloat16().requires_grad_()")
     settings = workloads.resolve(settings_of(written(tmp_path, text)), 1)
     samples = datasets.loader(settings)(None).train
-    inputs, _ = own_file.in_precision(next(samples.batches(np.array([[3, 4]]))), "fp32")
+    inputs, _ = own_file.in_precision(samples.batch(np.array([3, 4])), "fp32")
     assert (inputs.tolist(), inputs.requires_grad) == ([[9, 10, 11], [12, 13, 14]], False)
 
 

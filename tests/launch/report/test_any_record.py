@@ -27,11 +27,7 @@ NUM_READ, NUM_REPORTED = 1500, 60
 def rich():
     """A record of which every part is there."""
     by_rank = [1, 2]
-    reading_of_data = {
-        "sample_order": "global", "num_steps": 10, "wait_seconds_by_rank": [0.1, 0.2], "sample_bytes_by_rank": by_rank,
-        "num_opens_by_rank": by_rank, "read_bytes_by_rank": by_rank, "disk_bytes_by_rank": by_rank, "budget_bytes": 1000,
-        "stored_bytes": 1000, "convert_seconds": 1.0,
-    }  # fmt: skip
+    reading_of_data = {"num_steps": 10, "wait_seconds_by_rank": [0.1, 0.2], "sample_bytes_by_rank": by_rank}
     timeline = {
         "trace": "trace.json.gz", "num_events": 3, "clocks": [{"source": "x", "error_microseconds": 1.0, "note": "n"}],
         "ranks": {"0": {"clock_ahead_microseconds": 0.0, "error_microseconds": 0.0}}, "horovod": {"num_negotiations": 1},

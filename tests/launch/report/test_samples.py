@@ -2,7 +2,6 @@
 
 import pytest
 
-from launch.report import samples
 from launch.report.entries import comparisons
 from launch.report.questions import same
 from tests.support.made_records import made, typed
@@ -40,11 +39,3 @@ def test_other_samples_or_data_are_named(changed, words):
 @pytest.mark.parametrize("changed", [{"digests": []}, {"digests": OTHER, "seed": 2}, {"digests": OTHER, "global_batch": 64}])
 def test_runs_that_cannot_be_compared_say_nothing(changed):
     assert "samples" not in sentence(record("ddp"), record("fsdp", **changed))
-
-
-def test_an_order_by_files_depends_on_the_number_of_ranks():
-    first, second, alike = typed([record("ddp"), record("fsdp", 4, OTHER), record("fsdp", digests=OTHER)])
-    for run in (first, second, alike):
-        run.reading = type("Reading", (), {"sample_order": "files"})
-    assert [pair.difference for pair in samples.pairs([first, second])] == []
-    assert [bool(pair.difference) for pair in samples.pairs([first, alike])] == [True]
