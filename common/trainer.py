@@ -6,6 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 
 import numpy as np
@@ -126,6 +127,18 @@ class GpuMemory(NamedTuple):
     peak: Callable[[], tuple[int, int | None]]
 
 
+class Schedule(NamedTuple):
+    """Numbers of steps, as in torch.profiler.schedule: without profiler, profiled and discarded, profiled and kept."""
+
+    wait: int
+    warmup: int
+    active: int
+
+
+# The name of a step in a framework's trace, followed by its number. It is PyTorch's.
+PROFILED_STEP = "ProfilerStep#"
+
+
 class Device(NamedTuple):
     """The device that a rank computes on, and the software with which its framework was built.
 
@@ -187,6 +200,10 @@ class Trainer(ABC):
     @abstractmethod
     def describe_device(self) -> Device:
         """Describes the device of this rank."""
+
+    @abstractmethod
+    def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
+        """Runs the framework's profiler in a context, which gives the function to call after each step. It writes into a folder."""
 
     @abstractmethod
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

@@ -25,14 +25,6 @@ class ClockOfRank(Closed):
 
 
 @dataclass
-class ProfiledSteps(Closed):
-    step_seconds: list[Number]
-    """Seconds of each profiled step."""
-    data_seconds: list[Number]
-    """Seconds of each wait for data."""
-
-
-@dataclass
 class TracedCollective(Closed):
     num: FromZero = 0
     seconds: Number = 0.0
@@ -79,8 +71,6 @@ class HorovodTimeline(Closed):
     """Bytes of the largest buffer."""
     total_bytes: FromZero = 0
     """Bytes of all buffers."""
-    operation_seconds: dict[str, Number] = field(default_factory=dict)
-    """Seconds of the collectives, by name. Each buffer counts once."""
     activity_seconds: dict[str, Number] = field(default_factory=dict)
     """Seconds of the activities of the collectives, by name. Each buffer counts once."""
     num_cycles: FromZero | None = None
@@ -107,8 +97,6 @@ class Timeline(Closed):
     """Sums of Horovod's timeline."""
     problems: list[str]
     """Problems that occurred when the traces were read, one line each."""
-    steps: dict[str, ProfiledSteps]
-    """Profiled steps, by rank."""
     collectives: dict[str, dict[str, TracedCollective]]
     """Number, seconds and bytes of the collectives, by rank and name."""
 

@@ -264,10 +264,10 @@ def afterwards(settings: Settings) -> Afterwards | None:
     if settings.timeline and settings.resume:
         raise UserError("--timeline cannot be combined with --resume")
     if settings.timeline:
-        from common.tracing import profiling
+        from common.training import profiled_epoch
 
         folder = records.make_trace_folder(settings, "--timeline")
-        return lambda trainer, batches, *_: profiling.profile_epoch(folder, trainer, batches)
+        return lambda trainer, batches, *_: profiled_epoch.profile_epoch(folder, trainer, batches)
     return functools.partial(step_breakdown.add_to_record, settings) if settings.step_breakdown and not settings.trace else None
 
 

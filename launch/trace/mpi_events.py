@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.errors import UserError
-from common.tracing.sources import Placed, Source
+from common.record.trace_parts import Clock
+from launch.trace.sources import Placed, Source
 
 MAGIC = b"tandem mpi events 2\n"
 # struct event of interposer/events.c.
@@ -66,17 +67,8 @@ def _events(header: dict[str, Any], content: bytes) -> Events:
 def source(events: Events) -> Source:
     """Makes a source of the merged trace out of a rank's calls, of which there is at least one."""
     origin_nanoseconds = int(events.calls.start_nanoseconds[0])
-    note = "the clock of the node, read at the start"
-    error_microseconds = events.clock_error_nanoseconds / 1000
-    return Source(
-        f"MPI calls of rank {events.rank}",
-        events.rank,
-        origin_nanoseconds,
-        0.0,
-        error_microseconds,
-        note,
-        _placed(events, origin_nanoseconds),
-    )
+    clock = Clock(f"MPI calls of rank {events.rank}", events.clock_error_nanoseconds / 1000, "the clock of the node, read at the start")
+    return Source(clock, events.rank, origin_nanoseconds, _placed(events, origin_nanoseconds), 0.0)
 
 
 def _placed(events: Events, origin_nanoseconds: int) -> Iterator[Placed]:

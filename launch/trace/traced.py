@@ -75,7 +75,7 @@ def add_to_record(settings: Settings, record: Record) -> None:
     if settings.trace:
         record.mpi_profile = _summed_up(lambda: profile_summary(folder), lambda problem: MpiProfile({}, [problem]))
     if settings.timeline:
-        record.timeline = _summed_up(lambda: timeline.gather(folder), lambda problem: Timeline(None, 0, [], {}, None, [problem], {}, {}))
+        record.timeline = _summed_up(lambda: timeline.gather(folder), lambda problem: Timeline(None, 0, [], {}, None, [problem], {}))
 
 
 def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:

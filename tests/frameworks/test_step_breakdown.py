@@ -19,10 +19,10 @@ from common import command_line
 from common.backends import declared, name_of
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.tracing import profiling
-from common.trainer import Batch, Communication, ProfiledCommunication
+from common.trainer import Batch, Communication, ProfiledCommunication, Schedule
 from common.training import step_breakdown
 from common.training.step_breakdown import Block
+from frameworks.shared.pytorch import profiler
 from frameworks.shared.pytorch.data_parallel import NUM_PLAIN_STEPS, communication_of_ddp
 from frameworks.shared.pytorch.process_group import collectives, covered
 from tests.support.backends import SERVED, started_with
@@ -104,7 +104,7 @@ def test_a_profile_waits_for_the_thread_that_still_ends_its_last_collective(of_t
 
     try:
         if of_trace:
-            with profiling.PROFILERS["torch"](tmp_path, 0, profiling.Schedule(0, 0, 1)) as step:
+            with profiler.profiled(tmp_path, 0, Schedule(0, 0, 1)) as step:
                 train()
                 step()
                 assert ended.is_set()

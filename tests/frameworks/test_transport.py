@@ -11,9 +11,9 @@ import torch.distributed as dist
 
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.tracing import sources
 from frameworks.shared.horovod import gloo, horovod
 from frameworks.shared.pytorch import data_parallel, mpi, process_group
+from frameworks.shared.pytorch.collective_names import is_collective
 from tests.support import kills
 from tests.support.mistakes import refused
 from tests.support.running import records_in
@@ -172,6 +172,6 @@ def test_a_collective_has_its_name_in_the_profiler_but_for_the_kernel_of_rccl(na
 
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
-    assert sources.is_collective(mpi.ALL_REDUCE)
-    assert sources.is_collective(data_parallel.POWER_SGD)
-    assert not sources.is_collective("aten::conv2d")
+    assert is_collective(mpi.ALL_REDUCE)
+    assert is_collective(data_parallel.POWER_SGD)
+    assert not is_collective("aten::conv2d")

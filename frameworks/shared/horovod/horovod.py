@@ -21,9 +21,8 @@ from common.process.meeting import expect_size
 from common.process.ranks import Ranks
 from common.record import records
 from common.record.parts import Transport
-from common.tracing import horovod_timeline
 from common.trainer import Communication, ProfiledCommunication, Trainer
-from frameworks.shared.horovod import gloo
+from frameworks.shared.horovod import gloo, timeline
 from frameworks.shared.replaced import replaced
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def variables(settings: Settings) -> dict[str, str]:
         return by_name
     folder = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune"))
     if settings.timeline:
-        by_name |= {"HOROVOD_TIMELINE": str(folder / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+        by_name |= {"HOROVOD_TIMELINE": str(folder / timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     if settings.autotune:
         by_name |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(folder / AUTOTUNE)}
     return by_name
@@ -187,14 +186,14 @@ def _wait_for_timeline(path: Path) -> bool:
 def profile_of(path: Path) -> ProfiledCommunication:
     """Returns the ProfiledCommunication of a timeline, without the barriers, which are smaller than any tensor of a step."""
     # Imported here because ijson would lengthen the start of every run.
-    from common.tracing import chrome
+    from common import chrome_trace
 
     operations: dict[str, tuple[int, int]] = {}
     starts: dict[str, list[float]] = {}
     seconds = 0.0
-    begun = horovod_timeline.start_microseconds(chrome.events(path))
-    for event in horovod_timeline.read(chrome.events(path)):
-        if isinstance(event, horovod_timeline.Operation) and event.size_bytes != BARRIER.nbytes:
+    begun = timeline.start_microseconds(chrome_trace.events(path))
+    for event in timeline.read(chrome_trace.events(path)):
+        if isinstance(event, timeline.Operation) and event.size_bytes != BARRIER.nbytes:
             name = OPERATIONS.get(event.name, event.name.lower())
             num_calls, num_bytes = operations.get(name, (0, 0))
             operations[name] = num_calls + 1, num_bytes + (event.size_bytes or 0)

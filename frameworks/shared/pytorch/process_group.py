@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 
 from common.config import Settings
 from common.process import rendezvous, watchdog
@@ -23,6 +23,8 @@ from common.process.ranks import Ranks
 from common.process.rendezvous import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication
+from frameworks.shared.pytorch.collective_names import is_collective
+from frameworks.shared.pytorch.profiler import LATE_SECONDS, activities
 from frameworks.shared.replaced import replaced
 
 if TYPE_CHECKING:
@@ -139,14 +141,10 @@ def collectives(train: Callable[[], None], unnamed: str | None = None) -> tuple[
     Returns the seconds in which a collective ran, how often each did, and when each began, in seconds since the epoch. `unnamed` is the
     collective of kernels that do not say which they are.
     """
-    # Imported here to keep the start of every run short.
-    from common.tracing import profiling, sources
-
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    with profile(activities=activities) as profiler:
+    with profile(activities=activities()) as profiler:
         train()
-        time.sleep(profiling.LATE_SECONDS)
-    events = [event for event in profiler.events() or () if sources.is_collective(event.name)]
+        time.sleep(LATE_SECONDS)
+    events = [event for event in profiler.events() or () if is_collective(event.name)]
     spans = [(event.time_range.start, event.time_range.end) for event in events]
     # It is there once the profiler has ended.
     finished: Any = profiler.profiler

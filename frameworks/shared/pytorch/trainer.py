@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 from common.config import Settings
 from common.model.operations import Operation
 from common.process.ranks import from_environment
-from common.trainer import Batches, Device, Held, Passes, Totals, Trainer
-from frameworks.shared.pytorch import criteria, devices, memory, operations, process_group, states, steps
+from common.trainer import Batches, Device, Held, Passes, Schedule, Totals, Trainer
+from frameworks.shared.pytorch import criteria, devices, memory, operations, process_group, profiler, states, steps
 
 
 class PyTorchTrainer(Trainer):
@@ -47,6 +48,10 @@ class PyTorchTrainer(Trainer):
     def loss(self, inputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the weighted loss of a micro-batch, with which every backend begins its backward pass."""
         return self.criterion.loss(self.model(inputs), targets, weights)
+
+    @final
+    def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
+        return profiler.profiled(folder, self.ranks.rank, schedule)
 
     @final
     def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:

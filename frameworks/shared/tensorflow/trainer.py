@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from common.config import Settings
 from common.model.operations import Operation
 from common.process.ranks import from_environment
-from common.trainer import Batches, Device, Held, Passes, Totals, Trainer
+from common.trainer import Batches, Device, Held, Passes, Schedule, Totals, Trainer
 from frameworks.shared.tensorflow import devices, memory, operations, states, steps
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer
@@ -33,6 +34,13 @@ class TensorFlowTrainer(Trainer):
     @final
     def describe_device(self) -> Device:
         return devices.describe_device(self.gpu, self.nccl)
+
+    @final
+    def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
+        # Imported here to keep the start of every run short.
+        from frameworks.shared.tensorflow import profiler
+
+        return profiler.profiled(folder, self.ranks.rank, schedule)
 
     @final
     def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:

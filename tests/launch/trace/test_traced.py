@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from common import chrome_trace
 from common.config import Settings
 from common.record.trace_parts import MpiOfRank
-from common.tracing import chrome
 from launch.launchers.commands import Launcher
 from launch.trace import build, mpi_events, timeline, traced
 from tests.launch.trace.test_merge import tracks_of
@@ -92,9 +92,9 @@ def test_mpi_calls_are_part_of_the_merged_trace_and_a_damaged_file_is_left_out(t
     assert [(clock.source, clock.error_microseconds) for clock in gathered.clocks] == [
         ("MPI calls of rank 0", 0.05), ("MPI calls of rank 2", 0.05),
     ]  # fmt: skip
-    tracks = tracks_of(chrome.events(tmp_path / gathered.trace))
+    tracks = tracks_of(chrome_trace.events(tmp_path / gathered.trace))
     assert {rank: [(call["name"], call["ts"], call["dur"]) for call in calls] for (rank, _), calls in tracks.items()} == {
-        0: [("MPI_Barrier", 0, 1000), ("MPI_Barrier", 2e6, 1000)], 2: [("MPI_Barrier", 1e6, 1000)],
+        0: [("MPI_Barrier", 1e3, 1000), ("MPI_Barrier", 2.001e6, 1000)], 2: [("MPI_Barrier", 1.001e6, 1000)],
     }  # fmt: skip
     assert {name for _, name in tracks} == {"MPI: thread 0"}
     assert ["is not a file of MPI events" in problem for problem in gathered.problems] == [True]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from common.tracing.horovod_summary import summarize
-from common.tracing.horovod_timeline import Activity, Cycle, Negotiation, Operation, read, size_of, start_microseconds
+from frameworks.shared.horovod.timeline import Activity, Cycle, Negotiation, Operation, read, size_of, start_microseconds
 
 EPOCH = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1795283289401788}}
 
@@ -120,7 +119,6 @@ def test_a_timeline_may_end_anywhere(kept):
     begun = {(event["pid"], event["name"]) for event in events if event["ph"] == "B" and event["name"] in names}
     tensors = {(tensor, operation.name) for operation in operations for tensor in operation.tensors}
     assert len(begun) == len(tensors | {(item.tensor, item.name) for item in items if item not in operations})
-    assert summarize(items).num_unfinished == sum(not item.finished for item in items)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +130,6 @@ def test_a_timeline_may_end_anywhere(kept):
         ({"dtype": "complex64", "shape": "[2]"}, None),
         ({"dtype": "float32", "shape": [2]}, 8),
         ({"dtype": "float32", "shape": 2}, None),
-        ({"dtype": ["float32"], "shape": "[2]"}, None),
-        ({"dtype": "float32", "shape": f"[{10**150}]"}, None),
         ({}, None),
     ],
 )

@@ -1,0 +1,193 @@
+"""Sources of a merged trace: step spans, and PyTorch's and TensorFlow's profiles; and the comparison of their clocks."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import chrome_trace
+from common.chrome_trace import Event, Report
+from common.errors import UserError
+from common.record.trace_parts import Clock, ClockOfRank
+from common.trainer import PROFILED_STEP
+from frameworks.shared.pytorch.collective_names import NCCL_KERNEL, library_of
+
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+# The categories of PyTorch's spans in the merged trace.
+CATEGORIES = ("cpu_op", "user_annotation", *ON_GPU)
+ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "signed char": 1}
+STEP_NUMBER = re.compile(rf"{PROFILED_STEP}([0-9]+)")
+# A profile begins and ends with the steps of its epoch; what is further from them has a wrong time.
+MARGIN_MICROSECONDS = 600e6
+# When a rank entered and left a collective, on its own clock, in nanoseconds since the epoch.
+Meeting = Sequence[int]
+
+
+class Placed(NamedTuple):
+    """An event with its rank, kind of track and name of the track. The event needs no pid and no tid."""
+
+    rank: int
+    kind: str
+    track: str
+    event: Event
+
+
+class Source(NamedTuple):
+    """The events of one file, spans as X, and its clock, that of the node of `rank`: `ts` 0 is at origin_nanoseconds since the epoch.
+
+    The error of the clock may be known only after the last event. `starts_at` is the smallest ts; None where it is within the run's steps.
+    """
+
+    clock: Clock
+    rank: int
+    origin_nanoseconds: int
+    events: Iterable[Placed]
+    starts_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A rank's steps: their spans, when each began by the host's clock, and the collectives from which the offset of the clock follows.
+
+    A step began between the end of the previous one (`before`) and its own first span (`after`), in microseconds since the epoch, by the
+    number of the step.
+    """
+
+    source: Source
+    meetings: list[Meeting]
+    before: dict[int, float] = field(default_factory=dict)
+    after: dict[int, float] = field(default_factory=dict)
+
+
+def steps_of(path: Path, rank: int) -> Steps:
+    """Reads a rank's steps and waits for data from the file of a profiled epoch. Raises UserError where they are not there or damaged."""
+    metadata, events = chrome_trace.value(path, "metadata", {}), list(chrome_trace.events(path))
+    try:
+        origin = metadata["origin_nanoseconds"]
+        placed = [Placed(rank, "data", "steps", event) for event in events]
+        starts_at = min(event["ts"] for event in events)
+        source = Source(Clock(f"steps of rank {rank}", 1.0, "the host's clock itself"), rank, origin, placed, starts_at)
+        steps = Steps(source, metadata["meetings"])
+        for event in events:
+            if event["name"] == "step":
+                number, start = event["args"]["step"], origin / 1000 + event["ts"]
+                steps.after[number], steps.before[number + 1] = start, start + event["dur"]
+    except (LookupError, TypeError, ValueError) as problem:
+        raise UserError(f"{path} has no steps, or damaged ones ({problem!r})") from None
+    return steps
+
+
+def clock_of_rank(meetings: Sequence[Meeting], meetings_of_rank_0: Sequence[Meeting]) -> ClockOfRank:
+    """Computes the offset of a rank's clock from the same collectives on its clock and on rank 0's.
+
+    No rank leaves a collective before every rank has entered it. Each collective therefore bounds the difference of two clocks
+    from both sides, as messages do in Cristian's algorithm (Distributed Computing 3, 1989). The offset is 0 where the bounds allow
+    it, as on one node. Where the bounds contradict each other, since a clock jumped, the error is None.
+    """
+    if not meetings or len(meetings) != len(meetings_of_rank_0):
+        return ClockOfRank(0.0, None)
+    pairs = list(zip(meetings, meetings_of_rank_0, strict=True))
+    highest = min(on_rank[1] - on_rank_0[0] for on_rank, on_rank_0 in pairs) / 1000
+    lowest = max(on_rank[0] - on_rank_0[1] for on_rank, on_rank_0 in pairs) / 1000
+    if lowest > highest:
+        return ClockOfRank(0.0, None)
+    ahead = 0.0 if lowest <= 0 <= highest else (lowest + highest) / 2
+    return ClockOfRank(ahead, max(ahead - lowest, highest - ahead))
+
+
+def torch(path: Path, rank: int, steps: Steps, report: Report) -> Source:
+    """Makes a source of a rank's trace of PyTorch's profiler: operators, collectives of MPI, Gloo and NCCL, and memory as a counter.
+
+    Raises UserError for a file that is not a trace. `report` gets a line about what is left out.
+    """
+    return _profile("PyTorch", chrome_trace.value(path, "baseTimeNanoseconds", 0), path, rank, steps, report)
+
+
+def tensorflow(path: Path, rank: int, steps: Steps, report: Report) -> Source:
+    """Makes a source of a rank's trace of TensorFlow's profiler, as for PyTorch."""
+    return _profile("TensorFlow", chrome_trace.value(path, "metadata.origin_nanoseconds", 0), path, rank, steps, report)
+
+
+def _profile(framework: str, origin_nanoseconds: int, path: Path, rank: int, steps: Steps, report: Report) -> Source:
+    clock = Clock(f"{framework}'s profiler of rank {rank}", None, "upper bound from the host's clock at each step")
+    events = filter(_is_used, chrome_trace.events(path, report))
+    of_run = _of_the_run(events, origin_nanoseconds / 1000, steps, clock, lambda text: report(f"{path}: {text}"))
+    place = {"PyTorch": _place_torch, "TensorFlow": _place_tensorflow}[framework]
+    return Source(clock, rank, origin_nanoseconds, place(of_run, rank))
+
+
+def _is_used(event: Event) -> bool:
+    """Returns whether an event is a span of the merged trace, a count of memory, or the name of a thread."""
+    if event["ph"] == "X":
+        # Those of TensorFlow have no category.
+        return event.get("cat", "cpu_op") in CATEGORIES
+    return event.get("name") in ("[memory]", "thread_name")
+
+
+def _of_the_run(events: Iterable[Event], origin_microseconds: float, steps: Steps, clock: Clock, report: Report) -> Iterator[Event]:
+    """Yields the events at the time of the run, and names of threads; sets the error of the clock by the steps among them."""
+    earliest = min(steps.after.values()) - MARGIN_MICROSECONDS - origin_microseconds
+    latest = max(steps.before.values()) + MARGIN_MICROSECONDS - origin_microseconds
+    num_outside = 0
+    for event in events:
+        start = event.get("ts", earliest)
+        if not earliest <= start <= start + event.get("dur", 0.0) <= latest:
+            num_outside += 1
+            continue
+        if number := STEP_NUMBER.fullmatch(event["name"]):
+            errors = clock.error_microseconds, step_error(int(number[1]), origin_microseconds + start, steps)
+            clock.error_microseconds = min((error for error in errors if error is not None), default=None)
+        yield event
+    if num_outside:
+        report(f"{num_outside} event{' is' if num_outside == 1 else 's are'} left out, outside the time of the run")
+
+
+def step_error(number: int, start: float, steps: Steps) -> float | None:
+    """Bounds the error of a profiler's clock by the start of a step, which lies between two times on the host's; None without those."""
+    if number not in steps.before or number not in steps.after:
+        return None
+    return max(abs(start - steps.before[number]), abs(start - steps.after[number]))
+
+
+def _place_torch(events: Iterable[Event], rank: int) -> Iterator[Placed]:
+    for event in events:
+        name, ts = event["name"], event["ts"]
+        if event["ph"] != "X":
+            args = {"bytes": event["args"].get("Total Allocated", 0)}
+            yield Placed(rank, "compute", "memory", {"ph": "C", "name": "allocated bytes", "ts": ts, "args": args})
+            continue
+        span = {"ph": "X", "name": name, "ts": ts, "dur": event["dur"]}
+        if event.get("cat") in ON_GPU:
+            track = ("collectives", "NCCL, stream") if NCCL_KERNEL.search(name) else ("compute", "GPU stream")
+        elif library := library_of(name):
+            track = "collectives", f"{library}, thread"
+            if size := size_bytes(event.get("args", {})):
+                span["args"] = {"bytes": size}
+        else:
+            track = "compute", "PyTorch, thread"
+        yield Placed(rank, track[0], f"{track[1]} {event['tid']}", span)
+
+
+def size_bytes(args: dict[str, Any]) -> int:
+    """Computes the bytes of a rank's input to a collective, from the shapes and types of the inputs; 0 where unknown."""
+    inputs = zip(args.get("Input type", ()), args.get("Input Dims", ()), strict=False)
+    return sum(ELEMENT_BYTES.get(kind, 0) * math.prod(dims) for kind, dims in inputs if kind in ELEMENT_BYTES)
+
+
+def _place_tensorflow(events: Iterable[Event], rank: int) -> Iterator[Placed]:
+    """Yields spans on a track for each thread, with the thread's name, and its number where two threads have the same name.
+
+    Steps have a track of their own: they begin and end inside different spans of Keras.
+    """
+    names = {}
+    for event in events:
+        thread = event["pid"], event["tid"]
+        if event["ph"] == "M":
+            name = event["args"]["name"]
+            names[thread] = f"{name}, thread {event['tid']}" if name in names.values() else name
+        elif STEP_NUMBER.fullmatch(event["name"]):
+            yield Placed(rank, "data", "TensorFlow's steps", event)
+        else:
+            yield Placed(rank, "compute", names.get(thread, f"thread {event['tid']}"), event)
