@@ -2,8 +2,8 @@
 
 mpiexec -n 2 python -m launch.lesson.faults FAULT [OPTIONS OF python -m frameworks.gradient_averaging]
 
-A fault replaces one function of a backend that averages by hand, or of the data that all backends share. The tests inject the same faults
-into such backends (tests/support/faults.py), and faults like them into the others. The record has the fault as the name of the backend.
+A fault replaces one function of a backend that averages by hand, or of the data that all backends share. The record has the fault as the
+name of the backend.
 """
 
 import sys

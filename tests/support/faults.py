@@ -1,7 +1,6 @@
 """Faults that a test injects into a run, and what it changes otherwise: functions of the module of a backend, or of a library.
 
 A fair comparison must catch each fault. tests/support/contract.py has those of each backend; tests/support/fault_injection.py runs them.
-Those that averaging by hand can have are the lesson's (launch/lesson/faults.py).
 """
 
 import contextlib
@@ -19,14 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from common import workloads
-from common.data import datasets
+from common.data import datasets, sharding
 from common.model import weights
 from common.process import amd, gpus, inherited
 from common.process.ranks import from_environment
 from common.trainer import Device
 from common.training import loop, step_breakdown
 from frameworks.shared.replaced import replaced
-from launch.lesson import faults as lesson_faults
 from tests.support.small_models import RESNET
 
 
@@ -121,13 +119,13 @@ def multiplied_gradients(backend):
     change_result(backend.steps, "optimizer_for", multiplying)
 
 
-def of_lesson(fault):
-    """A fault of the lesson's."""
-    return lambda backend: replace(*fault(backend))
+def by_hand_without_all_reduce(backend):
+    replace(backend.Trainer, "average_gradients", lambda _: None)
 
 
-by_hand_without_all_reduce = of_lesson(lesson_faults.no_all_reduce)
-by_hand_summed = of_lesson(lesson_faults.summed_gradients)
+def by_hand_summed(backend):
+    unpack = backend.vector_to_parameters
+    replace(backend, "vector_to_parameters", lambda vector, parts: unpack(vector * from_environment().size, parts))
 
 
 def without_average_of_weights(backend):
@@ -254,7 +252,10 @@ def none(_):
     """Nothing is broken."""
 
 
-same_shard = of_lesson(lesson_faults.same_shard)
+def same_shard(_):
+    """Every rank reads the shard of rank 0."""
+    training_shard = sharding.training_shard
+    replace(sharding, "training_shard", lambda epoch, place, num_losses: training_shard(epoch, place._replace(shard=0), num_losses))
 
 
 def unlike_start(_):
