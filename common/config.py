@@ -213,7 +213,7 @@ class Settings:
     mkl_kernels: Literal["default", "fast"] = "default"
     """PyTorch backends on CPUs: kernels that Intel's MKL takes for matrix products. default: on a processor that is not Intel's, those
     for AVX2; fast: those for the instruction sets that the processor has. No effect on Intel's processors, GPUs and TensorFlow. Refused
-    where PyTorch has no MKL. --check and the end of a matrix name it where it makes products at least 5 % faster."""
+    where PyTorch has no MKL. The end of a matrix names it where PyTorch's products are slow."""
     share_gpu: Annotated[bool, Role.NOT_COMPARED, NEVER_COMPARED] = False
     """Let several ranks compute on one GPU, to check a backend where there are fewer GPUs than ranks. Gradients go over Gloo,
     since NCCL refuses it. The run is excluded from comparisons."""
@@ -233,9 +233,6 @@ class Settings:
     compared."""
     step_breakdown: Annotated[bool, Role.MAY_DIFFER] = True
     """Measure the step breakdown after training: a few seconds of additional steps with and without communication, off the clock."""
-    layer_times: Annotated[bool, Role.MAY_DIFFER] = False
-    """Also time each kind of layer alone, forward and backward, in the step breakdown of single, single_tf and single_keras: a few seconds
-    more. The report shows in which of them, and in how much runtime, the frameworks differ. No effect on other backends."""
     timeline: Annotated[bool, Role.NOT_COMPARED] = False
     """Profile one additional epoch after training, off the clock; Horovod also writes its timeline of the whole run. Output:
     RESULTS/MACHINE/RUN.trace. The run is excluded from comparisons; a matrix first runs each job without it."""

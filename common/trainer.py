@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 import numpy as np
 
 from common.config import Settings
-from common.model.operations import Operation
 from common.ranks import Ranks
 from common.record.parts import TensorBytesByRank, Transport
 
@@ -94,16 +93,6 @@ class Communication(NamedTuple):
     threads: Collection[int] = ()
 
 
-class Passes(NamedTuple):
-    """Functions that compute operations of a model alone: a forward pass, and one with its backward pass.
-
-    Each waits for the end, unless the Device has `kernel_seconds`.
-    """
-
-    forward: Callable[[], object]
-    forward_and_backward: Callable[[], object]
-
-
 class Held(NamedTuple):
     """Bytes of the tensors that a rank holds, without activations and what a library keeps to itself, such as its buckets."""
 
@@ -144,10 +133,9 @@ class Device(NamedTuple):
 
     `gpu` is CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
     `memory` on a CPU. `product(precision, size)` returns a function that multiplies two square matrices there, as a model in that precision
-    does, and waits for the end; it is None where the rank has several devices. The framework computes with `num_threads` on cores.
-    `kernel_seconds(functions)` calls functions one after the other and returns the seconds of the kernels that each starts, without
-    waits for launches; it is None on a CPU, and where the framework does not measure them. A framework for AMD GPUs, built with
-    the version `rocm`, gives the `model` and the `pci_bus_id` of the GPU.
+    does, and waits for the end; it is None where the rank has several devices. `onednn_product(size)`
+    does so in float32 by oneDNN, where the framework has it and uses another library. The framework computes with `num_threads` on cores.
+    A framework for AMD GPUs, built with the version `rocm`, gives the `model` and the `pci_bus_id` of the GPU.
     """
 
     type: Literal["cpu", "cuda"]
@@ -157,9 +145,9 @@ class Device(NamedTuple):
     cudnn: str | None
     nccl: str | None
     product: Callable[[str, int], Callable[[], object]] | None = None
+    onednn_product: Callable[[int], Callable[[], object]] | None = None
     memory: GpuMemory | None = None
     num_threads: int | None = None
-    kernel_seconds: Callable[[Sequence[Callable[[], object]]], list[float]] | None = None
     rocm: str | None = None
     model: str | None = None
     pci_bus_id: str | None = None
@@ -236,14 +224,6 @@ class Trainer(ABC):
     @abstractmethod
     def communication(self) -> Communication | None:
         """Returns the functions that measure this backend's communication; None if it has none."""
-
-    @abstractmethod
-    def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:
-        """Returns the passes of copies of an operation, each with its operands, in the layouts of weights.py."""
-
-    @abstractmethod
-    def update(self) -> Callable[[], object]:
-        """Returns a function that updates the parameters with learning rate 0. It waits for the end as Passes do."""
 
     @abstractmethod
     def close(self) -> None:

@@ -60,8 +60,6 @@ def _own_workload(settings: Settings) -> Workload:
     for name in model_sizes.FIELDS:
         if getattr(settings, name) is not None:
             raise UserError(f"{flag(name)} is not for --model, whose sizes are --model-args; leave it out")
-    if settings.layer_times:
-        raise UserError("--layer-times is not for --model, of whose layers nothing is described; leave it out")
     model = OwnModel(str(settings.model), settings.model_args)
     file = model.file
     learning_rate = file.constant("LEARNING_RATE")

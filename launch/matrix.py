@@ -20,7 +20,7 @@ from common.record.definition import Record
 from launch.forecast.memory.fits import size_of
 from launch.launchers import commands, detect, machine_files
 from launch.report.statistics import MIN_RUNS_CONFIDENT
-from launch.run import available, check, job_scripts, kept_products, lock, products, resume, room, runner, seeds, verify
+from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, verify
 from launch.run.best import session as best
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
@@ -149,12 +149,10 @@ def start(prepared: Prepared) -> int:
         run_records, jobs = resume.divided(all_jobs)
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
-        measured = products.measure(jobs, launcher)
         page = folder / f"{stamp}.html"
-        status = run_all(matrix, run_records, jobs, launcher, page, measured.products)
-        kept_products.remove_exceeded(measured, run_records)
+        status = run_all(matrix, run_records, jobs, launcher, page)
         if matrix.best:
-            status = max(status, best.run(all_jobs, stamp, launcher, measured.products, best_options(matrix)))
+            status = max(status, best.run(all_jobs, stamp, launcher, best_options(matrix)))
     return verify.show(run_records, page) if matrix.verify else status
 
 

@@ -65,15 +65,6 @@ def test_how_many_pairs_of_copies_are_called_different_is_counted():
     assert f"and {num_different} of {num_pairs} [pairs of copies]" in text_of(ROOT / "launch" / "report" / "README.md")
 
 
-def test_what_instruction_sets_change_is_said_by_their_ratios():
-    ratios = {tuple(row[:3]): float(row[4]) for row in rows_of("instruction_sets.txt") if len(row) == 7 and row[4][:1].isdigit()}
-    limited = [ratios["cnn", backend, "oneDNN limited to AVX2"] for backend in ("single", "single_tf")]
-    parts = [ratios["transformer", "single to single_tf", f"framework, with oneDNN default and MKL {mkl}"] for mkl in ("default", "fast")]
-    page = text_of(ROOT / "results" / "README.md")
-    assert "takes a CNN's step {:.2f} times (TensorFlow {:.2f})".format(*limited) in page
-    assert "from {:.2f} of TensorFlow's time to {:.2f}".format(*parts) in page
-
-
 def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets():
     ratios = []
     for name in ("zen5-default", "zen5-fast"):

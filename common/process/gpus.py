@@ -1,22 +1,25 @@
-"""The GPU of a rank: its PCI bus id, its model and driver, its memory, and whether ranks share it.
+"""The GPUs of a node: which one a rank has, its model, memory, clock and energy, and whether ranks share it.
 
-CUDA numbers the GPUs that a process sees, so ranks with different CUDA_VISIBLE_DEVICES may mean different GPUs by one number, or one
-GPU by different numbers. The PCI bus id names the GPU itself. All MIG instances of a GPU have its PCI bus id.
+NVML reads them, as it does for nvidia-smi. Frameworks number the GPUs that a process sees, so ranks with different CUDA_VISIBLE_DEVICES may
+mean different GPUs by one number, or one GPU by different numbers. The PCI bus id names the GPU itself; all MIG instances of a GPU have its
+PCI bus id. PyTorch for ROCm has AMD's GPUs as cuda too; of these, NVML reads nothing.
 """
 
-import functools
+import ctypes
 import math
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+import pynvml
 
 from common.errors import UserError
-from common.process import amd, nvidia
-from common.process.ranks import node_number
+from common.process.ranks import Ranks, node_number
 from common.record.parts import Gpu, GpuMemoryByRank
 from common.trainer import Device, Trainer, by_rank
 
-# That of a vendor for a GPU, which is only given back to it.
+# NVML's handle of a GPU, which is only given back to it.
 Handle = Any
 Value = TypeVar("Value")
 Unknown = TypeVar("Unknown")
@@ -24,39 +27,12 @@ NO_GPU = -1
 # Of the GPUs with bfloat16 and TF32 (CUDA C++ Programming Guide, "Feature Support per Compute Capability").
 AMPERE = (8, 0)
 DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
-
-
-class Vendor(Protocol):
-    """A module that reads the GPUs of one vendor. Functions of a handle raise its Unknown where they do not know."""
-
-    # That Tandem has never used these GPUs; None where it has.
-    NEVER_RUN: str | None
-    # Why these GPUs do not compute in a precision.
-    REFUSED_PRECISIONS: dict[str, str]
-
-    @property
-    def Unknown(self) -> type[Exception]: ...
-    def count(self) -> int | None: ...
-    def pci_bus_id(self, index: int, /) -> str | None: ...
-    def begin(self) -> None: ...
-    def all_gpus(self) -> list[Any]: ...
-    def with_bus_id(self, bus_id: str, /) -> Any: ...
-    def bytes_by_pid(self, gpu: Any, /) -> dict[int, int]: ...
-    def model(self, gpu: Any, /) -> str: ...
-    def driver_version(self) -> str: ...
-    def capability(self, gpu: Any, /) -> tuple[int, int]: ...
-    def used_bytes(self, gpu: Any, /) -> int: ...
-    def free_bytes(self, gpu: Any, /) -> int: ...
-    def clock_hz(self, gpu: Any, /) -> float: ...
-    def throttle_mask(self, gpu: Any, /) -> int: ...
-    def throttle_reasons(self, masks: Iterable[int], /) -> list[str]: ...
-    def millijoules(self, gpu: Any, /) -> int: ...
-
-
-@functools.cache
-def vendor() -> Vendor:
-    """Returns the vendor for whose GPUs the PyTorch of this environment is built."""
-    return amd if amd.is_pytorch_for_rocm() else nvidia
+# Reasons of NVML for which a GPU runs below its highest clock, but for those of an idle GPU and of a user's own limit.
+THROTTLE_REASONS = {
+    "power cap": "nvmlClocksThrottleReasonSwPowerCap", "hardware slow-down": "nvmlClocksThrottleReasonHwSlowdown",
+    "synchronized boost": "nvmlClocksThrottleReasonSyncBoost", "temperature": "nvmlClocksThrottleReasonSwThermalSlowdown",
+    "hardware temperature": "nvmlClocksThrottleReasonHwThermalSlowdown", "power brake": "nvmlClocksThrottleReasonHwPowerBrakeSlowdown",
+}  # fmt: skip
 
 
 def describe(device: Device) -> Gpu | None:
@@ -64,9 +40,9 @@ def describe(device: Device) -> Gpu | None:
     if device.gpu is None:
         return None
     return Gpu(
-        model=device.model or read_of_gpu(bus_id_of(device), vendor().model),
+        model=device.model or read_of_gpu(bus_id_of(device), pynvml.nvmlDeviceGetName),
         pci_bus_id=bus_id_of(device),
-        driver=read_of_gpu(bus_id_of(device), lambda _: vendor().driver_version()),
+        driver=read(pynvml.nvmlSystemGetDriverVersion, None),
         cuda=device.cuda,
         cudnn=device.cudnn,
         nccl=device.nccl,
@@ -80,39 +56,60 @@ def bus_id_of(device: Device) -> str | None:
 
 
 def pci_bus_id(index: int | None) -> str | None:
-    """Finds the PCI bus id of the GPU with this number, such as 0000:07:00.0; None for None, and where it is not known."""
-    return None if index is None else vendor().pci_bus_id(index)
+    """Finds the PCI bus id of the GPU with this number, such as 0000:07:00.0; None for None, and where it is not known.
+
+    It comes from the CUDA driver, since TensorFlow does not give it. No context is created.
+    """
+    gpu, text = ctypes.c_int(), ctypes.create_string_buffer(32)
+    cuda = None if index is None else driver()
+    failed = cuda is None or cuda.cuDeviceGet(ctypes.byref(gpu), index) or cuda.cuDeviceGetPCIBusId(text, len(text), gpu)
+    return None if failed else text.value.decode()
 
 
 def count() -> int | None:
-    """Counts the GPUs that this process sees; None where that is not known."""
-    return vendor().count()
+    """Counts the GPUs that CUDA shows this process; None where there is no driver, or it fails."""
+    num_gpus = ctypes.c_int()
+    cuda = driver()
+    return None if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(num_gpus)) else num_gpus.value
 
 
-def read(ask: Callable[[Vendor], Value], unknown: Unknown) -> Value | Unknown:
-    """Calls `ask`, which reads a value from the vendor of the GPUs; gives `unknown` where that does not know it."""
+def driver() -> ctypes.CDLL | None:
+    """Loads and initializes the CUDA driver; None where there is none."""
     try:
-        vendor().begin()
-        return ask(vendor())
-    except vendor().Unknown:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return None if cuda.cuInit(0) else cuda
+
+
+def read(ask: Callable[[], Value], unknown: Unknown) -> Value | Unknown:
+    """Calls `ask`, which reads a value from NVML; gives `unknown` where that does not know it."""
+    try:
+        pynvml.nvmlInit()
+        return ask()
+    except pynvml.NVMLError:
         return unknown
 
 
 def read_of_gpu(bus_id: str | None, ask: Callable[[Handle], Value]) -> Value | None:
-    """Calls `ask` with the handle of the GPU with this PCI bus id; gives None for None, and where the value is not known."""
-    return None if bus_id is None else read(lambda vendor: ask(vendor.with_bus_id(bus_id)), None)
+    """Calls `ask` with NVML's handle of the GPU with this PCI bus id; gives None for None, and where the value is not known."""
+    return None if bus_id is None else read(lambda: ask(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)), None)
+
+
+def _all() -> list[Handle]:
+    return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
 
 def all_models() -> list[str]:
     """Lists the model of each GPU of this node and, last, the version of the driver where that is known."""
-    models = read(lambda vendor: [vendor.model(gpu) for gpu in vendor.all_gpus()], [])
-    driver = read(lambda vendor: f"driver {vendor.driver_version()}", None)
-    return [*models, *filter(None, [driver])]
+    models = read(lambda: [pynvml.nvmlDeviceGetName(gpu) for gpu in _all()], [])
+    version = read(lambda: f"driver {pynvml.nvmlSystemGetDriverVersion()}", None)
+    return [*models, *filter(None, [version])]
 
 
 def free_bytes() -> list[int]:
     """Lists the bytes that are free on each GPU of this node; empty where they are not known."""
-    return read(lambda vendor: [vendor.free_bytes(gpu) for gpu in vendor.all_gpus()], [])
+    return read(lambda: [int(pynvml.nvmlDeviceGetMemoryInfo(gpu).free) for gpu in _all()], [])
 
 
 def begin_memory(trainer: Trainer) -> None:
@@ -124,13 +121,51 @@ def begin_memory(trainer: Trainer) -> None:
 def memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
     """Returns the memory that the ranks have used of their GPUs since begin_memory; None on CPUs. All ranks call this."""
     device = trainer.describe_device()
-    used = read_of_gpu(bus_id_of(device), vendor().used_bytes)
+    used = read_of_gpu(bus_id_of(device), lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
     peaks = device.memory.peak() if device.memory else (None, None)
     sizes_by_name: dict[str, list[int | None]] = {}
     for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
         sizes = by_rank(trainer, math.nan if value is None else value).tolist()
         sizes_by_name[name] = [None if math.isnan(size) else int(size) for size in sizes]
     return None if device.gpu is None else GpuMemoryByRank(**sizes_by_name)
+
+
+def clock_hz(trainer: Trainer) -> float:
+    """Reads the clock of this rank's GPU in Hz; NaN where it is not known."""
+    bus_id = bus_id_of(trainer.describe_device())
+    megahertz = read_of_gpu(bus_id, lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
+    return math.nan if megahertz is None else 1e6 * megahertz
+
+
+def throttle_reasons(trainer: Trainer) -> list[str] | None:
+    """Lists why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
+    mask = read_of_gpu(bus_id_of(trainer.describe_device()), pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+    masks = by_rank(trainer, mask or 0).astype(int).tolist()
+    reasons = [name for name, constant in THROTTLE_REASONS.items() if any(mask & getattr(pynvml, constant) for mask in masks)]
+    return reasons if by_rank(trainer, mask is not None).any() else None
+
+
+def count_joules(ranks: Ranks, pids: Collection[int]) -> Callable[[], float]:
+    """Returns a function for the joules used since now by the GPUs of this rank's node on which processes `pids` compute.
+
+    They are NaN where there are none, or that of one is not known, as before Volta. The first rank of a node reads for the node, and the
+    function of its other ranks gives 0, so that GPUs count once.
+    """
+    if ranks.local_rank:
+        return lambda: 0.0
+    gpus = of_processes(pids)
+
+    def joules() -> float:
+        return read(lambda: sum(map(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpus)) / 1000, math.nan) if gpus else math.nan
+
+    begun = joules()
+    return lambda: joules() - begun
+
+
+def total_joules(trainer: Trainer, joules: float) -> float | None:
+    """Returns the energy of all nodes from what each rank has counted; None where a node does not know it. All ranks call this."""
+    total = float(trainer.sum(np.array([joules]))[0])
+    return total if total > 0 else None
 
 
 def precision_problem(precision: str, device: str, bus_id: str | None = None) -> str | None:
@@ -142,10 +177,8 @@ def precision_problem(precision: str, device: str, bus_id: str | None = None) ->
         return "TF32 is of GPUs, not of CPUs; use --precision fp32" if precision == "tf32" else None
     if precision not in ("bf16", "tf32"):
         return None
-    if refusal := vendor().REFUSED_PRECISIONS.get(precision):
-        return refusal
-    capability = read_of_gpu(bus_id or pci_bus_id(0), vendor().capability)
-    if capability is None or capability >= AMPERE:
+    capability = read_of_gpu(bus_id or pci_bus_id(0), pynvml.nvmlDeviceGetCudaComputeCapability)
+    if capability is None or tuple(capability) >= AMPERE:
         return None
     return f"{precision} needs a GPU with compute capability 8.0, and this one has {'.'.join(map(str, capability))}; use --precision fp32"
 
@@ -158,7 +191,11 @@ def expect_precision(precision: str, device: Device) -> None:
 
 def processes() -> list[tuple[Handle, dict[int, int]]]:
     """Lists the GPUs of this node, each with the bytes that processes have on it, by process ID."""
-    return read(lambda vendor: [(gpu, vendor.bytes_by_pid(gpu)) for gpu in vendor.all_gpus()], [])
+    return read(lambda: [(gpu, _bytes_by_pid(gpu)) for gpu in _all()], [])
+
+
+def _bytes_by_pid(gpu: Handle) -> dict[int, int]:
+    return {process.pid: process.usedGpuMemory or 0 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
 
 
 def of_processes(pids: Iterable[int]) -> list[Handle]:

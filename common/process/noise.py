@@ -43,7 +43,7 @@ def begin(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
             pressure_seconds=float(pressure.max()),
             involuntary_switches_by_rank=switches.astype(int).tolist(),
             gpu_clock_hz=gpu_clocks,
-            gpu_throttle_reasons=throttle_reasons(trainer),
+            gpu_throttle_reasons=gpus.throttle_reasons(trainer),
             product_flops_per_second_by_rank=np.maximum(before[0], after[0]).tolist(),
             cpu_throttled_seconds=float(throttled.max()),
         )
@@ -58,7 +58,7 @@ def speeds_by_rank(trainer: Trainer) -> np.ndarray:
     in Hz, and the clock of the GPU in Hz; NaN where unknown.
     """
     trainer.sum(np.zeros(1))
-    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpu_clock(trainer))
+    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpus.clock_hz(trainer))
     return np.array([by_rank(trainer, speed) for speed in speeds_of_rank])
 
 
@@ -98,12 +98,6 @@ def frequency(cores: Collection[int]) -> float:
         return float("nan")
 
 
-def gpu_clock(trainer: Trainer) -> float:
-    """Reads the clock of this rank's GPU in Hz; NaN where it is not known."""
-    hertz = gpus.read_of_gpu(gpus.bus_id_of(trainer.describe_device()), gpus.vendor().clock_hz)
-    return float("nan") if hertz is None else hertz
-
-
 def counters() -> np.ndarray:
     """Counts what has disturbed this rank so far.
 
@@ -131,10 +125,3 @@ def pressure_seconds(path: Path = PRESSURE) -> float:
     except OSError:
         return float("nan")
     return int(match[1]) / 1e6 if match else float("nan")
-
-
-def throttle_reasons(trainer: Trainer) -> list[str] | None:
-    """Lists why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
-    mask = gpus.read_of_gpu(gpus.bus_id_of(trainer.describe_device()), gpus.vendor().throttle_mask)
-    reasons = gpus.vendor().throttle_reasons(by_rank(trainer, mask or 0).astype(int).tolist())
-    return reasons if by_rank(trainer, mask is not None).any() else None

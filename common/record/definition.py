@@ -15,7 +15,6 @@ from common.record.parts import (
     CheckpointIo,
     Closed,
     CountsByRank,
-    EnergySource,
     Environment,
     FromOne,
     FromZero,
@@ -25,7 +24,6 @@ from common.record.parts import (
     Number,
     Numbers,
     Positive,
-    Product,
     Reading,
     Seconds,
     Sha256,
@@ -115,17 +113,13 @@ class Record(Closed):
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes."""
     peak_flops_per_second: Positive | None = None
-    """The most floating-point operations a second that a matrix product reaches, in the precision of the run and on the device and threads
-    of a rank: of `products` and of the framework's own product after training, which alone it is in a run outside a matrix. The latter is
-    the mean of all ranks, which measure at the same time. `null` for a rank with several GPUs."""
+    """The most floating-point operations a second that a matrix product reaches after training, in the precision of the run and on the
+    device and threads of a rank: of the framework's own product and, in float32 on cores, of oneDNN's in PyTorch. It is the mean of all
+    ranks, which measure at the same time. `null` for a rank with several GPUs."""
     peak_library: str | None = None
-    """Name, as in `products`, of what reached `peak_flops_per_second`. `null` in older records, whose peak is of their own framework."""
-    products: dict[str, Product] | None = None
-    """Matrix products of the libraries at hand, by name: `PyTorch`, `PyTorch with --mkl-kernels fast`, `oneDNN in PyTorch`,
-    `TensorFlow` and `NumPy`. A matrix measures them on a node, one after the other, before its first run, or takes those of the last hour.
-    `null` outside a matrix."""
+    """Library that reached `peak_flops_per_second`. `null` in older records, whose peak is of their own framework."""
     framework_product_share: Share | None = None
-    """The framework's own product after training over `peak_flops_per_second`."""
+    """The framework's own product over `peak_flops_per_second`."""
     share_of_peak: Positive | None = None
     """`flops_per_second_per_rank` over `peak_flops_per_second`. Above 1, one of them is measured wrongly, or, in older records, the
     framework's product is slower than the machine's limit."""
@@ -193,10 +187,8 @@ class Record(Closed):
     checkpoint_io: CheckpointIo | None = None
     """What writing and reading checkpoints took. They are on the clock."""
     energy_joules: Positive | None = None
-    """Energy of all nodes in joules, from the start of the clock to the end of the last epoch, checkpoints included. `null` if no source
-    can be read on every node."""
-    energy_source: EnergySource | None = None
-    """Source of `energy_joules`."""
+    """Energy of the GPUs of all nodes in joules, from NVML, from the start of the clock to the end of the last epoch, checkpoints included.
+    `null` if it cannot be read on every node."""
     parameter_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of all parameters before training and after each epoch."""
     sample_digests: list[Sha256] = field(default_factory=list)

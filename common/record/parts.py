@@ -22,7 +22,6 @@ Moment = Annotated[
 ]
 Sha256 = Annotated[str, Pattern("[0-9a-f]{64}", "64 of the digits 0 to 9 and a to f")]
 Transport = Literal["mpi", "gloo", "nccl", "grpc"]
-EnergySource = Literal["RAPL", "NVML", "RAPL and NVML"]
 # A number that is not finite is written as null.
 Number = Annotated[float, Bounds(at_least=-1e40, at_most=1e40)]
 Numbers = list[Number | None]
@@ -64,16 +63,6 @@ class Library(TypedDict, total=False):
 Library.__pydantic_config__ = Closed.__pydantic_config__ | {"extra": "allow"}  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@dataclass
-class LayerSeconds(Closed):
-    """Seconds of a step in all operations of a kind, each of which was computed alone."""
-
-    forward_seconds: Seconds
-    """Seconds of the forward pass, or of the optimizer."""
-    backward_seconds: Seconds
-    """Seconds of the backward pass; 0 of the optimizer."""
-
-
 @dataclass(kw_only=True)
 class StepBreakdown(Closed):
     num_steps: FromOne
@@ -105,9 +94,6 @@ class StepBreakdown(Closed):
     exchange_start_seconds: dict[str, list[Seconds]] | None = None
     """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the profiled steps, which are
     slower."""
-    layers: dict[str, LayerSeconds] | None = None
-    """Seconds of a step by kind of operation, such as `convolution`, with `loss` and `optimizer`, each computed alone, after the other
-    measurements; under PyTorch on a GPU those of its kernels. `null` without `--layer-times`."""
     library: Library
     """DDP's logging data, DeepSpeed's calls by message size, or the bubble of a pipeline, which is the part of its steps in which its ranks
     wait, measured and in theory. Empty for other backends."""
@@ -207,27 +193,13 @@ class MachineNoise(Closed):
 
 
 @dataclass
-class Product(Closed):
-    flops_per_second: Positive
-    """Floating-point operations a second in the fastest matrix product, in the precision of the runs, on the device or on the cores and
-    threads of a rank."""
-    library: str | None = None
-    """Library that computes it, with its version. `null` where it is not known."""
-    instruction_set: str | None = None
-    """What the library says of its kernels: the instruction set (oneDNN) or the processor they are for (OpenBLAS). `null` where it does not
-    say, as MKL."""
-    measured_at: Moment | None = None
-    """When it was measured: a matrix may take what another has measured on the node in the hour before."""
-
-
-@dataclass
 class Gpu(Closed):
     model: str | None
-    """Model of the GPU, from NVML; of an AMD GPU from PyTorch."""
+    """Model of the GPU, from PyTorch or NVML."""
     pci_bus_id: str | None
     """PCI bus id of the GPU on its node, as domain:bus:device.function."""
     driver: str | None
-    """Version of the driver, from NVML; of an AMD GPU from Linux."""
+    """Version of the driver, from NVML."""
     cuda: str | None
     """Version of CUDA that the framework is built with."""
     cudnn: str | None

@@ -20,7 +20,7 @@ from common.meter import Meter
 from common.model import families, own_metric, weights
 from common.model.families import Model
 from common.model.own_model import OwnModel
-from common.process import energy, gpus, messages
+from common.process import gpus, messages
 from common.process.messages import Place
 from common.process.ranks import Ranks
 from common.process.turns import Turns
@@ -169,7 +169,7 @@ def train(
         turns.end()
     record.checkpoint_io = files.io()
     record.reading = None if settings.data_format == "memory" else reading_cost.of_all_ranks(trainer)
-    record.energy_joules, record.energy_source = energy.total(trainer, joules.now())
+    record.energy_joules = gpus.total_joules(trainer, joules.now())
     _record_use(trainer, record, turns, clock)
     return epoch_batches
 
@@ -185,7 +185,7 @@ def _record_taken(trainer: Trainer, epoch_batches: SampleBatches, place: DataPar
 
 def _start(trainer: Trainer, record: Record, turns: Turns) -> tuple[Meter[float], Meter[np.ndarray]]:
     """Starts the clock of the run and the meter of this rank's energy, on all ranks together."""
-    joules = Meter(energy.begin(trainer.ranks, record.pids_by_rank or []))
+    joules = Meter(gpus.count_joules(trainer.ranks, record.pids_by_rank or []))
     # Barrier: opening NVML delays the first rank of a node.
     trainer.sum(np.zeros(1))
     gpus.begin_memory(trainer)

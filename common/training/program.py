@@ -34,19 +34,17 @@ from common.process import (
     node_memory,
     noise,
     signals,
-    unused_gpus,
     watchdog,
 )
 from common.process.ranks import Ranks, from_environment
 from common.process.watchdog import Hang, Late, Watchdog
 from common.record import records
 from common.record.definition import Record
-from common.record.parts import Product
 from common.trainer import Batches, Trainer
 from common.training import loop, placement, step_breakdown, throughput
 
 # The keys that TANDEM_LAUNCH may have.
-LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict, "settings": dict, "products": dict}
+LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict, "settings": dict}
 # The name of a library that traces MPI, Tandem's or IBM's, in LD_PRELOAD.
 TRACING_LIBRARY = re.compile(r"(tandem|mpi)trace[^/: ]*\.so")
 # Measures a run after its training, from the batches of its last epoch; the last argument ends a turn.
@@ -56,8 +54,7 @@ Afterwards = Callable[[Trainer, Batches, Record, Callable[[], object]], object]
 class Launch(NamedTuple):
     """How a run was launched. `launched_at` is in seconds since 1970, and None outside a matrix.
 
-    `settings` are those of the run that its command line does not have, and `products` the matrix products that a matrix has measured, each
-    with the keys of a Product.
+    `settings` are those of the run that its command line does not have.
     """
 
     launcher: str
@@ -65,7 +62,6 @@ class Launch(NamedTuple):
     launched_at: float | None
     ignored_variables: dict[str, str]
     settings: dict[str, Any]
-    products: dict[str, dict[str, Any]]
 
 
 class Begun(NamedTuple):
@@ -111,8 +107,6 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     given = parse(Settings, f"python -m frameworks.{backend}", description, left_out=config.not_for(config.SINGLE_RUN))
     launch = launch_of(backend, ranks)
     requested = dataclasses.replace(given, **launch.settings)
-    if requested.device == "auto" and trainer_class.device_problem("cuda"):
-        unused_gpus.expect_none(unused_gpus.cards())
     settings, load, record, path = begin(backend, requested, ranks, launch, import_seconds, entered)
     reached.record, reached.path = record, path
     signals.on_end(functools.partial(end_by_signal, record, path))
@@ -129,8 +123,6 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     record.environment.device, record.environment.framework_has_cuda = device.type, device.framework_has_cuda
     if path:
         record.environment.gpu = gpus.describe(device)
-        if device.type == "cuda" and (warning := gpus.vendor().NEVER_RUN):
-            print(warning, file=sys.stderr, flush=True)
     record.transport, record.library_configuration = trainer.transport, trainer.configuration
     # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
     record.environment.mpi = environment.mpi_library()
@@ -183,7 +175,6 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     if launch.launched_at:
         # Process start times have a resolution of 10 ms, and some launchers take less.
         record.launch_seconds = max(0.0, time.time() - launch.launched_at - import_seconds - (time.perf_counter() - entered))
-    record.products = {name: Product(**values) for name, values in launch.products.items()} or None
     record.environment.ignored_variables = launch.ignored_variables | inherited.removed
     if ranks.rank:
         return Begun(settings, load, record, None)
@@ -228,7 +219,7 @@ def launch_of(backend: str, ranks: Ranks) -> Launch:
     command, by_matrix = shlex.join(["python", "-m", f"frameworks.{backend}", *sys.argv[1:]]), launch_by_matrix()
     is_traced = TRACING_LIBRARY.search(os.environ.get("LD_PRELOAD", ""))
     settings = ({"trace": "mpi"} if is_traced else {}) | by_matrix.get("settings", {})
-    return Launch(ranks.source, command, None, {}, {}, {})._replace(**by_matrix | {"settings": settings})
+    return Launch(ranks.source, command, None, {}, {})._replace(**by_matrix | {"settings": settings})
 
 
 def launch_by_matrix() -> dict[str, Any]:

@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.backends import ALONE, declaration_of
 from common.config import Settings
 from common.cost.collectives import bus_bytes
 from common.process import threads
 from common.record.definition import Record
 from common.record.parts import Library, Operation, StepBreakdown
 from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Trainer, by_rank
-from common.training import layers
 from common.workloads import gradient_bytes
 
 BLOCK_SECONDS = 0.2
@@ -67,8 +65,6 @@ def add_to_record(settings: Settings, trainer: Trainer, batches: Batches, record
         seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * mean_step_seconds
         print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
     record.step_breakdown = measure(trainer, batches, num_steps, gradient_bytes(settings), end_turn)
-    if settings.layer_times and declaration_of(record.backend).library == ALONE:
-        record.step_breakdown.layers = layers.measure(trainer, settings, end_turn)
 
 
 def measure(

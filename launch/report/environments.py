@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from common.record.definition import Record
-from common.record.parts import Processor, Product
+from common.record.parts import Processor
 from launch.report import limits, processors
 from launch.report.tables import MIB
 
@@ -27,16 +27,10 @@ def values_of(records: Iterable[Record]) -> dict[str, list[str]]:
             "Python": environment.python,
             "turns": {None: None, 0: "one after the other"}.get(record.num_turns, "side by side"),
             **environment.packages,
-            **{f"products of {name}": _library(product) for name, product in (record.products or {}).items()},
         }
         for name, value in values.items():
             by_name.setdefault(name, set()).update({value} if value else ())
     return {name: sorted(values) for name, values in by_name.items()}
-
-
-def _library(product: Product) -> str | None:
-    """Returns the library behind a product, with the instruction set of its kernels; None where it is not known."""
-    return ", ".join(filter(None, [product.library, product.instruction_set])) or None
 
 
 def changes(before: Iterable[Record], after: Iterable[Record]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from common.errors import UserError, printable
 from common.record.definition import Record
 from launch.report import summary
-from launch.report.export import files, screen, terminal
+from launch.report.export import files, screen
 from launch.report.glance import answer as glance
 from launch.report.glance.answer import Glance
 from launch.report.summary import Answer
@@ -17,12 +17,11 @@ RELOAD_SECONDS = 5
 
 
 def conclude(page: Path, records: Sequence[Record], links_to: Callable[[Path], Sequence[str]]) -> None:
-    """Writes the page of a matrix, and prints its layers of a step, its answer at a glance and where the rest is."""
+    """Writes the page of a matrix, and prints its answer at a glance and where the rest is."""
     try:
         answer = summary.answer(records)
         at_a_glance = glance.answer(answer)
         write_page_of(page, answer, at_a_glance)
-        terminal.show(answer._replace(sections=[section for section in answer.sections if section.key == "layers"], notes=[], headline=[]))
         screen.show(at_a_glance, links_to(page))
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)

@@ -42,11 +42,7 @@ class Node(TypedDict):
     horovod: str | None
     # The model of each GPU, and last the driver's version.
     gpu: list[str]
-    # That no run has used such GPUs.
-    gpus_never_run: str | None
     num_gpus: int
-    # The message about GPUs that no library here uses.
-    unused_gpus: str | None
     # Versions of the packages of NCCL.
     nccl: list[str]
     # The variables that select GPUs.
@@ -66,6 +62,4 @@ class Answer(TypedDict, total=False):
     precision: dict[DeviceName, str | None]
     # GPUs for all ranks of the node; None where that is not known.
     num_gpus: int | None
-    # The message about GPUs of the node that no library here uses.
-    unused_gpus: str | None
     node: Node

@@ -26,7 +26,7 @@ from common.config import Settings, cores_per_rank
 from common.cost import parallelism
 from common.data import datasets, sharding
 from common.errors import UserError
-from common.process import binding, gpus, unused_gpus
+from common.process import binding, gpus
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
 from launch.run import device_problems, failures, kept, processes, runner, turns
@@ -122,13 +122,10 @@ def settled_by(answers: Answers, jobs: Sequence[Job]) -> Settled:
     """Chooses the device on which all jobs run, and the jobs that can run on it, by the answers of their backends.
 
     Jobs keep their --device where the answers are not of a node on which the ranks will run. Raises UserError if there is no GPU for
-    --device cuda, and where --device auto would train on the cores of a node with GPUs of another vendor.
+    --device cuda.
     """
     by_backend = answers.by_backend
     device = common_device(jobs[0].settings.device, by_backend) if answers.of_ranks else None
-    unused = next(filter(None, (answer.get("unused_gpus") for answer in by_backend.values())), None)
-    if unused and device == "cpu" and jobs[0].settings.device == "auto":
-        raise UserError(unused)
     reasons = {job.backend: reason for job in jobs if (reason := problem(by_backend[job.backend], device, job.settings.mkl_kernels))}
     jobs = [job for job in jobs if job.backend not in reasons]
     if device == "cuda":
@@ -227,7 +224,6 @@ def main(precision: str, *names: str, node: Node | None = None) -> None:
     of_node: Answer = {
         "precision": {device: gpus.precision_problem(precision, device) for device in DEVICES},
         "num_gpus": binding.num_gpus_to_share(gpus.count()),
-        "unused_gpus": unused_gpus.problem(unused_gpus.cards()),
     }
     if node:
         of_node["node"] = node

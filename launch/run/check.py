@@ -1,23 +1,22 @@
 """launch/matrix.sh --check: what a matrix would use, and what would go wrong, one line each.
 
-It runs nothing and leaves no file but the speed of products, which launch/run/kept.py keeps.
+It runs nothing and leaves no file.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from common.backends import ROOT, declaration_of
+from common.backends import ROOT
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher, Start
 from launch.launchers.machine_files import Machine
-from launch.run import available, failures, node, products
+from launch.run import available, failures, node
 from launch.run.check_lines import LINES, PROBLEM
-from launch.run.kept_products import Products
 from launch.run.plan import Job
 from launch.run.seen import Level, Seen
 
@@ -85,7 +84,6 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
         runnable=tuple(runnable),
         reasons=reasons,
         stops=tuple(stops),
-        products=products_of(runnable, launcher) if is_of_ranks else {},
         blind=tuple(problem for problem in gpu_problems if problem and problem.endswith(FINDS_NONE)),
         **of_options,
     )
@@ -103,12 +101,6 @@ def try_start(launcher: Launcher) -> None:
     lines = (process.stdout + process.stderr).splitlines()
     if process.returncode:
         raise UserError(failures.reported(lines) or f"{failures.describe_exit(process.returncode, lines)}; give another --launcher")
-
-
-def products_of(runnable: Sequence[Job], launcher: Launcher) -> Products:
-    """Measures the matrix products where the jobs run on cores, of which PyTorch may use slower ones than it could."""
-    of_pytorch = [job for job in runnable if declaration_of(job.backend).framework == "PyTorch" and job.settings.device == "cpu"]
-    return products.measure(of_pytorch, launcher).products
 
 
 def describe_choice(option: str | None, machine_file: str | None, launcher: Launcher) -> str:

@@ -22,7 +22,6 @@ from common.process.rendezvous import HOST_SUFFIX_VARIABLE
 from common.record import records
 from launch.launchers import allocation_end, commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN
-from launch.report import limits
 from launch.report.words import ranks_of
 from launch.run import available, lock, room
 from launch.run.plan import Job
@@ -33,7 +32,7 @@ Lines = Iterator[tuple[Level, str]]
 OK: Level = "ok"
 NOTE: Level = "note"
 PROBLEM: Level = "problem"
-GB, MB, GFLOP = 1e9, 1e6, 1e9
+GB, MB = 1e9, 1e6
 # The sizes of a run's record with its part of the page, and of the traces of a rank.
 RECORD_BYTES, TRACE_BYTES, RECORD_FILES, TRACE_FILES = 1e6, 50e6, 2, 4
 OPEN_MPI = "Open MPI"
@@ -173,12 +172,8 @@ def gpus(seen: Seen) -> Lines:
         text = f"{num_gpus} visible on {seen.node['host']} ({models}), NCCL {', '.join(seen.node['nccl']) or 'not of this Python'}"
         if device == "cuda" or requested == "cpu":
             yield OK, text
-            if device == "cuda" and seen.node["gpus_never_run"]:
-                yield NOTE, seen.node["gpus_never_run"]
         else:
             yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
-    elif requested != "cpu" and seen.node["unused_gpus"]:
-        yield seen.problem, seen.node["unused_gpus"]
     elif requested != "cpu" and (seen.blind or requested == "cuda"):
         selected = "".join(f", with {name}={value!r}" for name, value in seen.node["visible"].items())
         why = f" ({', '.join(seen.blind)})" if seen.blind else ""
@@ -206,17 +201,6 @@ def cores(seen: Seen) -> Lines:
         listed = ", ".join(map(str, sorted(sizes)))
         remedy = "use fewer --threads, or more nodes by --ranks-per-node"
         yield NOTE, f"oversubscribed at {listed} ranks, where the report gives no speed-up; {remedy}"
-
-
-def products(seen: Seen) -> Lines:
-    speeds = {name: product["flops_per_second"] for name, product in seen.products.items()}
-    if not speeds:
-        return
-    fastest = max(speeds, key=lambda name: speeds[name])
-    yield OK, f"the fastest product of matrices on a rank's cores reaches {speeds[fastest] / GFLOP:.0f} GFLOP/s ({fastest})"
-    if limits.mkl_pays(speeds) and seen.settings.mkl_kernels == "default":
-        gain = f"PyTorch's are {limits.mkl_gain(speeds):.2f} times as fast with --mkl-kernels fast"
-        yield NOTE, f"{gain}, measured by such products alone: a training gains less"
 
 
 def memory(seen: Seen) -> Lines:
@@ -320,6 +304,6 @@ def environment(seen: Seen) -> Lines:
 
 LINES: dict[str, Callable[[Seen], Lines]] = {
     "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores,
-    "products": products, "memory": memory, "/dev/shm": shared, "results": results, "disk": disk, "packages": packages,
+    "memory": memory, "/dev/shm": shared, "results": results, "disk": disk, "packages": packages,
     "environment": environment,
 }  # fmt: skip

@@ -26,9 +26,6 @@ class RunSettings(Settings):
     seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
     """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which
     earlier matrices in these results have made any of the runs."""
-    layer_times: Annotated[bool, Role.MAY_DIFFER] = True
-    """Also time each kind of layer alone, forward and backward, in the step breakdown of single, single_tf and single_keras, where the
-    matrix has two of them: a few seconds more. The report shows in which layers, and in how much runtime, the frameworks differ."""
     resume: Annotated[bool, Section("matrix"), Role.MAY_DIFFER] = False
     """Resume the interrupted matrix of these backends, workloads, sizes and settings in the results, without the runs that have completed;
     where there is none, start one, as for a job that its batch system may requeue."""

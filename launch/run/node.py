@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from common.backends import ROOT
-from common.process import binding, control_groups, environment, gpus, inherited, node_memory, shared_memory, unused_gpus
+from common.process import binding, control_groups, environment, gpus, inherited, node_memory, shared_memory
 from launch.run import available, failures
 from launch.run.answers import Mpi, Node, NoMpi
 
@@ -49,9 +49,7 @@ def facts() -> Node:
         "shared_memory": shared_memory.room(),
         "horovod": of_horovod(),
         "gpu": gpus.all_models() if num_gpus else [],
-        "gpus_never_run": gpus.vendor().NEVER_RUN if num_gpus else None,
         "num_gpus": num_gpus or 0,
-        "unused_gpus": unused_gpus.problem(unused_gpus.cards()),
         "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
         "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
     }

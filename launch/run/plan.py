@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, get_args
 
-from common.backends import ALONE, declaration_of, has_one_rank, settings_of, without_untaken
+from common.backends import has_one_rank, settings_of, without_untaken
 from common.config import Control, Settings, cores_per_rank
 from common.cost import parallelism
 from common.errors import UserError
@@ -53,8 +53,6 @@ def plan(
     check(backends, workloads, sizes)
     # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
     in_one_process = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
-    # Of a model of the user's own no layer is described.
-    with_layers = measuring_layers(backends) if settings.layer_times and settings.model is None else ()
     jobs = []
     for repeat in range(repeats):
         for workload in workloads:
@@ -71,7 +69,7 @@ def plan(
                     rotated.rotate(-repeat)
                     for backend, run_settings, ending in rotated:
                         run_id = f"{workload}-{backend}-n{num_ranks}-r{repeat}{ending}"
-                        named = dataclasses.replace(run_settings, run_id=run_id, layer_times=backend in with_layers)
+                        named = dataclasses.replace(run_settings, run_id=run_id)
                         jobs.append(
                             Job(
                                 backend,
@@ -81,12 +79,6 @@ def plan(
                             )
                         )
     return jobs
-
-
-def measuring_layers(backends: Sequence[str]) -> list[str]:
-    """Returns the backends without a library, whose layers are compared; none if they have one framework."""
-    plain = [backend for backend in backends if declaration_of(backend).library == ALONE]
-    return plain if len({declaration_of(backend).framework for backend in plain}) > 1 else []
 
 
 def controls_of(settings: Settings) -> list[tuple[Settings, str]]:

@@ -77,12 +77,10 @@ def run_job(
     time_limit_seconds: float,
     on_progress: Callable[[Progress], object],
     turn_share: Path | None = None,
-    products: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Run[Record]:
     """Runs a job: a generator that returns its record, the run's own or completed here where the run failed.
 
     With `turn_share`, the file in which runs side by side agree on their turns, it yields at the end of each turn, as processes.run does.
-    `products` are for the record.
 
     The record is there also after an exception, such as KeyboardInterrupt, or closing it has ended the run. Raises UserError where traces
     of an earlier attempt cannot be removed.
@@ -90,7 +88,6 @@ def run_job(
     start = start_of(job, launcher)
     launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
     launch["settings"] = {name: value for name, value in as_json(job.settings).items() if name in not_for(SINGLE_RUN)}
-    launch |= {"products": products} if products else {}
     launch["ignored_variables"] = inherited.owned(os.environ | launcher.variables)
     of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch), messages.VARIABLE: "1"} | of_turns

@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple
 from common.config import Settings
 from launch.launchers.commands import PYTHON, Launcher
 from launch.run.answers import Node
-from launch.run.kept_products import Products
 from launch.run.plan import Job
 
 Level = Literal["ok", "note", "problem"]
@@ -31,8 +30,6 @@ class Seen(NamedTuple):
     # The values of --backends and --share-machine.
     requested: str | None = None
     shares_machine: bool = False
-    # The matrix products of the libraries at hand, by name.
-    products: Products = {}  # noqa: RUF012
 
     @property
     def problem(self) -> Level:

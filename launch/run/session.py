@@ -21,7 +21,6 @@ from launch.launchers.commands import Launcher
 from launch.report import live
 from launch.run import room, runner, turns
 from launch.run.display import Display
-from launch.run.kept_products import Products
 from launch.run.plan import Job, NumberedJob, groups
 from launch.run.remaining import Remaining, describe
 from launch.run.turns import Run
@@ -30,13 +29,8 @@ if TYPE_CHECKING:
     from launch.run.matrix_options import Matrix
 
 
-def run_all(
-    matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, page: Path, products: Products | None = None
-) -> int:
-    """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status.
-
-    `products`: what launch/run/products.py has measured, for the records.
-    """
+def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, page: Path) -> int:
+    """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
     # A verification has a few steps, and runs of other batch sizes.
     has_report = not matrix.verify
     remaining = Remaining(allocation_end.end())
@@ -51,7 +45,7 @@ def run_all(
                     left += group
                     continue
                 with remaining.timed(group):
-                    run_group(group, launcher, matrix.time_limit, display, run_records, products)
+                    run_group(group, launcher, matrix.time_limit, display, run_records)
                 groups_run.append(group)
     finally:
         if run_records and has_report:
@@ -97,7 +91,6 @@ def run_group(
     time_limit_seconds: float,
     display: Display,
     run_records: list[Record],
-    products: Products | None,
 ) -> None:
     """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
     ended: set[int] = set()
@@ -107,7 +100,7 @@ def run_group(
     def start(number: int, job: Job) -> Run[Record]:
         display.begin(number, job)
         on_progress = functools.partial(display.progress, number, job)
-        return runner.run_job(job, launcher, time_limit_seconds, on_progress, turn_share if len(group) > 1 else None, products)
+        return runner.run_job(job, launcher, time_limit_seconds, on_progress, turn_share if len(group) > 1 else None)
 
     def on_end(index: int, record: Record) -> None:
         ended.add(index)

@@ -58,7 +58,7 @@ def test_the_pytorch_for_rocm_has_amd_gpus_as_cuda_and_says_which(find, monkeypa
     monkeypatch.setattr(torch.cuda, "get_device_properties", {GPU_1: properties}.get)
     assert devices.device_problem("cuda") is None
     assert devices.pick_device(SimpleNamespace(**vars(SETTINGS) | {"share_gpu": False}), Ranks(1, 8, 1, 8)) == GPU_1
-    left_out = dict.fromkeys(("product", "memory", "num_threads", "kernel_seconds"))
+    left_out = dict.fromkeys(("product", "memory", "num_threads"))
     expected = Device("cuda", 1, False, None, None, "2.27.3", rocm="6.4.43482", model="AMD Instinct MI250X", pci_bus_id="0000:d1:00.0")
     assert devices.describe_device(GPU_1)._replace(**left_out) == expected
     assert devices.describe_device(torch.device("cpu")).rocm is None
@@ -111,7 +111,7 @@ def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):
     find(2)
     of_pytorch, of_tensorflow = devices.describe_device(torch.device("cuda", 1)), tensorflow.devices.describe_device(0, "2.18.5")
-    left_out = dict.fromkeys(("product", "memory", "num_threads", "kernel_seconds"))
+    left_out = dict.fromkeys(("product", "memory", "num_threads"))
     assert of_pytorch._replace(cuda="13.0", **left_out) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
     assert of_tensorflow._replace(**left_out) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
 

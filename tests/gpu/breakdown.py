@@ -6,15 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from launch.report.questions.layers import TOLERANCE
 from tests.gpu.plugin import SESSION
 from tests.gpu.running import run, train
 
 # A step of the breakdown and the mean step of training take about as long; one that was only queued takes a small part of it.
 MOST_APART = 3.0
 SHARE = 0.2
-# Of the compute of a step that the kernels of its layers take.
-LEAST_SHARE = 0.3
 NUM_STEPS = {True: 40, False: 6}
 BACKENDS = ("single", "ddp", "fsdp", "deepspeed_zero")
 
@@ -41,28 +38,6 @@ def test_parts_of_a_step(backend, session, measured):
     assert 1 / MOST_APART < step / trained < MOST_APART, f"a step takes {step:.4g} s in the breakdown and {trained:.4g} s in training"
     measured |= {"step (ms)": 1000 * step, "in training (ms)": 1000 * trained}
     measured |= {f"{name.removesuffix('_seconds')} (ms)": 1000 * float(seconds) for name, seconds in parts.items()}
-
-
-@pytest.mark.gpu
-def test_layers_of_a_step(session, measured):
-    """The kernels of layers computed alone take no longer than the step, in which others run between them; their launches would."""
-    length = ("--batch-size", 32, "--precision", "bf16", "--epochs", 1, "--no-stop-at-target")
-    record = train(
-        session,
-        "single",
-        "breakdown-layers",
-        "--workload",
-        "transformer-base",
-        "--layer-times",
-        *length,
-        seconds=90.0,
-        num_steps=NUM_STEPS[True],
-    )
-    breakdown = record.step_breakdown
-    seconds = {kind: sum(vars(of_kind).values()) for kind, of_kind in vars(breakdown.layers).items()}
-    measured |= {f"{kind} (ms)": 1000 * of_kind for kind, of_kind in seconds.items()}
-    measured["share of compute"] = share = sum(seconds.values()) / breakdown.compute_seconds[0]
-    assert LEAST_SHARE < share < 1 + TOLERANCE, f"the layers add up to {share:.3g} of the compute of a step"
 
 
 @pytest.mark.gpu

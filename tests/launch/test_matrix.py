@@ -9,13 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.model import families
-from common.model.operations import OPTIMIZER
 from common.record import reading
-from common.training.throughput import FAST_MKL
-from common.workloads import WORKLOADS
-from launch.report import summary
-from launch.report.questions.layers import COMPUTE, REMAINING
 from launch.run import supervisor
 from tests.support import kills, made_backends
 from tests.support.running import completed, left_over, matrix, records_in, with_backends
@@ -75,8 +69,6 @@ def test_backends_of_both_frameworks_complete_on_more_ranks_than_cores(checkout,
     assert {record["backend"] for record in records} == set(RANKS)
     for record in records:
         assert (record["status"], record["launcher_error"], bool(record["step_breakdown"])) == ("ok", None, True)
-        # Where PyTorch has MKL, its product may be measured with other kernels too.
-        assert record["products"].keys() - {FAST_MKL} == {"PyTorch", "oneDNN in PyTorch", "TensorFlow", "NumPy"}
         assert record["share_of_peak"] < 1 >= record["framework_product_share"]
     # Side by side all train the same part of an epoch in a turn.
     assert len({record["num_turns"] for record in records}) == 1
@@ -194,17 +186,3 @@ def test_what_a_dry_run_prints_can_be_pasted(pasted):
     assert done.returncode == 0, done.stderr
     records = records_in(folder)
     assert [(record["backend"], record["num_ranks"], record["status"]) for record in records] == [(name, 1, "ok") for name in ALONE]
-
-
-def test_runs_of_both_frameworks_have_the_seconds_of_every_kind_of_layer(pasted):
-    _, folder = pasted
-    kinds = [*dict.fromkeys(operation.kind for operation in families.operations_of(WORKLOADS["cnn"].model)), OPTIMIZER]
-    records, _ = reading.collect([folder])
-    for record in records:
-        of_kinds = record.step_breakdown.layers
-        assert list(of_kinds) == kinds
-        assert all(of_kinds[kind].forward_seconds > 0 and of_kinds[kind].backward_seconds > 0 for kind in ("convolution", "dense"))
-        assert of_kinds[OPTIMIZER].forward_seconds > 0
-    (section,) = (section for section in summary.answer(records).sections if section.key == "layers")
-    (table,) = section.tables
-    assert [row[0] for row in table.rows] == [*kinds, REMAINING, COMPUTE]

@@ -20,7 +20,7 @@ import numpy as np
 from common import workloads
 from common.data import datasets, sharding
 from common.model import weights
-from common.process import amd, gpus, inherited
+from common.process import gpus, inherited
 from common.process.ranks import from_environment
 from common.trainer import Device
 from common.training import loop, step_breakdown
@@ -310,11 +310,9 @@ def on_one_gpu(backend):
 
 
 def on_gpus_of_their_own(backend):
-    """No fault: every rank has an AMD GPU of its own, as it seems to it, of which Linux shows nothing."""
+    """No fault: every rank has a GPU of its own, as it seems to it, which its framework describes."""
     bus_id = f"0000:{7 + from_environment().rank:02x}:00.0"
-    of_amd = Device("cuda", 0, False, None, None, None, rocm="6.4.43482", model="AMD Instinct MI250X", pci_bus_id=bus_id)
-    replace(backend.Trainer, "describe_device", lambda _: of_amd)
-    replace(gpus, "vendor", lambda: amd)
+    replace(backend.Trainer, "describe_device", lambda _: Device("cuda", 0, True, None, None, None, pci_bus_id=bus_id))
 
 
 # No faults: another training, library or processor, for what is compared

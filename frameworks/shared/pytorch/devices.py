@@ -2,8 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,8 +18,6 @@ from common.trainer import Device, GpuMemory
 
 # Silences the messages of PyTorch's profiler.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-# About 50 ms, in which Python launches the operations of a step.
-QUEUE_CYCLES = 100_000_000
 
 
 def device_problem(device: str) -> str | None:
@@ -43,8 +40,8 @@ def describe_device(device: torch.device) -> Device:
     memory = gpu_memory(device) if device.type == "cuda" else None
     built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl_version
     kind = "cuda" if device.type == "cuda" else "cpu"
-    seconds = functools.partial(kernel_seconds, device) if device.type == "cuda" else None
-    described = Device(kind, device.index, *built_with, functools.partial(product, device), memory, torch.get_num_threads(), seconds)
+    onednn = onednn_product if kind == "cpu" and torch.backends.mkldnn.is_available() else None
+    described = Device(kind, device.index, *built_with, functools.partial(product, device), onednn, memory, torch.get_num_threads())
     return with_amd_gpu(described, torch.cuda.get_device_properties(device)) if torch.version.hip and kind == "cuda" else described
 
 
@@ -69,18 +66,10 @@ def product(device: torch.device, precision: str, size: int) -> Callable[[], Non
     return multiply
 
 
-def kernel_seconds(device: torch.device, functions: Sequence[Callable[[], object]]) -> list[float]:
-    """Returns the `kernel_seconds` of a Device."""
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(len(functions) + 1)]
-    with torch.cuda.device(device):
-        # The kernels queue behind it, so that none waits for the launch of the next.
-        torch.cuda._sleep(QUEUE_CYCLES)
-        events[0].record()
-        for function, event in zip(functions, events[1:], strict=True):
-            function()
-            event.record()
-    torch.cuda.synchronize(device)
-    return [begin.elapsed_time(end) / 1000 for begin, end in pairwise(events)]
+def onednn_product(size: int) -> Callable[[], object]:
+    """Returns the `onednn_product` of a Device. PyTorch multiplies float32 numbers on cores by its library of linear algebra."""
+    matrix = torch.randn(size, size).to_mkldnn()
+    return functools.partial(torch.nn.functional.linear, matrix, matrix)
 
 
 def gpu_memory(device: torch.device) -> GpuMemory:

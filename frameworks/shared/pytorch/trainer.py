@@ -1,7 +1,7 @@
 """What no library changes in a backend on PyTorch: its device, its process group, and what is done with a module and an optimizer."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, final
@@ -11,10 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from common.config import Settings
-from common.model.operations import Operation
 from common.process.ranks import from_environment
-from common.trainer import Batches, Device, Held, Passes, Schedule, Totals, Trainer
-from frameworks.shared.pytorch import criteria, devices, memory, operations, process_group, profiler, states, steps
+from common.trainer import Batches, Device, Held, Schedule, Totals, Trainer
+from frameworks.shared.pytorch import criteria, devices, memory, process_group, profiler, states, steps
 
 
 class PyTorchTrainer(Trainer):
@@ -52,14 +51,6 @@ class PyTorchTrainer(Trainer):
     @final
     def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
         return profiler.profiled(folder, self.ranks.rank, schedule)
-
-    @final
-    def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:
-        return operations.passes(operation, copies, self.device, precision)
-
-    @final
-    def update(self) -> Callable[[], object]:
-        return operations.update(self.optimizer)
 
 
 class OneProcessTrainer(PyTorchTrainer):

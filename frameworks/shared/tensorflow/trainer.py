@@ -1,7 +1,7 @@
 """What no library changes in a backend on TensorFlow: its device, and what is done with a model and its optimizer."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import final
@@ -9,10 +9,9 @@ from typing import final
 import numpy as np
 
 from common.config import Settings
-from common.model.operations import Operation
 from common.process.ranks import from_environment
-from common.trainer import Batches, Device, Held, Passes, Schedule, Totals, Trainer
-from frameworks.shared.tensorflow import devices, memory, operations, states, steps
+from common.trainer import Batches, Device, Held, Schedule, Totals, Trainer
+from frameworks.shared.tensorflow import devices, memory, states, steps
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer
 
@@ -41,14 +40,6 @@ class TensorFlowTrainer(Trainer):
         from frameworks.shared.tensorflow import profiler
 
         return profiler.profiled(folder, self.ranks.rank, schedule)
-
-    @final
-    def passes(self, operation: Operation, copies: Sequence[Sequence[np.ndarray]], precision: str) -> Passes:
-        return operations.passes(operation, copies, precision)
-
-    @final
-    def update(self) -> Callable[[], object]:
-        return operations.update(self.optimizer, self.module.parameters)
 
     @final
     def evaluate(self, batches: Batches) -> Totals:

@@ -16,14 +16,14 @@ COLUMNS = (
     "status", "error", "started_at", "workload_digest", "target", "reached", "time_to_solution_seconds", "accuracy", "samples_per_second",
     "tokens_per_second", "training_flops_per_sample", "flops_per_second_per_rank", "peak_flops_per_second", "share_of_peak", "in_sync",
     "launch_seconds", "import_seconds", "init_seconds", "load_seconds", "samples_per_epoch", "samples_dropped_per_epoch",
-    "resumed_after_epochs", "energy_joules", "energy_source", "peak_memory_bytes", "peak_memory_bytes_by_rank",
+    "resumed_after_epochs", "energy_joules", "peak_memory_bytes", "peak_memory_bytes_by_rank",
     "train_seconds", "eval_seconds", "accuracies", "eval_losses", "losses", "step_seconds", "learning_rates", "parameter_digests",
     "sample_digests", "buffer_digests",
 )  # fmt: skip
 # A formula of a spreadsheet begins with one of these.
 FORMULA = ("=", "+", "-", "@", "\t", "\n")
 # Parts of a step breakdown that no cell can hold.
-IN_PARTS = ("operations", "exchange_start_seconds", "layers", "library")
+IN_PARTS = ("operations", "exchange_start_seconds", "library")
 # Endings of the names of times, speeds and energies.
 OF_SPEED = ("_seconds", "_second", "_second_per_rank", "_joules", "share_of_peak")
 

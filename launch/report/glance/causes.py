@@ -5,11 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from common.record.definition import Record
-from common.training.throughput import FAST_MKL
 from launch.report import factors, limits
 from launch.report.entries import Comparison, Entry
 from launch.report.glance.names import short_names
-from launch.report.limits import SlowProduct
 from launch.report.questions import first, leaving, machines, step
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import ranks_of
@@ -67,20 +65,12 @@ def _products(records: Sequence[Record]) -> list[Cause]:
     return [
         Cause(
             "products",
-            f"{slow.framework}'s {slow.number} products reach {slow.percent:.0f} % of {slow.place}"
-            + ("" if slow.limit.library == FAST_MKL else f" ({slow.limit.library}'s 100 %)")
-            + _remedy(slow),
+            f"{slow.framework}'s {slow.number} products reach {slow.percent:.0f} % of {slow.place} ({slow.limit.library}'s 100 %)"
+            + (": see --mkl-kernels fast" if slow.is_mkl_slow else ""),
             {},
         )
         for slow in limits.slow_products(records)
     ]
-
-
-def _remedy(slow: SlowProduct) -> str:
-    """Returns what to run for faster products, with what they were measured to gain by it; empty where nothing is known."""
-    if not slow.is_mkl_slow:
-        return ""
-    return f": {slow.mkl_gain:.1f} times that, measured, with --mkl-kernels fast" if slow.mkl_gain else ": see --mkl-kernels fast"
 
 
 def _largest_fair_size(comparison: Comparison) -> int:

@@ -84,16 +84,10 @@ def faults(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[str]
     """Returns a sentence on each entry whose training is faster than the machine's limit, which nothing is."""
     return [
         f"{comparison.name}, {row.entry.backend} at {ranks_of(row.entry.num_ranks)}: training computes {share:.2f} times as fast as the "
-        f"fastest matrix product; {_cause(row.entry)}."
+        "fastest matrix product; one of both is measured wrongly."
         for row in rows(comparison, comparison.entries, limit_of)
         if (share := row.share_of_limit) and share > 1
     ]
-
-
-def _cause(entry: Entry) -> str:
-    if any(record.products for record in entry.ok):
-        return "one of both is measured wrongly"
-    return "the products are those of the framework of these runs alone, and so not the machine's limit"
 
 
 def tables(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[Table]:

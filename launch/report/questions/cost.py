@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.record.definition import Record
-from launch.report import limits, roofline, statistics
+from launch.report import limits, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import choice
 from launch.report.tables import BACKEND, MIB, NOT_MEASURED, RANKS, Cell, Column, Findings, apart, filled, in_unit, milliseconds, through
@@ -77,7 +77,7 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
     records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
     limit_of = limits.limits(records)
     tables = [table for comparison in comparisons for table in choice.tables(comparison, limit_of)]
-    sentences = limits.low_shares(records)
+    sentences = limits.describe_slow(records)
     all_rows = [Row(comparison, entry) for comparison in comparisons for entry in comparison.entries]
     measured = [column for column in MEASURED if any(column.value_of(row) != NOT_MEASURED for row in all_rows)]
     for comparison in comparisons:
@@ -88,7 +88,6 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
             fewest_ranks = min(entry.num_ranks for entry in completed)
             smallest = [entry for entry in completed if entry.num_ranks == fewest_ranks]
             sentences += choice.faults(comparison, limit_of)
-            sentences += roofline.sentences(comparison.name, smallest, limit_of)
             sentences.append(_sentence(comparison.name, smallest))
     if ENERGY not in measured:
         sentences.append(f"Energy: {NOT_MEASURED}.")

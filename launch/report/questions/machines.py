@@ -44,7 +44,7 @@ def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
         rows = [row for (_, size), placed_on in group for row in _rows(size, placed_on)]
         columns = (RANKS, BACKEND, *(Column(machine, partial(_cell, machine)) for machine in machines))
         tables += filled(f"{name}: ratio to fastest", columns, rows)
-    causes = [f"{machine}: {sentence}" for machine, ran_on in machines.items() for sentence in limits.low_shares(_records(ran_on))]
+    causes = [f"{machine}: {sentence}" for machine, ran_on in machines.items() for sentence in limits.describe_slow(_records(ran_on))]
     sentences = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
     return headline, Findings([*causes, *sentences], [*tables, *_differences(machines)])
 

@@ -20,7 +20,6 @@ from launch.report.words import ranks_of
 from launch.run import runner, turns
 from launch.run.best import search, table
 from launch.run.best.search import Cell, Measured, Trial
-from launch.run.kept_products import Products
 from launch.run.plan import Job
 from launch.run.remaining import Remaining
 
@@ -36,7 +35,7 @@ class Options(NamedTuple):
     limit_bytes: float | None
 
 
-def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, products: Products | None, options: Options) -> int:
+def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options) -> int:
     """Searches for each backend, workload and size of the jobs, prints the table, and returns the exit status: 1 where a default failed."""
     remaining = Remaining(allocation_end.end())
     searched = {(job.settings.workload, job.num_ranks, job.backend): job for job in jobs if not is_repeat(job)}
@@ -52,7 +51,7 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, products: Products 
                     print("the search ends here, since the allocation would end before its next run; --resume goes on")
                     return 1
                 with remaining.timed([(0, job_of_trial)]):
-                    record = measured_before(job_of_trial) or measure(job_of_trial, launcher, products, options)
+                    record = measured_before(job_of_trial) or measure(job_of_trial, launcher, options)
                 runs[trial] = of_record(record)
                 if trial == Trial(cell.default_batch):
                     cell = cell._replace(num_samples=samples_in_epoch(record))
@@ -101,7 +100,7 @@ def made(job: Job, trial: Trial, stamp: str) -> Job:
     setting = trial.setting.replace("=", "-")
     changed: dict[str, object] = {
         "batch_size": trial.batch_size, "library_setting": trial.setting, "repeat": trial.repeat, "seed": settings.seed + trial.repeat,
-        "step_breakdown": False, "layer_times": False, "results": settings.results / FOLDER,
+        "step_breakdown": False, "results": settings.results / FOLDER,
         "run_id": f"{stamp}-{settings.workload}-{job.backend}-n{job.num_ranks}-b{trial.batch_size}-{setting}-{trial.purpose}{trial.repeat}",
     }  # fmt: skip
     if trial.purpose == "solution":
@@ -119,10 +118,10 @@ def measured_before(job: Job) -> Record | None:
     return record if record and record.status == "ok" else None
 
 
-def measure(job: Job, launcher: Launcher, products: Products | None, options: Options) -> Record:
+def measure(job: Job, launcher: Launcher, options: Options) -> Record:
     """Runs a job of a search by itself, and returns its record."""
     records.make_folder(records.folder(job.settings))
-    return turns.alone(runner.run_job(job, launcher, options.time_limit_seconds, lambda _: None, None, products))
+    return turns.alone(runner.run_job(job, launcher, options.time_limit_seconds, lambda _: None))
 
 
 def of_record(record: Record) -> Measured:

@@ -2,18 +2,20 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pynvml
 import pytest
 
 from common.process import ending, gpus
-from common.process.ranks import node_number
+from common.process.ranks import Ranks, node_number
 from common.record.parts import Gpu, GpuMemoryByRank
 from common.trainer import Device, GpuMemory
 from tests.support import nvml
@@ -133,6 +135,40 @@ def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id_as_far_as_it_tells(bus_
     assert gpus.describe(ON_GPU_1) == dataclasses.replace(gpu, model=None, driver=None)
     bus_ids.clear()
     assert gpus.describe(ON_GPU_1) == dataclasses.replace(gpu, pci_bus_id=None, model=None, driver=None)
+
+
+@pytest.mark.usefixtures("bus_ids")
+def test_the_gpu_of_a_rank_has_a_clock_and_reasons_for_it(monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    on_gpu = Rank0(device=ON_GPU_1)
+    assert (gpus.clock_hz(on_gpu), gpus.throttle_reasons(on_gpu)) == (1.41e9, ["temperature"])
+    for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        monkeypatch.setattr(pynvml, function, nvml.refuse)
+    for trainer in (on_gpu, Rank0()):
+        assert math.isnan(gpus.clock_hz(trainer))
+        assert gpus.throttle_reasons(trainer) is None
+
+
+@pytest.mark.parametrize(("pids", "joules"), [([7], 2.0), ([7, 8], 6.5), ([1], 2.5), ([9], math.nan), ([], math.nan)])
+def test_the_energy_is_that_of_gpus_on_which_a_process_of_the_run_computes(pids, joules, monkeypatch):
+    driver = nvml.Driver()
+    nvml.install(monkeypatch, driver)
+    count = gpus.count_joules(Ranks(0, 2, 0, 2), pids)
+    driver.millijoules = {"first": 1500, "second": 7000, "third": 24500}
+    assert count() == pytest.approx(joules, nan_ok=True)
+    assert gpus.count_joules(Ranks(1, 2, 1, 2), pids)() == 0.0
+
+
+@pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetTotalEnergyConsumption"])
+def test_a_driver_without_energy_means_not_measured(function, monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    monkeypatch.setattr(pynvml, function, nvml.refuse)
+    assert math.isnan(gpus.count_joules(Ranks(), [7])())
+
+
+@pytest.mark.parametrize(("of_ranks", "joules"), [((5.0, 7.0), 12.0), ((5.0, math.nan), None), ((0.0, 0.0), None)])
+def test_the_energy_of_a_run_is_known_where_every_node_knows_it(of_ranks, joules):
+    assert gpus.total_joules(SimpleNamespace(sum=lambda values: values + of_ranks[1]), of_ranks[0]) == joules
 
 
 # A driver with the GPUs 05:00.0 to 08:00.0, of which CUDA_VISIBLE_DEVICES leaves out the first ones.

@@ -4,12 +4,10 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
-import pynvml
 import pytest
 
-from common.process import gpus, noise, turns
-from tests.support import nvml
-from tests.support.rank_0 import ON_CPU, Rank0
+from common.process import noise, turns
+from tests.support.rank_0 import Rank0
 
 STAT = """cpu  100 0 100 1000 0 0 0 30 0 0
 cpu0 50 0 50 500 0 0 0 10 0 0
@@ -98,15 +96,3 @@ def test_the_noise_of_a_run_is_measured_before_and_after_it_and_between_its_turn
 def test_here_the_kernels_have_a_speed():
     assert noise.product_speed(0.01) > 1e6
     assert noise.copy_speed(0.01) > 1e6
-
-
-def test_the_gpu_of_a_rank_has_a_clock_and_reasons_for_it(monkeypatch):
-    nvml.install(monkeypatch, nvml.Driver())
-    monkeypatch.setattr(gpus, "pci_bus_id", {1: "0000:07:00.0"}.get)
-    on_gpu = Rank0(device=ON_CPU._replace(gpu=1))
-    assert (noise.gpu_clock(on_gpu), noise.throttle_reasons(on_gpu)) == (1.41e9, ["temperature"])
-    for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-        monkeypatch.setattr(pynvml, function, nvml.refuse)
-    for trainer in (on_gpu, Rank0()):
-        assert math.isnan(noise.gpu_clock(trainer))
-        assert noise.throttle_reasons(trainer) is None

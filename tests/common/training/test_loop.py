@@ -170,7 +170,7 @@ def test_a_run_that_resumes_goes_on_after_its_checkpoint_if_there_is_one_and_has
 
 
 def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the_data_is_touched(trained, monkeypatch):
-    order, begin = [], loop.energy.begin
+    order, begin = [], loop.gpus.count_joules
 
     class Meeting(Timed):
         def sum(self, values):
@@ -181,7 +181,7 @@ def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the
             order.append("load")
             return super().load(on_progress)
 
-    monkeypatch.setattr(loop.energy, "begin", lambda *arguments: order.append("open") or begin(*arguments))
+    monkeypatch.setattr(loop.gpus, "count_joules", lambda *arguments: order.append("open") or begin(*arguments))
     trained(1.0, trainer_class=Meeting)
     opened = order.index("open")
     assert order[opened : opened + 3] == ["open", "meet", "load"]

@@ -9,7 +9,6 @@ import pytest
 from common.config import Settings
 from common.model.families import training_flops
 from common.process.ranks import Ranks
-from common.record.parts import Product
 from common.trainer import Device
 from common.training import throughput
 from common.workloads import WORKLOADS
@@ -40,8 +39,8 @@ def rates(monkeypatch):
     """A function that returns the record with the rates of a run, on devices that reach 4e9 FLOP/s."""
     monkeypatch.setattr(throughput, "fastest", lambda _: 4e9)
 
-    def record_of(trainer, workload="transformer", backend="ddp", rate=100.0, products=None):
-        record = SimpleNamespace(backend=backend, samples_per_second=rate, products=products)
+    def record_of(trainer, workload="transformer", backend="ddp", rate=100.0):
+        record = SimpleNamespace(backend=backend, samples_per_second=rate)
         throughput.add_to_record(trainer, Settings(workload=workload), record)
         return record
 
@@ -66,8 +65,7 @@ def test_the_ranks_that_compute_share_the_flops(backend, num_computing, rates):
 
 def test_without_a_peak_there_is_no_share_of_it(rates):
     record = rates(Trainer(device=CPU._replace(product=None)))
-    assert record.share_of_peak is None
-    assert not hasattr(record, "peak_flops_per_second")
+    assert not {"share_of_peak", "peak_flops_per_second"} & vars(record).keys()
     assert record.flops_per_second_per_rank > 0
 
 
@@ -77,33 +75,19 @@ def test_a_run_that_trained_nothing_has_no_rates(rates):
     assert not {"flops_per_second_per_rank", "share_of_peak", "tokens_per_second"} & record.keys()
 
 
-FAST, SLOW = Product(10e9), Product(3e9)
-
-
-@pytest.mark.parametrize(
-    ("framework", "flops_per_second", "products", "peak"),
-    [
-        ("PyTorch", 4e9, {}, (4e9, "PyTorch", 1.0)),
-        ("PyTorch", None, {"NumPy": FAST}, None),
-        # The framework's library of linear algebra is slow here.
-        ("PyTorch", 4e9, {"PyTorch": SLOW, "oneDNN in PyTorch": FAST, "NumPy": SLOW}, (10e9, "oneDNN in PyTorch", 0.4)),
-        # What the run measures counts too: nothing makes a product faster than it can be.
-        ("TensorFlow", 12e9, {"TensorFlow": FAST, "NumPy": SLOW}, (12e9, "TensorFlow", 1.0)),
-        # All ranks measure at the same time, the matrix on one rank's cores.
-        ("TensorFlow", 8e9, {"TensorFlow": FAST}, (10e9, "TensorFlow", 0.8)),
-    ],
-)
-def test_the_peak_is_that_of_the_fastest_library(framework, flops_per_second, products, peak):
-    assert throughput.peak_of(framework, flops_per_second, products) == peak
-
-
 @pytest.mark.parametrize(("backend", "library"), [("ddp", "PyTorch"), ("horovod_tf", "TensorFlow"), ("horovod_keras", "TensorFlow")])
-def test_a_slow_library_lowers_no_peak(backend, library, rates):
-    record = rates(Trainer(), backend=backend, products={library: SLOW, "NumPy": FAST})
-    assert (record.peak_flops_per_second, record.peak_library, record.framework_product_share) == (10e9, "NumPy", 0.4)
+def test_the_peak_is_that_of_the_framework(backend, library, rates):
+    record = rates(Trainer(), backend=backend)
+    assert (record.peak_flops_per_second, record.peak_library, record.framework_product_share) == (4e9, library, 1.0)
+
+
+def test_a_slow_library_lowers_no_peak(rates, monkeypatch):
+    monkeypatch.setattr(throughput, "fastest", lambda product: 10e9 if product == "product of oneDNN" else 4e9)
+    device = CPU._replace(onednn_product="product of oneDNN")
+    record = rates(Trainer(device=device))
+    assert (record.peak_flops_per_second, record.peak_library, record.framework_product_share) == (10e9, throughput.ONEDNN, 0.4)
     assert record.share_of_peak == NUM_FLOPS * 100 / 10e9
-    alone = rates(Trainer(), backend=backend)
-    assert (alone.peak_flops_per_second, alone.peak_library, alone.framework_product_share) == (4e9, library, 1.0)
+    assert throughput.flops_per_second_by_library(Trainer(device=device), "PyTorch", "fp64") == {"PyTorch": 4e9}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def diverged(**changes):
         "tokens_per_second": RATE,
         "share_of_peak": 0.71771,
     }
-    energy = {"energy_joules": JOULES, "energy_source": "RAPL", "losses": [3.0, 2.0, None, None]}
+    energy = {"energy_joules": JOULES, "losses": [3.0, 2.0, None, None]}
     return valid(made(seconds=SECONDS, num_ranks=2, **changes) | measured | results | energy | {"status": "diverged", "error": LOSS})
 
 

@@ -46,14 +46,10 @@ def test_generations_do_not_overlap():
         assert before[:2] != after[:2] or before.last_model < after.first_model
 
 
-def test_equal_names_with_another_model_cache_governor_or_library_are_unequal_machines():
-    def described(l3_shared_by, governor, library):
+def test_equal_names_with_another_cache_or_governor_are_unequal_machines():
+    def described(l3_shared_by, governor):
         hardware = {"vendor": AMD, "family": 26, "model": 2, "stepping": 1, "l3_bytes": 2**25, "l3_shared_by": l3_shared_by}
-        run = made(products={"PyTorch": {"flops_per_second": 1e9, "library": library, "instruction_set": "AVX2"}})
-        return typed(on("here", [run], processor=hardware | {"governor": governor}))
+        return typed(on("here", [made()], processor=hardware | {"governor": governor}))
 
-    differences = environments.changes(described("0-1", "performance", "MKL 1"), described("0-7", "powersave", "MKL 2"))
-    assert differences == (
-        "L3 32 MiB, shared by 0-1 to 32 MiB, shared by 0-7, governor performance to powersave, "
-        "products of PyTorch MKL 1, AVX2 to MKL 2, AVX2"
-    )
+    differences = environments.changes(described("0-1", "performance"), described("0-7", "powersave"))
+    assert differences == "L3 32 MiB, shared by 0-1 to 32 MiB, shared by 0-7, governor performance to powersave"

@@ -217,18 +217,6 @@ def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(checkout, tmp_
 
 
 @pytest.mark.parametrize(
-    ("device", "answer", "expected"), [("auto", NO_CUDA, None), ("cpu", NO_CUDA, "cpu"), ("auto", ABLE, "cuda"), ("cuda", ABLE, "cuda")]
-)
-def test_a_node_with_gpus_of_another_vendor_trains_on_its_cores_only_where_that_is_asked_for(device, answer, expected, answering):
-    answering(ddp=answer | {"unused_gpus": "this node has 8 AMD GPUs"})
-    if expected is None:
-        with refused("this node has 8 AMD GPUs"):
-            available.settled(jobs_of("ddp", device=device), LOCAL)
-    else:
-        assert available.settled(jobs_of("ddp", device=device), LOCAL).jobs[0].settings.device == expected
-
-
-@pytest.mark.parametrize(
     ("launcher", "python", "asked"),
     [
         (SRUN, PYTHON, True), (SRUN, ("shifter", "python"), False), (SRUN, ("sh", "-c", "python"), False),

@@ -11,13 +11,11 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from common.process import amd, slurm
-from common.training.throughput import FAST_MKL
+from common.process import slurm
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.launchers.machine_files import Machine
 from launch.run import available, check, check_lines, lock, node, session
-from launch.run.kept_products import Measured
 from launch.run.plan import Job
 from tests.support.running import BIN, ROOT, completed
 
@@ -27,13 +25,11 @@ NODE = {
     "host": "n1", "packages": {"torch": "2.13.0+cpu", "horovod": "0.28.1"}, "num_cores": 8, "num_cores_allowed": 8,
     "quota_cores": None, "ignored_variables": {}, "available_bytes": 64e9, "shared_memory": (10**9, 10**9),
     "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "nccl": [], "visible": {},
-    "gpus_never_run": None, "unused_gpus": None, "rdma_devices": [],
+    "rdma_devices": [],
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
 TORCHRUN, OF_SITE = LOCAL._replace(name="torchrun"), LOCAL._replace(python=("python3",))
 ON_HSN, HIDDEN = LOCAL._replace(variables={"GLOO_SOCKET_IFNAME": "hsn0"}), {"visible": {"CUDA_VISIBLE_DEVICES": ""}}
-UNUSED = "this node has 8 AMD GPUs, which only PyTorch for ROCm uses; give --device cpu to train on its cores"
-OF_AMD = {"num_gpus": 8, "gpu": ["AMD gfx90a"] * 8, "gpus_never_run": amd.NEVER_RUN}
 OF_ENVIRONMENT = {"mpi": MPICH | {"path": "/its/.venv/lib/libmpi.so.12"}, "horovod": None}
 NO_MPI = available.mpi_problem("horovod_tf", "torchrun")
 STALE = "setup: .venv is missing or stale; run launch/setup.sh"
@@ -96,7 +92,6 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
         ({"reasons": {"horovod_tf": "ImportError: x"}}, "backends", "horovod_tf: ImportError: x", "; leave it out of --backends"),
         ({"stops": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
         ({"blind": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
-        ({"node": {"unused_gpus": UNUSED}}, "GPUs", "this node has 8 AMD GPUs, which only PyTorch for ROCm uses", "; give --device cpu"),
         ({"settings": {"device": "cuda"}, "node": HIDDEN}, "GPUs", "n1 shows none, with CUDA_VISIBLE_DEVICES=''", "--device cpu"),
         ({"node": {"available_bytes": 1e6}}, "memory", "and n1 has 0.001 GB", "; use more nodes by --ranks-per-node"),
         ({"node": {"packages": {"torch": "2.12.1+cpu"}}}, "packages", "torch 2.12.1+cpu (pinned: 2.13.0)", "rm .venv/tandem-stamp, then"),
@@ -159,7 +154,6 @@ def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(name, thr
         ({"node": {"ignored_variables": {"OMP_PLACES": "cores"}}}, "cores", "sets their threads: OMP_PLACES=cores"),
         ({"launcher": LOCAL._replace(variables={"MKL_NUM_THREADS": "2"})}, "cores", "sets their threads: MKL_NUM_THREADS=2"),
         ({"node": {"num_gpus": 4, "gpu": ["H100", "driver 580"]}}, "GPUs", "4 visible on n1 (H100, driver 580)"),
-        ({"settings": {"device": "cuda"}, "node": OF_AMD}, "GPUs", "never run on AMD GPUs"),
         ({"reasons": {"horovod_tf": NO_MPI}, "launcher": TORCHRUN}, "backends", "skipped: horovod_tf: it needs MPI"),
         ({"reasons": {"parameter_server": "it has no GPU"}, "requested": "all"}, "backends", "parameter_server: it has no GPU"),
         ({"launcher": OF_SITE, "node": {"packages": {"torch": "2.12.1"}}}, "packages", "the site's Python differs"),
@@ -252,7 +246,6 @@ def look(launcher, tmp_path, answer, monkeypatch):
     monkeypatch.setattr(available, "answers_of", answers_of)
     monkeypatch.setattr(node, "facts", lambda: NODE | {"host": "login"})
     planned = seen(tmp_path)
-    monkeypatch.setattr(check.products, "measure", lambda jobs, launcher: Measured({"of": [job.backend for job in jobs]}, None))
     choose = launcher if callable(launcher) else lambda: launcher
     return check.look(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), questions
 
@@ -270,36 +263,6 @@ def test_the_backends_are_asked_once_as_a_dry_run_asks_them(launcher, variables,
     looked, questions = look(launcher, tmp_path, ANSWER, monkeypatch)
     assert questions == [(through_launcher, "launch.run.node")]
     assert (looked.of_ranks, looked.node["host"], looked.blind) == (of_ranks, "n1", ("PyTorch finds no GPU",))
-    assert looked.products == ({"of": ["ddp"]} if of_ranks else {})
-
-
-def test_products_are_measured_of_pytorch_on_cores_alone(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(check.products, "measure", lambda jobs, launcher: Measured({"of": [job.backend for job in jobs]}, None))
-    on_cores, on_gpus = ([Job(name, 2, 2, Settings(device=device)) for name in ("horovod_tf", "ddp")] for device in ("cpu", "cuda"))
-    assert (check.products_of(on_cores, LOCAL), check.products_of(on_gpus, LOCAL)) == ({"of": ["ddp"]}, {"of": []})
-
-
-@pytest.mark.parametrize(
-    ("fast_flops_per_second", "mkl_kernels", "notes"),
-    [
-        (
-            20e10,
-            "default",
-            ["PyTorch's are 2.00 times as fast with --mkl-kernels fast, measured by such products alone: a training gains less"],
-        ),
-        (20e10, "fast", []),
-        (10.4e10, "default", []),
-        (None, "default", []),
-    ],
-)
-def test_fast_kernels_are_named_where_they_make_products_faster(fast_flops_per_second, mkl_kernels, notes, root, tmp_path):
-    speeds = {"PyTorch": 10e10, "TensorFlow": 21e10, FAST_MKL: fast_flops_per_second}
-    products = {name: {"flops_per_second": speed} for name, speed in speeds.items() if speed}
-    lines = [
-        line for line in check.screen(seen(tmp_path, settings={"mkl_kernels": mkl_kernels}, products=products)) if line[1] == "products"
-    ]
-    assert lines[0] == ("ok", "products", "the fastest product of matrices on a rank's cores reaches 210 GFLOP/s (TensorFlow)")
-    assert [(level, text) for level, _, text in lines[1:]] == [("note", text) for text in notes]
 
 
 def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp_path, monkeypatch):

@@ -117,20 +117,6 @@ def test_all_other_settings_are_those_of_the_matrix():
     assert job.settings == Settings(threads=3, precision="fp64", machine="here", run_id="cnn-ddp-n2-r0")
 
 
-@pytest.mark.parametrize(
-    ("backends", "expected"),
-    [
-        (["single", "single_tf", "ddp"], ["single", "single_tf"]),
-        (["single_tf", "single_keras"], ["single_tf", "single_keras"]),
-        (["single", "ddp", "horovod_tf"], []),
-    ],
-)
-def test_layers_are_timed_where_plain_training_in_two_frameworks_is_compared(backends, expected):
-    assert [job.backend for job in made(backends, (1,), layer_times=True) if job.settings.layer_times] == expected
-    assert not any(job.settings.layer_times for job in made(backends, (1,), layer_times=False))
-    assert not any(job.settings.layer_times for job in made(backends, (1,), layer_times=True, model="mine.py"))
-
-
 @pytest.mark.parametrize(("ranks_per_node", "expected"), [(None, [1, 2, 8]), (4, [1, 2, 4]), (1, [1, 1, 1])])
 def test_ranks_on_a_node_are_no_more_than_there_are(ranks_per_node, expected):
     assert [job.ranks_per_node for job in made(["ddp"], (1, 2, 8), ranks_per_node=ranks_per_node)] == expected
