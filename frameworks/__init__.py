@@ -1,12 +1,12 @@
 import os
 import sys
 
-from common.process import ending, inherited, mkl_kernels
+from common.process import binding, ending, mkl_kernels
 
-inherited.remove()
+binding.remove_owned_variables()
 mkl_kernels.load(sys.argv)
 # Keras would read settings from the home folder or write them there; where there is none, into a folder ~ of the current one.
 os.environ["KERAS_HOME"] = os.devnull
 if any(argument.startswith(f"{__name__}.") for argument in sys.orig_argv):
     # The others would wait for a rank whose libraries cannot be imported.
-    sys.excepthook = ending.fail_import
+    sys.excepthook = ending.leave_import

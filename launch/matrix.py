@@ -14,7 +14,7 @@ from common.backends import ROOT
 from common.config import Settings
 from common.errors import UserError
 from common.model import own_file
-from common.process import inherited
+from common.process import binding
 from common.record import reading, records
 from common.record.definition import Record
 from launch.forecast.memory.fits import size_of
@@ -161,8 +161,8 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job]
 
     Raises UserError if none can.
     """
-    if ignored := inherited.owned(os.environ | launcher.variables):
-        print(inherited.describe(ignored), file=sys.stderr)
+    if ignored := binding.owned_variables(os.environ | launcher.variables):
+        print(binding.describe_ignored(ignored), file=sys.stderr)
     available.check(prepared.jobs, launcher)
     if prepared.left_out:
         print(f"skipping {', '.join(prepared.left_out)}: size 1 is not among the sizes", file=sys.stderr)

@@ -14,7 +14,7 @@ from common.cost import memory_forecast, parallelism, sharing
 from common.cost.memory_forecast import Training
 from common.cost.sharing import StateBytes
 from common.errors import UserError
-from common.process import node_memory
+from common.process import gpus, machine
 from common.workloads import gradient_bytes
 
 GB = 1e9
@@ -81,9 +81,9 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
 def _shortage(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> Shortage | None:
     """Returns the shortage of memory where a training does not fit; None where it does."""
     need = needed(name, settings, num_ranks, num_local_ranks, device)
-    if device == "cuda" and need.rank_bytes > (free := node_memory.available_on_gpu()):
+    if device == "cuda" and need.rank_bytes > (free := gpus.most_free_bytes()):
         return Shortage(need.rank_bytes, ON_GPU, free)
-    if need.node_bytes > (free := node_memory.available()):
+    if need.node_bytes > (free := machine.available_bytes()):
         ranks = f"its {num_local_ranks} ranks" if num_local_ranks > 1 else "its rank"
         return Shortage(need.node_bytes, f"on a node for {ranks}", free)
     return None

@@ -1,12 +1,18 @@
-"""The cores and the GPU of a rank.
+"""The cores, the threads and the GPU of a rank.
 
 Linux numbers hardware threads. Those of one physical core share its arithmetic units: a rank on each of two is not a rank on a core.
+
+A run owns its binding and its threads, under every backend alike. Importing PyTorch loads an OpenMP library, which binds the main thread as
+variables say, so `frameworks` has the cores read and the variables removed before it imports a library.
 """
 
 import collections
+import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from common.errors import UserError
 from common.process.ranks import Ranks
@@ -16,6 +22,23 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # It has the gpu_order of the machine file.
 GPU_ORDER_VARIABLE = "TANDEM_GPU_ORDER"
+TASKS = Path("/proc/self/task")
+INHERITED_CORES = frozenset(os.sched_getaffinity(0))
+# Of OpenMP libraries (GNU, Intel, LLVM), of the libraries of linear algebra, of TensorFlow, and of threads that communicate.
+BINDING = re.compile(
+    r"OMP_(PLACES|PROC_BIND)|GOMP_CPU_AFFINITY|KMP_(AFFINITY|HW_SUBSET|PLACE_THREADS)"
+    r"|HOROVOD_THREAD_AFFINITY|MPIR_CVAR_PROGRESS_THREAD_AFFINITY|I_MPI_ASYNC_PROGRESS_PIN"
+)
+THREADS = re.compile(
+    r"OMP_(DYNAMIC|THREAD_LIMIT|NESTED|MAX_ACTIVE_LEVELS)|KMP_(ALL_THREADS|MAX_THREADS|DEVICE_THREAD_LIMIT|DYNAMIC_MODE)"
+    r"|MKL_((DOMAIN_)?NUM_THREADS|DYNAMIC)|(OPENBLAS|GOTO|BLIS|NUMEXPR)_NUM_THREADS|NUMEXPR_MAX_THREADS|TF_NUM_INT(RA|ER)OP_THREADS"
+)
+OPENMP = re.compile(r"/lib(gomp|iomp5|omp)\b")
+TORCHRUN = "TORCHELASTIC_RUN_ID"
+
+# What `remove_owned_variables` has removed, and the libraries that were there before it.
+removed_variables: dict[str, str] = {}
+_loaded_before: set[str] = set()
 
 
 def core_of_threads(folder: Path = TOPOLOGY) -> dict[int, int]:
@@ -100,3 +123,75 @@ def bind(cores: Collection[int]) -> None:
     """Binds all threads of this process to the cores; new threads inherit the binding."""
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), cores)
+
+
+def owned_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns those of the variables that a run decides itself."""
+    return {name: value for name, value in sorted(environ.items()) if BINDING.fullmatch(name) or THREADS.fullmatch(name)}
+
+
+def without_owned_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that a run does not decide itself."""
+    return {name: value for name, value in environ.items() if name not in owned_variables({name: value})}
+
+
+def describe_ignored(variables: Mapping[str, str]) -> str:
+    """Describes in one line that these variables have no effect."""
+    return f"ignored, since a run binds its ranks and sets their threads: {', '.join(f'{name}={variables[name]}' for name in variables)}"
+
+
+def remove_owned_variables() -> None:
+    """Removes from the environment of this process what a run decides itself."""
+    for name, value in owned_variables(os.environ).items():
+        removed_variables[name] = value
+        del os.environ[name]
+    if removed_variables:
+        _loaded_before.update(OPENMP.findall(Path("/proc/self/maps").read_text()))
+
+
+def expect_unbound() -> None:
+    """Raises UserError where a variable has bound this process before it could be removed: then the cores are not the launcher's."""
+    names = list(filter(BINDING.fullmatch, removed_variables))
+    if names and (_loaded_before or TORCHRUN in os.environ):
+        cause = "the OpenMP library that LD_PRELOAD loads" if _loaded_before else "torchrun, which has bound itself and so its ranks"
+        raise UserError(f"{', '.join(names)} was read by {cause}; unset it")
+
+
+class ThreadTimes(NamedTuple):
+    """Seconds of a thread on a core, and seconds in which it could have been on one but another thread was."""
+
+    computing_seconds: float
+    waiting_seconds: float
+
+
+def threads_started_by(function: Callable[[], object]) -> set[int]:
+    """Calls a function, and returns the ids of the threads that it starts and leaves."""
+    before = set(os.listdir(TASKS))
+    function()
+    return {int(thread) for thread in set(os.listdir(TASKS)) - before}
+
+
+def thread_times() -> dict[int, ThreadTimes]:
+    """Returns the ThreadTimes of each thread since its start, by id; empty where the kernel does not count them (CONFIG_SCHED_INFO)."""
+    times_of = {}
+    for thread in os.listdir(TASKS):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError):
+            computing, waiting, _ = map(int, (TASKS / thread / "schedstat").read_text().split())
+            times_of[int(thread)] = ThreadTimes(computing / 1e9, waiting / 1e9)
+    return times_of
+
+
+def taken_seconds(before: Mapping[int, ThreadTimes], after: Mapping[int, ThreadTimes], takers: Collection[int]) -> float:
+    """Returns the seconds between two calls of `thread_times` in which some threads, the takers, kept the other threads from computing.
+
+    They are the seconds in which the takers computed, but no more than the thread that waited longest for a core: where there is a core to
+    spare, the takers keep nobody waiting.
+    """
+    spent = {
+        thread: ThreadTimes(*(end - begin for begin, end in zip(before[thread], after[thread], strict=True)))
+        for thread in before.keys() & after.keys()
+    }
+    computing = sum(times.computing_seconds for thread, times in spent.items() if thread in takers)
+    waiting = max((times.waiting_seconds for thread, times in spent.items() if thread not in takers), default=0.0)
+    return min(computing, waiting)

@@ -1,25 +1,206 @@
-"""End of a rank's process: exit status, one-line error message, and an exit that the launcher takes for what it is."""
+"""The end of a rank's process: what it reports of a failure, and `leave`, by which every rank ends.
+
+| when | in MPI | the process |
+| --- | --- | --- |
+| the run has completed | finalizes | runs the exit handlers of the C library (1) |
+| it fails before the ranks have met in MPI | meets the others, finalizes | the same, with the status of the first that failed (2) |
+| it fails later, under Hydra | aborts (3) | |
+| it fails elsewhere, or is interrupted | nothing | ends at once (4) |
+| it hangs, or gets a signal | nothing, since its main thread may be there | ends at once (4) |
+
+1. By one of them MPICH 5 notifies its launcher that the rank is done. A launcher without this notice kills the ranks that leave later.
+2. Each learns there of the failure, and rank 0 writes it into the record.
+3. After a mere exit Hydra reports the ranks that it ends as killed.
+4. The end of the interpreter would abort some runs: Gloo's threads release their last tensors late and need it.
+
+The one time limit here is SECONDS_FOR_OTHERS: so long a rank waits before its end ends others, which may be about to write a record or to
+report a hang, and before it reports alone an error that all ranks may have.
+"""
 
 import ctypes
+import errno
+import functools
+import json
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
+import numpy as np
+
+from common import units
 from common.errors import RunError, UserError
-from common.process import agent_errors, gpus, meeting, out_of_memory, watchdog
-from common.process.meeting import HYDRA_ONLY, Failure
+from common.process import gpus, machine, meeting, messages
+from common.process.meeting import AnotherRankFailed, Failure
 from common.process.messages import Hang, Place
 from common.process.ranks import Ranks, from_environment
-from common.process.watchdog import Late, Watchdog
+from common.process.watchdog import Late
 
-SECONDS_FOR_RANK_0 = 2.0
+SECONDS_FOR_OTHERS = 3.0
 INTERRUPTED = 130
+NUM_FRAMES = 20
+# A variable that Hydra, the launcher of MPICH and Intel MPI, sets for its ranks, and no other launcher.
+HYDRA_ONLY = "MPI_LOCALRANKID"
+# Set by torchrun to the path of this worker, NUMBER/error.json in a folder of all workers of the node.
+TORCHRUN_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+# The signals that a batch system sends before and at the end of a job, that of a limit on processor time, and that of a closed terminal.
+ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+
+OUT_OF_MEMORY = re.compile(r"can(?:'t|not) allocate memory|out of memory|OOM when allocating|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
+# PyTorch on CPUs reports bytes; on GPUs, like NumPy, a rounded number of larger units. TensorFlow reports the shape.
+ASKED_SIZE = re.compile(r"(?:tried to allocate|Unable to allocate) (\d+(?:\.\d+)?)(?: bytes|( [KMGT]iB))", re.IGNORECASE)
+ASKED_SHAPE = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)")
+BITS_OF_TYPE = {"float": 32, "double": 64, "half": 16, "bool": 8}
+
+
+def leave(status: int = 0, with_others: bool = False, at_once: bool = False) -> NoReturn:
+    """Ends this process as the table above says. `with_others`: all ranks call this together; `at_once`: no call of MPI is made."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    mpi = None if at_once else initialized_mpi()
+    is_regular = with_others or (status == 0 and not at_once)
+    if mpi and with_others:
+        # By then each rank has printed and written all that it has to.
+        mpi.COMM_WORLD.Barrier()
+    if mpi and is_regular:
+        mpi.Finalize()
+    if is_regular:
+        # PyDLL keeps the GIL, which some handlers of PyTorch need.
+        ctypes.PyDLL(None).exit(status)
+    if mpi and HYDRA_ONLY in os.environ and status != INTERRUPTED:
+        if mpi.COMM_WORLD.rank:
+            time.sleep(SECONDS_FOR_OTHERS)
+        mpi.COMM_WORLD.Abort(status)
+    os._exit(status)
+
+
+def leave_failed(problem: BaseException, status: int, error: str, ranks: Ranks | None) -> NoReturn:
+    """Reports a failure and leaves, with the other ranks where these meet in MPI and have not met yet. `ranks` is None if not known."""
+    if isinstance(problem, AnotherRankFailed):
+        leave(status, with_others=True)
+    if ranks and status != INTERRUPTED:
+        failure = Failure(ranks.rank, socket.gethostname(), status, error)
+        if meeting.is_awaited(ranks) and (status_of_all := _tell_others(failure, ranks)) is not None:
+            leave(status_of_all, with_others=True)
+        write_for_torchrun(str(failure))
+    is_first = ranks is None or ranks.rank == 0
+    if status == 2 and not is_first:
+        # All ranks usually have the same user error, and rank 0 reports it, unless the launcher ends it because another rank exited.
+        time.sleep(SECONDS_FOR_OTHERS)
+    if is_first or status in (1, 2):
+        where = f"rank {ranks.rank}: " if ranks and (status == 1 or not is_first) else ""
+        report(f"{where}{error}")
+    leave(status)
+
+
+def _tell_others(failure: Failure, ranks: Ranks) -> int | None:
+    """Tells the ranks that come to MPI why this one fails. Returns the status of the first that failed; None if these are not one MPI."""
+    text = str(failure) if failure.rank else failure.error
+
+    def leave_alone(_: Late) -> None:
+        report(text)
+        leave(failure.status, at_once=True)
+
+    # Usually all have the same user error, which one reports; where they do not come soon, this one does not wait for them.
+    timer = threading.Timer(SECONDS_FOR_OTHERS, report, [text])
+    timer.start()
+    try:
+        failures = meeting.meet(ranks, failure, leave_alone)
+    except UserError:
+        return None
+    finally:
+        timer.cancel()
+    if all(earlier.error != failure.error for earlier in failures if earlier.rank < failure.rank):
+        report(text)
+    return failures[0].status
+
+
+@functools.cache
+def report(error: str) -> None:
+    """Prints an error message, once."""
+    print(f"error: {error}", file=sys.stderr, flush=True)
+
+
+def leave_import(kind: type[BaseException], problem: BaseException, frames: TracebackType | None) -> NoReturn:
+    """Ends a rank whose program could not be imported; an excepthook of Python."""
+    sys.__excepthook__(kind, problem, frames)
+    leave_failed(problem, 1, f"{kind.__name__}: {problem}", from_environment())
+
+
+def leave_hung(problem: Hang | Late) -> NoReturn:
+    """Reports a hang of this rank, with the stack of its main thread, or that others have not joined it, and leaves."""
+    report(str(problem))
+    if isinstance(problem, Hang):
+        stack = sys._current_frames().get(threading.main_thread().ident or 0)
+        print("".join(traceback.format_stack(stack)[-NUM_FRAMES:]), end="", file=sys.stderr, flush=True)
+        messages.send(problem)
+    time.sleep(SECONDS_FOR_OTHERS)
+    leave(1, at_once=True)
+
+
+def leave_by_signal(number: signal.Signals, is_rank_0: bool) -> NoReturn:
+    """Leaves for a signal that this process got."""
+    if number != signal.SIGTERM:
+        report(f"ended by {number.name}")
+        if not is_rank_0:
+            time.sleep(SECONDS_FOR_OTHERS)
+    leave(128 + number, at_once=True)
+
+
+def on_signal(end: Callable[[signal.Signals], object]) -> None:
+    """Calls `end` with the first of the ENDING signals that this process gets and does not ignore.
+
+    A thread of its own does, also while the main thread waits in a library.
+    """
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+    def wait() -> None:
+        while (number := os.read(read_end, 1)[0]) not in ENDING:
+            pass
+        end(signal.Signals(number))
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def initialized_mpi() -> ModuleType | None:
+    """Returns mpi4py's module MPI where it is loaded and MPI is initialized and not finalized; else None."""
+    module = sys.modules.get("mpi4py.MPI")
+    return module if module and module.Is_initialized() and not module.Is_finalized() else None
+
+
+def write_for_torchrun(error: str) -> None:
+    """Writes the error of this worker for its agent and the other workers of the node; no effect without an agent."""
+    if path := os.environ.get(TORCHRUN_ERROR_FILE):
+        message = {"message": error, "extraInfo": {"timestamp": str(int(time.time()))}}
+        try:
+            Path(path).write_text(json.dumps({"message": message}))
+        except OSError:
+            return
+
+
+def first_error_under_torchrun() -> str | None:
+    """Reads the first error that a worker of this node has written; None where there is none."""
+    if not (path := os.environ.get(TORCHRUN_ERROR_FILE)):
+        return None
+    for written in sorted(Path(path).parents[1].glob("*/error.json"), key=lambda written: written.stat().st_mtime):
+        try:
+            return json.loads(written.read_text())["message"]["message"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
 def describe_failure(problem: BaseException, place: Place | str | None) -> tuple[int, str]:
@@ -32,121 +213,36 @@ def describe_failure(problem: BaseException, place: Place | str | None) -> tuple
         return 2, str(problem)
     if isinstance(problem, RunError):
         return 1, str(problem)
-    if isinstance(problem, meeting.AnotherRankFailed):
+    if isinstance(problem, AnotherRankFailed):
         (failure,) = problem.args
         return failure.status, str(failure)
     if isinstance(problem, KeyboardInterrupt):
         return INTERRUPTED, f"interrupted{f' by {problem}' if str(problem) else ''}"
     if shared := gpus.describe_nccl_error(str(problem)):
         return 2, shared
-    message = out_of_memory.describe(problem)
+    message = describe_out_of_memory(problem)
     if message is None:
         traceback.print_exc()
         message = f"{type(problem).__name__}: {problem}"
     return 1, f"{place}: {message}" if place else message
 
 
-def report_failure(status: int, error: str, ranks: Ranks | None) -> None:
-    """Prints the error message of this rank; only rank 0 reports an interruption. `ranks` is None where they are not known."""
-    first = ranks is None or ranks.rank == 0
-    if ranks and status != INTERRUPTED:
-        agent_errors.write(str(Failure(ranks.rank, socket.gethostname(), status, error)))
-    if status == 2 and not first:
-        # All ranks usually have the same user error, and rank 0 reports it, unless the launcher ends it because another rank exited.
-        time.sleep(SECONDS_FOR_RANK_0)
-    if first or status in (1, 2):
-        where = f"rank {ranks.rank}: " if ranks and (status == 1 or not first) else ""
-        print(f"error: {where}{error}", file=sys.stderr, flush=True)
+def describe_out_of_memory(problem: BaseException) -> str | None:
+    """Describes in one line an exception that means that memory is exhausted, with the bytes requested; None for any other exception."""
+    text = str(problem)
+    exhausted = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
+    if not exhausted and not OUT_OF_MEMORY.search(text):
+        return None
+    size_bytes = _asked_bytes(text)
+    size = "" if size_bytes is None else f", {size_bytes:,} bytes ({size_bytes / 2**30:.2f} GiB) more were asked for"
+    return f"out of {'GPU memory' if re.search('CUDA|GPU', text, re.IGNORECASE) else 'memory'}{size}; {machine.LESS_MEMORY}"
 
 
-def leave_with_others(problem: BaseException, status: int, error: str, ranks: Ranks | None, dog: Watchdog | None) -> None:
-    """Ends this process together with all other ranks, where they meet in MPI and one of them has failed before.
-
-    It returns where the ranks do not meet in MPI, or have met already.
-    """
-    if isinstance(problem, meeting.AnotherRankFailed):
-        meeting.leave_together(status)
-    if ranks is None or status == INTERRUPTED or not meeting.is_awaited(ranks):
-        return
-    failure = Failure(ranks.rank, socket.gethostname(), status, error)
-
-    def report() -> None:
-        print(f"error: {failure if ranks.rank else error}", file=sys.stderr, flush=True)
-
-    def give_up(_: Hang | Late) -> None:
-        if timer.is_alive():
-            report()
-        os._exit(status)
-
-    # Usually all have the same user error, which one reports; where they do not come soon, this rank does not wait for them.
-    timer = threading.Timer(SECONDS_FOR_RANK_0, report)
-    timer.start()
-    dog = dog or watchdog.begin(0, ranks.rank)
-    dog.on_hang = give_up
-    try:
-        failures = meeting.send_failure(ranks, failure)
-    except UserError:
-        # These ranks are not in one MPI.
-        failures = None
-    is_reported = not timer.is_alive()
-    timer.cancel()
-    if failures is None and is_reported:
-        leave(status)
-    if failures is None:
-        return
-    if not is_reported and all(earlier.error != error for earlier in failures if earlier.rank < ranks.rank):
-        report()
-    meeting.leave_together(failures[0].status)
-
-
-def fail_import(kind: type[BaseException], problem: BaseException, frames: TracebackType | None) -> None:
-    """Ends a rank whose program could not be imported; an excepthook of Python."""
-    sys.__excepthook__(kind, problem, frames)
-    ranks, error = from_environment(), f"{kind.__name__}: {problem}"
-    leave_with_others(problem, 1, error, ranks, None)
-    report_failure(1, error, ranks)
-    leave(1)
-
-
-def leave_by_signal(number: signal.Signals, is_rank_0: bool) -> None:
-    """Ends this process for a signal that it got."""
-    if number != signal.SIGTERM:
-        print(f"error: ended by {number.name}", file=sys.stderr, flush=True)
-        if not is_rank_0:
-            # The launcher ends rank 0, which may be about to write that the run failed, when another one exits.
-            time.sleep(SECONDS_FOR_RANK_0)
-    os._exit(128 + number)
-
-
-def leave(status: int) -> NoReturn:
-    """Ends this process without finalizing the interpreter, which would abort some completed runs.
-
-    Gloo's threads release their last tensors late and need the interpreter for it.
-
-    After a success MPI is finalized and the exit handlers of the C library run: with one of them MPICH 5 notifies its launcher that the
-    rank is done. A launcher without this notice kills the ranks that have not left yet. After a failure MPI is not finalized, since that
-    would wait for ranks that wait for this one. Hydra gets a request to abort the run: after a mere exit it reports the ranks that it ends
-    as killed.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    initialized = initialized_mpi()
-    if status == 0:
-        if initialized:
-            initialized.Finalize()
-        # PyDLL keeps the GIL, which some handlers of PyTorch need.
-        ctypes.PyDLL(None).exit(0)
-    if initialized and HYDRA_ONLY in os.environ and status != INTERRUPTED:
-        if initialized.COMM_WORLD.rank:
-            # The abort ends rank 0 too, which may be about to write that the run failed.
-            time.sleep(SECONDS_FOR_RANK_0)
-        initialized.COMM_WORLD.Abort(status)
-    elif not initialized:
-        meeting.abort_unjoined(status)
-    os._exit(status)
-
-
-def initialized_mpi() -> ModuleType | None:
-    """Returns mpi4py's module MPI where it is loaded and MPI is initialized and not finalized; else None."""
-    module = sys.modules.get("mpi4py.MPI")
-    return module if module and module.Is_initialized() and not module.Is_finalized() else None
+def _asked_bytes(text: str) -> int | None:
+    """Finds the requested bytes in the message of an allocator, as exactly as they stand there; None where there are none."""
+    if (match := ASKED_SIZE.search(text)) and (size_bytes := units.size_bytes(match[1] + (match[2] or ""))) is not None:
+        return round(size_bytes)
+    if not (match := ASKED_SHAPE.search(text)):
+        return None
+    bits = BITS_OF_TYPE.get(match[2]) or int(re.sub(r"\D", "", match[2]) or 0)
+    return int(np.prod([int(size) for size in match[1].split(",") if size], dtype=object)) * bits // 8 or None

@@ -8,10 +8,12 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from common.backends import ROOT
-from common.process import binding, control_groups, inherited, mpi, processor
-from common.record.parts import Environment
+from common.process import binding, machine, mpi
+from common.process.binding import TOPOLOGY
+from common.record.parts import Environment, Processor
 
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.
@@ -19,12 +21,14 @@ ENVIRONMENT = re.compile(
     r"(OMP|GOMP|KMP|MKL|ONEDNN|DNNL|ATEN|OPENBLAS|HOROVOD|NCCL|GLOO|MPICH|MPIR_CVAR|I_MPI|FI|UCX|MALLOC|TORCH|TORCHINDUCTOR|CUDA|DS|HDF5"
     r"|HIP|HSA|MIOPEN|RCCL|ROCR|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
+CPUINFO = Path("/proc/cpuinfo")
+KIB = 1024
 VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
 
 
 def instruction_sets() -> list[str] | None:
     """Lists the instruction sets of the processor, by which libraries choose their kernels; None where they are not known."""
-    flags = processor.cpuinfo("flags|Features")
+    flags = cpuinfo("flags|Features")
     return sorted(filter(VECTOR_FLAGS.fullmatch, flags.split())) if flags else None
 
 
@@ -36,11 +40,11 @@ def describe(of_record: bool = True) -> Environment:
         mpi=None,
         host=socket.gethostname(),
         os=platform.platform(),
-        cpu=processor.cpuinfo("model name") or platform.processor() or platform.machine(),
-        processor=processor.describe(min(inherited.CORES), processor.hypervisor() if of_record else None),
+        cpu=cpuinfo("model name") or platform.processor() or platform.machine(),
+        processor=describe_processor(min(binding.INHERITED_CORES), hypervisor() if of_record else None),
         instruction_sets=instruction_sets(),
         num_cores=binding.num_cores(range(os.cpu_count() or 1), binding.core_of_threads()),
-        quota_cores=control_groups.quota_cores(),
+        quota_cores=machine.quota_cores(),
         allocator_keeps=False,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         git_commit=_git("rev-parse", "HEAD") if of_record else None,
@@ -76,3 +80,51 @@ def _git(*arguments: str) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() or None
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def describe_processor(cpu: int, hypervisor: str | None) -> Processor:
+    """Describes the processor, with the cache and the governor of a hardware thread; None for what Linux does not show."""
+    cache = _level_3(TOPOLOGY / f"cpu{cpu}" / "cache")
+    size = cache and _text(cache / "size")
+    return Processor(
+        vendor=cpuinfo("vendor_id|CPU implementer"),
+        family=_number(cpuinfo("cpu family|CPU architecture")),
+        model=_number(cpuinfo("model|CPU part")),
+        stepping=_number(cpuinfo("stepping|CPU revision")),
+        l3_bytes=KIB * int(size.removesuffix("K")) if size and re.fullmatch(r"\d+K", size) else None,
+        l3_shared_by=cache and _text(cache / "shared_cpu_list"),
+        hypervisor=hypervisor,
+        governor=_text(TOPOLOGY / f"cpu{cpu}" / "cpufreq" / "scaling_governor"),
+    )
+
+
+def cpuinfo(keys: str) -> str | None:
+    """Reads a value of the first processor from /proc/cpuinfo; None where it is not there. `keys`: a regular expression."""
+    match = re.search(rf"^(?:{keys})\s*: (.*)", _text(CPUINFO) or "", re.MULTILINE)
+    return match[1] if match else None
+
+
+def hypervisor() -> str | None:
+    """Asks lscpu for the hypervisor under which this node runs, such as KVM; None on none, and without lscpu."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        output = subprocess.run(["lscpu"], env=os.environ | {"LC_ALL": "C"}, capture_output=True, text=True, check=True, timeout=10).stdout
+        match = re.search(r"^Hypervisor vendor: *(.*)", output, re.MULTILINE)
+        return match[1] if match else None
+    return None
+
+
+def _level_3(folder: Path) -> Path | None:
+    return next((path for path in sorted(folder.glob("index[0-9]*")) if _text(path / "level") == "3"), None)
+
+
+def _number(text: str | None) -> int | None:
+    """Reads a number, decimal or, on Arm, as 0x41."""
+    with contextlib.suppress(ValueError, TypeError):
+        return int(text or "", 0)
+    return None
+
+
+def _text(path: Path) -> str | None:
+    with contextlib.suppress(OSError):
+        return path.read_text().strip() or None
+    return None

@@ -1,14 +1,16 @@
-"""The GPUs of a node: which one a rank has, its model, memory, clock and energy, and whether ranks share it.
+"""The GPUs of a node: which one a rank has, its model, memory, clock, energy and network, and whether ranks share it.
 
 NVML reads them, as it does for nvidia-smi. Frameworks number the GPUs that a process sees, so ranks with different CUDA_VISIBLE_DEVICES may
 mean different GPUs by one number, or one GPU by different numbers. The PCI bus id names the GPU itself; all MIG instances of a GPU have its
-PCI bus id. PyTorch for ROCm has AMD's GPUs as cuda too; of these, NVML reads nothing.
+PCI bus id. PyTorch for ROCm has AMD's GPUs as cuda too; of these, NVML reads nothing. NCCL names its network
+between nodes in its log alone: a plugin may be missing, and then it uses TCP without a word.
 """
 
 import ctypes
 import math
+import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +35,13 @@ THROTTLE_REASONS = {
     "synchronized boost": "nvmlClocksThrottleReasonSyncBoost", "temperature": "nvmlClocksThrottleReasonSwThermalSlowdown",
     "hardware temperature": "nvmlClocksThrottleReasonHwThermalSlowdown", "power brake": "nvmlClocksThrottleReasonHwPowerBrakeSlowdown",
 }  # fmt: skip
+
+# The user's own choice of what NCCL logs.
+NCCL_DEBUG = "NCCL_DEBUG"
+# NCCL says the first in every version (src/init.cc), and the second since 2.27 (src/plugin/net.cc).
+NCCL_NETWORK = re.compile(r"NCCL INFO (?:Using network|Assigned NET plugin) (.+?)(?: to comm.*)?$", re.MULTILINE)
+# src/nccl_ofi_net.cpp of aws-ofi-nccl.
+NCCL_PLUGIN = re.compile(r"NCCL INFO NET/OFI Initializing (aws-ofi-(?:nccl|rccl) \S+)", re.MULTILINE)
 
 
 def describe(device: Device) -> Gpu | None:
@@ -110,6 +119,11 @@ def all_models() -> list[str]:
 def free_bytes() -> list[int]:
     """Lists the bytes that are free on each GPU of this node; empty where they are not known."""
     return read(lambda: [int(pynvml.nvmlDeviceGetMemoryInfo(gpu).free) for gpu in _all()], [])
+
+
+def most_free_bytes() -> float:
+    """Reads the bytes that are free on the GPU of this node with most free memory; infinite where that is not known."""
+    return max(free_bytes(), default=math.inf)
 
 
 def begin_memory(trainer: Trainer) -> None:
@@ -257,3 +271,33 @@ def version_text(code: int | None) -> str | None:
         return None
     major, minor = divmod(code, 10000 if code >= 10000 else 1000)
     return f"{major}.{minor // 100}.{minor % 100}"
+
+
+def begin_nccl_log(ranks: Ranks, environ: MutableMapping[str, str] | None = None) -> int | None:
+    """Lets NCCL log its choice into a file in memory, on rank 0 of several nodes. Returns the number of the file for `nccl_network_of`.
+
+    It is called before NCCL starts. Returns None where the user reads NCCL's log.
+    """
+    environ = os.environ if environ is None else environ
+    if ranks.rank or ranks.size == ranks.local_size or NCCL_DEBUG in environ:
+        return None
+    number = os.memfd_create("nccl")
+    environ.update({NCCL_DEBUG: "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": f"/proc/self/fd/{number}"})
+    return number
+
+
+def nccl_network_of(number: int | None) -> str | None:
+    """Returns the network that the log in the file of `begin_nccl_log` names. It is called after NCCL has started."""
+    if number is None:
+        return None
+    with open(number, errors="replace") as file:
+        file.seek(0)
+        return nccl_network(file.read())
+
+
+def nccl_network(log: str) -> str | None:
+    """Returns the network that a log of NCCL names, with the version of its plugin; None where it names none."""
+    chosen, plugin = NCCL_NETWORK.findall(log), NCCL_PLUGIN.search(log)
+    if not chosen:
+        return None
+    return f"{chosen[-1]} ({plugin[1]})" if plugin else chosen[-1]

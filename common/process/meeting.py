@@ -1,23 +1,33 @@
-"""The ranks of a run meet in MPI, where each learns whether another one has failed before."""
+"""The ranks of a run meet: in MPI, where each learns whether another one has failed before, and at MASTER_ADDR for other libraries."""
 
 import contextlib
-import ctypes
+import ipaddress
 import os
-import time
+import random
+import re
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from common.errors import UserError
+from common.process import mpi, slurm, watchdog
 from common.process import ranks as sources
-from common.process import slurm, watchdog
-from common.process.mpi import initialized, loaded, problem
 from common.process.ranks import Ranks
+from common.process.watchdog import Late
+
+Value = TypeVar("Value")
 
 # The sources of ranks that do not meet in MPI.
 WITHOUT_MPI = (sources.TORCHRUN.name, sources.HOROVODRUN.name, Ranks().source)
-# A variable that Hydra, the launcher of MPICH and Intel MPI, sets for its ranks, and no other launcher; and that of its pipe to a rank.
-HYDRA_ONLY, HYDRA_PIPE = "MPI_LOCALRANKID", "PMI_FD"
-SECONDS_FOR_OUTPUT = 0.2
+MASTER = ("MASTER_ADDR", "MASTER_PORT")
+# It has the host_suffix of the machine file.
+HOST_SUFFIX_VARIABLE = "TANDEM_HOST_SUFFIX"
+LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
+GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+PORT = re.compile("[0-9]{1,5}")
+FIRST_PORT, MAX_TRIES = 10_000, 100
 
 
 class Failure(NamedTuple):
@@ -41,17 +51,20 @@ def joined(ranks: Ranks) -> ModuleType:
 
     Raises UserError if MPI has a different number of ranks, and AnotherRankFailed where a rank has come with its Failure.
     """
-    if (mpi := loaded()).Is_initialized():
-        expect_size(ranks, mpi.COMM_WORLD.size, "MPI")
-    elif failures := _meet(ranks, None):
+    if (module := mpi.loaded()).Is_initialized():
+        expect_size(ranks, module.COMM_WORLD.size, "MPI")
+    elif failures := meet(ranks):
         raise AnotherRankFailed(failures[0])
-    return mpi
+    return module
 
 
-def _meet(ranks: Ranks, failure: Failure | None) -> list[Failure]:
-    """Gathers the Failures with which ranks have come, by rank."""
-    with watchdog.joining(lambda: "over MPI"):
-        world = initialized().COMM_WORLD
+def meet(ranks: Ranks, failure: Failure | None = None, on_late: Callable[[Late], object] | None = None) -> list[Failure]:
+    """Waits for all ranks in MPI, with this rank's Failure if it has one, and gathers those with which ranks have come, by rank.
+
+    `on_late` is called where not all come in time. Raises UserError if MPI has a different number of ranks.
+    """
+    with watchdog.joining(ranks.rank, lambda: "over MPI", on_late):
+        world = mpi.initialized().COMM_WORLD
         expect_size(ranks, world.size, "MPI")
         return list(filter(None, world.allgather(failure)))
 
@@ -69,36 +82,122 @@ def expect_size(ranks: Ranks, size: int, library: str) -> None:
 def is_awaited(ranks: Ranks) -> bool:
     """Decides whether the ranks of the run meet in MPI, and this one has not come yet."""
     meets_elsewhere = ranks.size == 1 or ranks.source in WITHOUT_MPI or "MASTER_ADDR" in os.environ
-    return not meets_elsewhere and problem() is None and not loaded().Is_initialized()
+    return not meets_elsewhere and mpi.problem() is None and not mpi.loaded().Is_initialized()
 
 
-def send_failure(ranks: Ranks, failure: Failure) -> list[Failure]:
-    """Sends the failure of this rank to the ranks that wait for it in MPI. Returns the Failures of all ranks, by rank.
+def master_address(hostname: str, on_one_node: bool) -> str:
+    """Gives the address of rank 0: the loopback on one node, else its short host name and the machine file's host_suffix.
 
-    Raises UserError if MPI has a different number of ranks.
+    The suffix selects the fast interface: `x3001c0s1b0n0` + `.hsn.cm.polaris.alcf.anl.gov` at ALCF, `jwb0001` + `i` at JSC.
     """
-    return _meet(ranks, failure)
+    return LOOPBACK if on_one_node else hostname.partition(".")[0] + os.environ.get(HOST_SUFFIX_VARIABLE, "")
 
 
-def leave_together(status: int) -> None:
-    """Ends this process, as all ranks do at the same time, with the same status."""
-    mpi = loaded()
-    # By then each rank has printed and written all that it has to.
-    mpi.COMM_WORLD.Barrier()
-    mpi.Finalize()
-    ctypes.PyDLL(None).exit(status)
+def free_port() -> int:
+    """Finds a free port, as held_port does."""
+    with held_port() as port:
+        return port
 
 
-def abort_unjoined(status: int) -> None:
-    """Lets Hydra end the ranks of a run that this one has not joined; no effect under other launchers.
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """Holds a free port within a context, if possible below those that Linux assigns to any process: that could get it afterwards."""
+    try:
+        first_given = int(GIVEN_PORTS.read_text().split()[0])
+    except OSError:
+        first_given = 0
+    below = range(FIRST_PORT, first_given)
+    with socket.socket() as holder:
+        for port in random.sample(below, min(len(below), MAX_TRIES)):
+            with contextlib.suppress(OSError):
+                holder.bind(("", port))
+                break
+        else:
+            holder.bind(("", 0))
+        yield holder.getsockname()[1]
 
-    Hydra does not take the end of a process that has never contacted it for a failure, and the other ranks would wait for it.
+
+def agree_on_master(ranks: Ranks) -> None:
+    """Sets MASTER_ADDR and MASTER_PORT on every rank, unless they are set.
+
+    Rank 0 sends them to the other ranks over MPI; under srun without mpi4py they follow from its step. Raises UserError if only one of the
+    two is set, or if MPI has a different number of ranks.
     """
-    if HYDRA_ONLY in os.environ and HYDRA_PIPE in os.environ:
-        pipe = int(os.environ[HYDRA_PIPE])
-        with contextlib.suppress(OSError):
-            os.write(pipe, b"cmd=init pmi_version=1 pmi_subversion=1\n")
-            os.read(pipe, 1024)
-            # Hydra kills at once, and what it has not read of the output is lost.
-            time.sleep(SECONDS_FOR_OUTPUT)
-            os.write(pipe, f"cmd=abort exitcode={status}\n".encode())
+    on_one_node = ranks.local_size == ranks.size
+    if on_one_node and "MASTER_ADDR" not in os.environ:
+        # By default Gloo resolves the host name, which can fail on a laptop.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+    # A batch system may set one to nothing.
+    set_variables = [name for name in MASTER if os.environ.get(name)]
+    if len(set_variables) == 1:
+        (name,) = set_variables
+        raise UserError(f"{name}={os.environ[name]} is set without the other; set both {' and '.join(MASTER)}, or neither")
+    if set_variables:
+        expect_master()
+    elif ranks.size == 1:
+        master = LOOPBACK, free_port()
+    elif (problem := mpi.problem()) and (place := slurm.meeting_place()):
+        master = master_address(place.host, on_one_node), place.port
+    elif problem:
+        raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
+    else:
+        master = gathered((master_address(socket.gethostname(), on_one_node), free_port()), ranks)[0]
+    if not set_variables:
+        os.environ |= dict(zip(MASTER, map(str, master), strict=True))
+    if on_one_node and os.environ["MASTER_ADDR"] == LOOPBACK:
+        expect_loopback()
+
+
+def expect_master() -> None:
+    """Raises UserError if MASTER_ADDR is no address of a host, or MASTER_PORT no port."""
+    address, port = (os.environ[name] for name in MASTER)
+    if not (PORT.fullmatch(port) and 0 < int(port) < 2**16):
+        raise UserError(f"MASTER_PORT is {port!r}; it must be a port, from 1 to 65535")
+    try:
+        socket.getaddrinfo(address, int(port))
+    except (OSError, UnicodeError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise UserError(f"MASTER_ADDR is {address!r}, which is the address of no host here ({reason}); give that of rank 0") from None
+
+
+def expect_loopback() -> None:
+    """Raises UserError if processes of this node cannot connect to each other."""
+    try:
+        with socket.create_server((LOOPBACK, 0)) as listener, socket.create_connection(listener.getsockname()):
+            pass
+    except OSError as problem:
+        raise UserError(
+            f"ranks of one node meet at {LOOPBACK}, and {socket.gethostname()} cannot connect to it ({problem.strerror}); "
+            f"ip link set {LOOPBACK_INTERFACE} up"
+        ) from None
+
+
+def listener(on_one_node: bool) -> socket.socket:
+    """Opens a socket that listens at MASTER_ADDR and MASTER_PORT on rank 0, for this node alone where all ranks are on it.
+
+    Raises UserError where that is not possible.
+    """
+    address, port = (os.environ[name] for name in MASTER)
+    resolved = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM)[0]
+    is_local = on_one_node and ipaddress.ip_address(resolved[4][0]).is_loopback
+    try:
+        if is_local:
+            return socket.create_server(resolved[4][:2], family=resolved[0])
+        has_both = socket.has_dualstack_ipv6()
+        return socket.create_server(("", int(port)), family=socket.AF_INET6 if has_both else socket.AF_INET, dualstack_ipv6=has_both)
+    except OSError as problem:
+        reason = os.strerror(problem.errno) if problem.errno else str(problem)
+        raise UserError(f"rank 0 cannot listen at {address}:{port} ({reason}); give a free MASTER_PORT") from None
+
+
+def gathered(value: Value, ranks: Ranks) -> list[Value]:
+    """Gathers the values of all ranks over MPI, by rank. Raises UserError if MPI has a different number of ranks."""
+    if ranks.size == 1:
+        return [value]
+    world = joined(ranks).COMM_WORLD
+    values = world.allgather(value)
+    # MPI may make progress only inside MPI calls, and rank 0 next waits for the others outside MPI. A rank that has left the second
+    # barrier knows that all ranks have left the first, so they have received the values and have no connection pending.
+    world.Barrier()
+    world.Barrier()
+    return values

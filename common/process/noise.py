@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from common.meter import Meter
-from common.process import control_groups, gpus
+from common.process import gpus, machine
 from common.process.turns import Turns
 from common.record.parts import MachineNoise
 from common.trainer import Trainer, by_rank
@@ -106,7 +106,7 @@ def counters() -> np.ndarray:
     show.
     """
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return np.array([steal_seconds(os.sched_getaffinity(0)), pressure_seconds(), switches, control_groups.throttled_seconds()])
+    return np.array([steal_seconds(os.sched_getaffinity(0)), pressure_seconds(), switches, machine.throttled_seconds()])
 
 
 def steal_seconds(cores: Collection[int], path: Path = STAT) -> float:

@@ -56,6 +56,9 @@ NUMBER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
+# The arguments always reach a rank. The command that a dry run prints lacks this one, since its user has set no variable.
+EXPECT_VARIABLES = "--expect-variables="
+
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
     """Reads the Ranks of this process from `environ` (default: os.environ).
@@ -184,6 +187,22 @@ def _from_mpi() -> Ranks:
     world = mpi.initialized().COMM_WORLD
     node = world.Split_type(mpi.loaded().COMM_TYPE_SHARED)
     return Ranks(world.rank, world.size, node.rank, node.size, "mpi4py")
+
+
+def expect_variables_argument(names: Iterable[str]) -> str:
+    """Formats the argument of a rank that expects these variables."""
+    return EXPECT_VARIABLES + ",".join(names)
+
+
+def expect_variables(argv: list[str]) -> None:
+    """Takes that argument out of a rank's arguments. Raises UserError where a variable is not set."""
+    expected = [name for word in argv if word.startswith(EXPECT_VARIABLES) for name in word.removeprefix(EXPECT_VARIABLES).split(",")]
+    argv[:] = [word for word in argv if not word.startswith(EXPECT_VARIABLES)]
+    if missing := [name for name in expected if name not in os.environ]:
+        raise UserError(
+            f"{', '.join(missing)}, which the matrix has set, did not reach this rank; let the launcher, its arguments and the container "
+            "pass variables on (Slurm: --export=ALL; Podman: --env-host)"
+        )
 
 
 def node_name() -> str:

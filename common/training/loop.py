@@ -183,7 +183,7 @@ def _record_taken(trainer: Trainer, epoch_batches: SampleBatches, place: DataPar
     record.sample_digests.append(taken.digest_of_samples(trainer, used, shape, place))
 
 
-def _start(trainer: Trainer, record: Record, turns: Turns) -> tuple[Meter[float], Meter[np.ndarray]]:
+def _start(trainer: Trainer, record: Record, turns: Turns) -> tuple[Meter[float], Meter[float]]:
     """Starts the clock of the run and the meter of this rank's energy, on all ranks together."""
     joules = Meter(gpus.count_joules(trainer.ranks, record.pids_by_rank or []))
     # Barrier: opening NVML delays the first rank of a node.

@@ -8,7 +8,7 @@ import numpy as np
 from common import config
 from common.config import Settings
 from common.errors import RunError
-from common.process import binding, control_groups
+from common.process import binding, machine
 from common.process.ranks import node_number
 from common.trainer import Trainer, by_rank
 
@@ -26,7 +26,7 @@ def of_ranks(trainer: Trainer, settings: Settings, cores: Set[int]) -> tuple[lis
     cores_of_ranks = expect_on_cores(trainer, cores, settings.bind)
     expect_num_threads(trainer, settings.threads)
     of_node = on_this_node(trainer, cores_of_ranks)
-    crowded = oversubscribed(of_node, config.cores_per_rank(settings), binding.core_of_threads(), control_groups.quota_cores())
+    crowded = oversubscribed(of_node, config.cores_per_rank(settings), binding.core_of_threads(), machine.quota_cores())
     return cores_of_ranks, bool(by_rank(trainer, crowded).any())
 
 

@@ -22,21 +22,8 @@ from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
-from common.process import (
-    agent_errors,
-    arrival,
-    binding,
-    ending,
-    environment,
-    gpus,
-    inherited,
-    nccl_log,
-    node_memory,
-    noise,
-    signals,
-    watchdog,
-)
-from common.process.ranks import Ranks, from_environment
+from common.process import binding, ending, environment, gpus, machine, noise, watchdog
+from common.process.ranks import Ranks, expect_variables, from_environment
 from common.process.watchdog import Hang, Late, Watchdog
 from common.record import records
 from common.record.definition import Record
@@ -91,32 +78,32 @@ def main(trainer_class: type[Trainer], file: str) -> NoReturn:
     130: interrupted.
     """
     import_seconds, entered = process_age_seconds(), time.perf_counter()
-    reached, status = Reached(), 0
+    reached = Reached()
     try:
         run(trainer_class, Path(file).stem, reached, import_seconds, entered)
     except (Exception, KeyboardInterrupt) as problem:
-        status = fail(problem, reached)
-    ending.leave(status)
+        fail(problem, reached)
+    ending.leave()
 
 
 def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_seconds: float, entered: float) -> None:
     """Runs a training from its command line to its complete record. `entered` is the time.perf_counter() at the start of `main`."""
     ranks = reached.ranks = from_environment()
-    arrival.check(sys.argv)
+    expect_variables(sys.argv)
     description = f"Train a workload with the backend {backend} and write the record of the run."
     given = parse(Settings, f"python -m frameworks.{backend}", description, left_out=config.not_for(config.SINGLE_RUN))
     launch = launch_of(backend, ranks)
     requested = dataclasses.replace(given, **launch.settings)
     settings, load, record, path = begin(backend, requested, ranks, launch, import_seconds, entered)
     reached.record, reached.path = record, path
-    signals.on_end(functools.partial(end_by_signal, record, path))
+    ending.on_signal(functools.partial(end_by_signal, record, path))
     dog = watchdog.begin(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path), settings.join_timeout)
     reached.watchdog = dog
     cores = prepare_process(ranks, settings, record)
     run_afterwards = afterwards(settings)
     on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
     memory_estimate.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
-    log_of_nccl = nccl_log.begin(ranks) if on_gpu else None
+    log_of_nccl = gpus.begin_nccl_log(ranks) if on_gpu else None
     trainer = reached.trainer = trainer_class(settings)
     dog.heartbeat()
     device = trainer.describe_device()
@@ -127,7 +114,7 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
     record.environment.mpi = environment.mpi_library()
     turns = loop.prepare(trainer, settings, record, dog.heartbeat)
-    record.environment.nccl_network = nccl_log.end(log_of_nccl)
+    record.environment.nccl_network = gpus.nccl_network_of(log_of_nccl)
     cores_by_rank, record.oversubscribed = placement.of_ranks(trainer, settings, cores)
     record.environment.cores_by_rank = list(cores_by_rank)
     record.environment.host_by_rank = placement.host_by_rank(trainer, record.environment.host)
@@ -147,8 +134,8 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     finish(trainer, record, path)
 
 
-def fail(problem: BaseException, reached: Reached) -> int:
-    """Records and reports a failure, as far as the run has come. Returns the exit status where this rank has not left yet."""
+def fail(problem: BaseException, reached: Reached) -> NoReturn:
+    """Records and reports a failure, as far as the run has come, and leaves."""
     status, error = ending.describe_failure(problem, reached.watchdog.place if reached.watchdog else None)
     if reached.record:
         reached.record.status = problem.status if isinstance(problem, RunError) else "failed"
@@ -157,9 +144,7 @@ def fail(problem: BaseException, reached: Reached) -> int:
     if isinstance(problem, RunError) and reached.trainer:
         # Barrier: the first rank to leave may end the others, so rank 0 must have written the record.
         reached.trainer.sum(np.zeros(1))
-    ending.leave_with_others(problem, status, error, reached.ranks, reached.watchdog)
-    ending.report_failure(status, error, reached.ranks)
-    return status
+    ending.leave_failed(problem, status, error, reached.ranks)
 
 
 def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, import_seconds: float, entered: float) -> Begun:
@@ -175,15 +160,15 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     if launch.launched_at:
         # Process start times have a resolution of 10 ms, and some launchers take less.
         record.launch_seconds = max(0.0, time.time() - launch.launched_at - import_seconds - (time.perf_counter() - entered))
-    record.environment.ignored_variables = launch.ignored_variables | inherited.removed
+    record.environment.ignored_variables = launch.ignored_variables | binding.removed_variables
     if ranks.rank:
         return Begun(settings, load, record, None)
     folder = records.folder(settings)
     records.make_folder(folder)
     if settings.checkpoint_dir:
         records.make_folder(settings.checkpoint_dir, "checkpoints", "--checkpoint-dir")
-    if inherited.removed:
-        print(inherited.describe(inherited.removed), file=sys.stderr, flush=True)
+    if binding.removed_variables:
+        print(binding.describe_ignored(binding.removed_variables), file=sys.stderr, flush=True)
     path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
     try:
         records.write(path, record)
@@ -194,17 +179,17 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
 
 def prepare_process(ranks: Ranks, settings: Settings, record: Record) -> frozenset[int] | set[int]:
     """Binds this process to its cores and configures its allocator. Returns the cores."""
-    inherited.expect_unbound()
+    binding.expect_unbound()
     cores = choose_cores(ranks, settings, record)
     if settings.bind:
         binding.bind(cores)
-    record.environment.allocator_keeps = node_memory.keep_large_buffers()
+    record.environment.allocator_keeps = machine.keep_large_buffers()
     return cores
 
 
 def choose_cores(ranks: Ranks, settings: Settings, record: Record) -> frozenset[int] | set[int]:
     """Returns the cores of this rank, among those that it was started on; all of these where it is not bound. Records their NUMA nodes."""
-    cores = inherited.CORES
+    cores = binding.INHERITED_CORES
     if settings.bind:
         cores = binding.cores_for(cores, ranks.local_rank, config.cores_per_rank(settings), binding.core_of_threads())
     record.environment.numa_nodes_of_rank_0 = binding.numa_nodes(cores)
@@ -266,13 +251,16 @@ def end_hang(record: Record, path: Path | None, hang: Hang | Late) -> None:
     """Records the hang of this rank and ends the process. The watchdog calls this."""
     record.status, record.error = "failed", str(hang)
     write(path, record)
-    watchdog.leave(hang)
+    ending.leave_hung(hang)
 
 
 def end_by_signal(record: Record, path: Path | None, number: signal.Signals) -> None:
     """Records that a signal ends this rank, and ends the process. The thread that receives signals calls this."""
     if record.status == "started":
-        record.status, record.error = "failed", agent_errors.read() or f"ended by {number.name} ({signal.strsignal(number)})"
+        record.status, record.error = (
+            "failed",
+            ending.first_error_under_torchrun() or f"ended by {number.name} ({signal.strsignal(number)})",
+        )
         write(path, record)
     ending.leave_by_signal(number, is_rank_0=path is not None)
 

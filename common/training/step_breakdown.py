@@ -16,7 +16,7 @@ import numpy as np
 
 from common.config import Settings
 from common.cost.collectives import bus_bytes
-from common.process import threads
+from common.process import binding
 from common.record.definition import Record
 from common.record.parts import Library, Operation, StepBreakdown
 from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Trainer, by_rank
@@ -184,14 +184,14 @@ def _block(trainer: Trainer, batches: Batches, num_steps: int, library_threads: 
         if len(losses) == 1:
             # Waits for the device.
             float(loss)
-            starts.append((threads.times() if library_threads else {}, time.perf_counter(), first.data_seconds))
+            starts.append((binding.thread_times() if library_threads else {}, time.perf_counter(), first.data_seconds))
 
     trainer.sum(np.zeros(1))
     trainer.train_epoch(first, observe)
     float(losses[-1])
     ((times_before, begun, waited),) = starts
     working = time.perf_counter() - begun - (first.data_seconds - waited)
-    taken = threads.taken_seconds(times_before, threads.times(), library_threads) if library_threads else 0.0
+    taken = binding.taken_seconds(times_before, binding.thread_times(), library_threads) if library_threads else 0.0
     data_wait = first.data_seconds / len(first)
     return Block(working / num_steps + data_wait, data_wait, taken / num_steps)
 

@@ -22,6 +22,9 @@ COMPUTES_BY = {"Keras": "TensorFlow"}
 # The name of the product that a framework has beside its own.
 ONEDNN = "oneDNN in PyTorch"
 
+# Gives a function that multiplies two square matrices of a size, and waits for the end.
+Product = Callable[[int], Callable[[], object]]
+
 
 def add_to_record(trainer: Trainer, settings: Settings, record: Record) -> None:
     """Adds the speed of a run that has trained, and the peak of its devices, to its record. All ranks call this, off the clock."""
@@ -50,7 +53,9 @@ def flops_per_second_by_library(trainer: Trainer, framework: str, precision: str
     It is empty where that of a rank is not known, as for a rank with several GPUs.
     """
     device = trainer.describe_device()
-    products = {framework: device.product and functools.partial(device.product, precision)}
+    products: dict[str, Callable[[int], Callable[[], object]] | None] = {
+        framework: device.product and functools.partial(device.product, precision)
+    }
     if device.onednn_product and precision == "fp32":
         products[ONEDNN] = device.onednn_product
     trainer.sum(np.zeros(1))
@@ -58,11 +63,8 @@ def flops_per_second_by_library(trainer: Trainer, framework: str, precision: str
     return {library: float(of_ranks.mean()) for library, of_ranks in speeds.items()} if all(map(np.all, speeds.values())) else {}
 
 
-def fastest(product: Callable[[int], Callable[[], object]]) -> float:
-    """Returns the floating-point operations a second in the fastest product.
-
-    `product(size)` returns a function that multiplies two square matrices and waits for the end.
-    """
+def fastest(product: Product) -> float:
+    """Returns the floating-point operations a second in the fastest size of a product."""
     speeds = []
     for size in SIZES:
         seconds = least_seconds(product(size))

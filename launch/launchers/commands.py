@@ -35,7 +35,7 @@ class Launcher(NamedTuple):
     variables: dict[str, str] = {}  # noqa: RUF012
     # A host file, one node per line; None: the launcher knows its nodes.
     hosts: str | None = None
-    # For torchrun on several nodes: the launcher that starts one agent per node, with its executable, and the node of the rendezvous.
+    # For torchrun on several nodes: the launcher that starts one agent per node, with its executable, and the node of the meeting.
     agent_launcher: tuple[str, str] | None = None
     first_node: str | None = None
     # The command of the ranks' Python. It is torchrun's too where the executable is its first word.

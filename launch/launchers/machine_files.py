@@ -17,7 +17,7 @@ from common.command_line import RANKS, THREADS, declarations
 from common.config import Settings
 from common.errors import UserError
 from common.process.binding import GPU_ORDER_VARIABLE
-from common.process.rendezvous import HOST_SUFFIX_VARIABLE
+from common.process.meeting import HOST_SUFFIX_VARIABLE
 from launch.launchers import texts
 from launch.launchers.commands import BY_DEPTH, LAUNCHERS, PYTHON, THREADS_VARIABLE, arguments_in
 

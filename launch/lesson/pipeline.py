@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.process import watchdog
+from common.process import ending, watchdog
 from common.process.messages import Place
 from common.process.ranks import from_environment
 
@@ -47,7 +47,7 @@ def main(order: str, size: str) -> None:
 
     ranks = from_environment()
     sent, received = np.full(int(size), ranks.rank, np.uint8), np.empty(int(size), np.uint8)
-    guard = watchdog.Watchdog(WATCHDOG_SECONDS, ranks.rank)
+    guard = watchdog.Watchdog(WATCHDOG_SECONDS, ranks.rank, ending.leave_hung)
     for number in range(NUM_MICROBATCHES):
         guard.begin(Place(1, number + 1, NUM_MICROBATCHES))
         ORDERS[order](MPI.COMM_WORLD, sent, received, 1 - ranks.rank)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from common.record.definition import Record
-from common.record.parts import Processor
-from launch.report import limits, processors
+from common.record.parts import Environment, Processor
+from launch.report import limits
 from launch.report.tables import MIB
 
 
@@ -17,7 +17,7 @@ def values_of(records: Iterable[Record]) -> dict[str, list[str]]:
             "launcher": record.launcher,
             "MPI": " ".join((environment.mpi or "").split()),
             "commit": (environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""),
-            "processor": processors.name_of(environment),
+            "processor": processor_of(environment),
             "stepping": None if processor.stepping is None else str(processor.stepping),
             "L3": processor.l3_bytes and f"{processor.l3_bytes / MIB:g} MiB, shared by {processor.l3_shared_by or 'unknown'}",
             "governor": processor.governor,
@@ -41,3 +41,15 @@ def changes(before: Iterable[Record], after: Iterable[Record]) -> str:
     differing = [f"{name} {' to '.join(texts)}" for name, texts in sides.items() if texts[0] != texts[1]]
     apart = limits.apart(before, after)
     return ", ".join([*differing, *([f"the machine ({apart})"] if apart else [])])
+
+
+def describe_node(environment: Environment) -> str:
+    """Returns the processor of a node with its number of cores."""
+    return f"{processor_of(environment)}, {environment.num_cores} {'core' if environment.num_cores == 1 else 'cores'}"
+
+
+def processor_of(environment: Environment) -> str:
+    """Returns the processor of a node, as `AMD EPYC, family 26 model 2, KVM`: the name alone often says neither kind nor hypervisor."""
+    processor = environment.processor or Processor()
+    numbers = [f"{name} {number}" for name in ("family", "model") if (number := getattr(processor, name)) is not None]
+    return ", ".join(filter(None, [environment.cpu, " ".join(numbers), processor.hypervisor]))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.reading import Damaged
-from launch.report import comparable, entries, environments, limits, processors, statistics
+from launch.report import comparable, entries, environments, limits, statistics
 from launch.report.entries import Comparison
 from launch.report.questions import (
     approximate,
@@ -148,7 +148,7 @@ def _protocols(records: Iterable[Record]) -> list[str]:
 def _machines(records: Iterable[Record]) -> list[str]:
     """Returns a sentence on the nodes and the limit of the machine; none on records that do not know it."""
     records = list(records)
-    nodes = sorted({processors.describe(record.environment) for record in records})
+    nodes = sorted({environments.describe_node(record.environment) for record in records})
     products = listed(limits.describe(records))
     return [f"Machine: {'; '.join(nodes)}. The fastest matrix product of a rank reaches {products}."] if products else []
 

@@ -17,8 +17,8 @@ from common import workloads
 from common.backends import ALL, ROOT, declaration_of
 from common.config import cores_per_rank
 from common.cost import memory_estimate
-from common.process import binding, inherited, shared_memory, slurm
-from common.process.rendezvous import HOST_SUFFIX_VARIABLE
+from common.process import binding, machine, slurm
+from common.process.meeting import HOST_SUFFIX_VARIABLE
 from common.record import records
 from launch.launchers import allocation_end, commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN
@@ -189,8 +189,8 @@ def cores(seen: Seen) -> Lines:
     limit = f", with the time of {quota_cores:g} by a CPU quota" if quota_cores else ""
     place = f"{allowed} of {total} for this process on {seen.node['host']}{limit}"
     yield OK, f"{place}; {needed} and {seen.settings.threads} threads for each rank"
-    if ignored := inherited.owned(seen.node["ignored_variables"] | (seen.launcher.variables if seen.launcher else {})):
-        yield NOTE, inherited.describe(ignored)
+    if ignored := binding.owned_variables(seen.node["ignored_variables"] | (seen.launcher.variables if seen.launcher else {})):
+        yield NOTE, binding.describe_ignored(ignored)
     if seen.of_ranks and seen.launcher and allowed < min(needed, total):
         counted = "hardware threads count as cores only once: give the launcher whole cores in launcher_args, or use fewer --threads"
         yield PROBLEM, f"{seen.launcher.name} gives a rank {allowed} physical cores of the {needed} that it needs; {counted}"
@@ -223,12 +223,12 @@ def memory(seen: Seen) -> Lines:
 def shared(seen: Seen) -> Lines:
     if seen.launcher is None or not LAUNCHERS[seen.launcher.name].provides_mpi or seen.node["shared_memory"] is None:
         return
-    room, num_ranks = shared_memory.Room(*seen.node["shared_memory"]), max(job.ranks_per_node for job in seen.jobs)
-    text = shared_memory.describe(room, num_ranks)
-    if shared_memory.needed(num_ranks) <= room.free:
+    room, num_ranks = machine.SharedMemory(*seen.node["shared_memory"]), max(job.ranks_per_node for job in seen.jobs)
+    text = machine.describe_shared_memory(room, num_ranks)
+    if machine.needed_shared_memory(num_ranks) <= room.free:
         yield OK, text
     else:
-        yield seen.problem, f"{text}; {shared_memory.REMEDY}"
+        yield seen.problem, f"{text}; {machine.SHARED_MEMORY_REMEDY}"
 
 
 def results(seen: Seen) -> Lines:

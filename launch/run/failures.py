@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from common.process import out_of_memory, shared_memory, slurm
+from common.process import machine, slurm
 from common.process.messages import Hang, Place
 from common.progress import Progress
 from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS, Launcher
@@ -97,13 +97,14 @@ def describe_killed(killed: Killed, progress: Progress | None, num_oom_kills: in
     rank = "a rank" if killed.rank is None else f"rank {killed.rank}"
     moment = f" after step {progress.step} of epoch {progress.epoch}" if progress else ""
     description = f"{rank} was killed by {signal.Signals(killed.signal).name}{moment}"
-    room = shared_memory.room() if killed.signal in OF_SHARED_MEMORY else None
-    if room and (killed.signal == signal.SIGBUS or (not progress and room.total < shared_memory.needed(num_local_ranks))):
-        return f"{description}, as where shared memory is full; {shared_memory.describe(room, num_local_ranks)}; {shared_memory.REMEDY}"
+    room = machine.shared_memory() if killed.signal in OF_SHARED_MEMORY else None
+    if room and (killed.signal == signal.SIGBUS or (not progress and room.total < machine.needed_shared_memory(num_local_ranks))):
+        what_there_is = machine.describe_shared_memory(room, num_local_ranks)
+        return f"{description}, as where shared memory is full; {what_there_is}; {machine.SHARED_MEMORY_REMEDY}"
     if killed.signal != signal.SIGKILL:
         return description
     if num_oom_kills:
-        return f"{description}, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {out_of_memory.HELP}"
+        return f"{description}, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {machine.LESS_MEMORY}"
     memory = "whether memory ran out is not known" if num_oom_kills is None else "the kernel killed no process of this node for memory"
     return f"{description}; {memory}, and the launcher printed: {killed.message}"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from common.backends import ROOT
-from common.process import binding, control_groups, environment, gpus, inherited, node_memory, shared_memory
+from common.process import binding, environment, gpus, machine
 from launch.run import available, failures
 from launch.run.answers import Mpi, Node, NoMpi
 
@@ -40,13 +40,13 @@ def facts() -> Node:
         "packages": described.packages,
         "num_cores": described.num_cores,
         "num_cores_allowed": binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()),
-        "ignored_variables": inherited.owned(os.environ),
-        "quota_cores": control_groups.quota_cores(),
-        "available_bytes": node_memory.available(),
+        "ignored_variables": binding.owned_variables(os.environ),
+        "quota_cores": machine.quota_cores(),
+        "available_bytes": machine.available_bytes(),
         "interfaces": sorted(psutil.net_if_addrs()),
         "rdma_devices": rdma_devices(),
         "mpi": of_mpi4py(),
-        "shared_memory": shared_memory.room(),
+        "shared_memory": machine.shared_memory(),
         "horovod": of_horovod(),
         "gpu": gpus.all_models() if num_gpus else [],
         "num_gpus": num_gpus or 0,

@@ -14,9 +14,11 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, final
 
-from common.process import inherited, messages, turns
+import psutil
+
+from common.process import binding, messages, turns
+from common.process.meeting import MASTER
 from common.process.messages import Hang, Message, TurnEnded
-from common.process.rendezvous import MASTER
 from common.progress import Progress
 from launch.run import supervisor
 
@@ -65,7 +67,7 @@ def run(
     `death_signal`: what the kernel sends to the launcher when this process ends, also where the supervisor was killed.
     """
     # Runs side by side would all meet at the port that a job script has exported.
-    passed_on = {name: value for name, value in inherited.without_owned(os.environ).items() if name not in MASTER}
+    passed_on = {name: value for name, value in binding.without_owned_variables(os.environ).items() if name not in MASTER}
     environ = passed_on | variables | {supervisor.MARK: mark}
     last_lines: deque[str] = deque(maxlen=KEPT_LINES)
     signals: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -124,18 +126,19 @@ class _Seen:
         """Returns whether no rank runs, which the launcher cannot find out: all are stopped, or ended with a process that started them."""
         if not self._is_training:
             self._find()
-        states = [supervisor.state_of(pid) for pid in self._ranks]
-        return bool(states) and set(states) <= {"T", "Z", ""} and ("T" in states or bool(self._ended()))
+        states = {supervisor.status_of(pid) for pid in self._ranks}
+        stopped, ended = psutil.STATUS_STOPPED, {psutil.STATUS_ZOMBIE, None}
+        return bool(states) and states <= {stopped, *ended} and (stopped in states or bool(self._ended()))
 
     def describe_hang(self) -> str:
         """Describes how the ranks hang and why, as far as that is known."""
         ended = " and ".join(self._ended())
         cause = f"{ended}, which passed their output on, has ended" if ended else "a process outside the run stopped them"
-        state = "were stopped" if any(map(supervisor.state_of, self._ranks)) else "had ended"
+        state = "were stopped" if any(map(supervisor.status_of, self._ranks)) else "had ended"
         return f"all ranks {state} for {STOPPED_SECONDS:.0f} s without a message that their turn had ended: {cause}"
 
     def _ended(self) -> list[str]:
-        return [f"{name} (pid {pid})" for pid, name in self._names.items() if not supervisor.state_of(pid)]
+        return [f"{name} (pid {pid})" for pid, name in self._names.items() if not supervisor.status_of(pid)]
 
     def _find(self) -> None:
         pids = supervisor.processes_of(self._mark)

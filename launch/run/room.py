@@ -7,7 +7,7 @@ import psutil
 
 from common import workloads
 from common.cost import memory_estimate
-from common.process import gpus, node_memory
+from common.process import gpus, machine
 from launch.run.plan import Job
 
 # The next run may need more than the largest so far, and all grow a little in training.
@@ -36,7 +36,7 @@ def has_room(pids_by_run: Sequence[Sequence[int]]) -> bool:
 
 def on_node(pids_by_run: Iterable[Iterable[int]]) -> Memory:
     """Returns the memory of this node. Of a run it counts what each of its processes shares with no other process."""
-    return Memory([sum(map(unshared_bytes, pids)) for pids in pids_by_run], node_memory.available())
+    return Memory([sum(map(unshared_bytes, pids)) for pids in pids_by_run], machine.available_bytes())
 
 
 def unshared_bytes(pid: int) -> int:

@@ -13,9 +13,9 @@ from common import durable, workloads
 from common.backends import ROOT, file_of
 from common.config import SINGLE_RUN, as_arguments, as_json, cores_per_rank, not_for
 from common.errors import UserError
-from common.process import arrival, environment, inherited, messages, out_of_memory, turns
+from common.process import binding, environment, machine, messages, turns
 from common.process.messages import Hang
-from common.process.ranks import Ranks
+from common.process.ranks import Ranks, expect_variables_argument
 from common.progress import Progress
 from common.record import reading, records
 from common.record.definition import Record
@@ -67,7 +67,7 @@ def start_of(job: Job, launcher: Launcher) -> Start:
     """Returns the Start of a job, for the top folder of the checkout. Raises UserError where a traced job's library is not built."""
     launcher = traced.launcher_for(job.settings, launcher)
     program = (*launcher.python, "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings, leave_out=not_for(SINGLE_RUN)))
-    variables = {THREADS_VARIABLE: str(job.settings.threads)} | inherited.without_owned(launcher.variables)
+    variables = {THREADS_VARIABLE: str(job.settings.threads)} | binding.without_owned_variables(launcher.variables)
     return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
 
@@ -88,12 +88,12 @@ def run_job(
     start = start_of(job, launcher)
     launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
     launch["settings"] = {name: value for name, value in as_json(job.settings).items() if name in not_for(SINGLE_RUN)}
-    launch["ignored_variables"] = inherited.owned(os.environ | launcher.variables)
+    launch["ignored_variables"] = binding.owned_variables(os.environ | launcher.variables)
     of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch), messages.VARIABLE: "1"} | of_turns
-    argv = start.with_passed(variables)._replace(program=(*start.program, arrival.argument(variables))).argv()
+    argv = start.with_passed(variables)._replace(program=(*start.program, expect_variables_argument(variables))).argv()
     ending, outcome, received = Ending("failed", "interrupted"), None, Received(on_progress)
-    num_kills_before = out_of_memory.num_kills()
+    num_kills_before = machine.num_oom_kills()
     traced.clear(job.settings)
     # Stopped ranks receive no SIGTERM, which is all that an mpiexec sends them. Those of a cluster's launcher its daemons kill.
     death_signal = signal.SIGTERM if not turn_share or LAUNCHERS[launcher.name].places == "cluster" else signal.SIGKILL
@@ -121,7 +121,7 @@ def run_job(
 
 def _num_kills_since(num_before: int | None) -> int | None:
     """Returns how many processes the kernel's OOM killer has ended since there were `num_before`; None where that is not known."""
-    num_kills = out_of_memory.num_kills()
+    num_kills = machine.num_oom_kills()
     return None if num_before is None or num_kills is None else num_kills - num_before
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.process import binding, control_groups
+from common.process import binding, machine
 from common.record.definition import Record
 from launch.launchers import allocation_end
 from launch.launchers.commands import Launcher
@@ -79,7 +79,7 @@ def failed_at_start(run_records: Iterable[Record]) -> bool:
 
 def numbered_groups(matrix: Matrix, jobs: Iterable[Job]) -> Iterator[list[NumberedJob]]:
     """Yields the groups of jobs that run side by side."""
-    num_cores = min(binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()), control_groups.quota_cores() or math.inf)
+    num_cores = min(binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()), machine.quota_cores() or math.inf)
     numbers = itertools.count(1)
     for group in groups(jobs, matrix.side_by_side, num_cores):
         yield [(next(numbers), job) for job in group]

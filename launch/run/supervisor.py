@@ -1,6 +1,6 @@
 """The processes of a run on this node: found by their mark, and ended with their files, also when the matrix that started them was killed.
 
-Beside each run runs `python -IS launch/run/supervisor.py RUN GRACE_SECONDS`. Its standard input is a pipe from the matrix, which the
+Beside each run runs `python -I launch/run/supervisor.py RUN GRACE_SECONDS`. Its standard input is a pipe from the matrix, which the
 kernel closes with the matrix, however that ends; through it come the paths of the files to remove. It imports little, so that it takes no
 time from the run that starts beside it.
 
@@ -18,16 +18,16 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+import psutil
+
 # Every process of a run carries this variable, by which it is found again even when it has left its process group.
 MARK = "TANDEM_RUN"
 POLL_SECONDS = 0.05
-# The states of a process that was stopped by a signal, or has ended and is not waited for (proc(5)).
-STOPPED = "TtZX"
+# The states of a process that was stopped by a signal, or has ended and is not waited for.
+STOPPED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 # Memory that the processes of a run share. A library that is killed does not remove it, and a container has 64 MB of it. The names are
 # those of MPICH, Intel MPI, Open MPI, UCX, NCCL and PyTorch: users may keep their data in this folder too.
-SHARED_MEMORY = re.compile(rb"/dev/shm/(?:mpich_shm_|Intel_MPI_|(?:vader|sm)_segment\.|ucx_shm_posix_|nccl-|torch_)[^/\s]*$")
-# The topology of the node, which a proxy of Hydra writes for its ranks. It keeps the name in its memory alone.
-PROXY, TOPOLOGY = "hydra_", re.compile(rb"/tmp/hydra_hwloc_xmlfile_\w{6}")
+SHARED_MEMORY = re.compile(r"/dev/shm/(?:mpich_shm_|Intel_MPI_|(?:vader|sm)_segment\.|ucx_shm_posix_|nccl-|torch_)[^/\s]*$")
 
 
 @contextlib.contextmanager
@@ -37,7 +37,7 @@ def supervised(run: str, grace_seconds: float, output: io.BufferedReader) -> Ite
     The context is a function that takes the paths of files to remove then. `output` is the file into which the run prints. The supervisor
     holds it open too: a rank that printed into a pipe without a reader would fail, and record this failure, before it is ended.
     """
-    command = [sys.executable, "-IS", os.path.abspath(__file__), run, str(grace_seconds)]
+    command = [sys.executable, "-I", os.path.abspath(__file__), run, str(grace_seconds)]
     # It has a session of its own, since it must outlive what a terminal, or a signal to the group, does to the matrix.
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -60,14 +60,10 @@ def supervised(run: str, grace_seconds: float, output: io.BufferedReader) -> Ite
 
 def marked() -> dict[int, str]:
     """Finds the processes on this node that belong to a run, the oldest first, each with its run."""
-    processes = []
-    for name in os.listdir("/proc"):
-        # Processes end while they are looked at, and those of other users cannot be read.
-        with contextlib.suppress(OSError):
-            if name.isdecimal() and (run := _run_of(name)):
-                start_ticks = int(_stat_of(name)[19])
-                processes.append((start_ticks, int(name), run))
-    return {pid: run for _, pid, run in sorted(processes)}
+    # Processes end while they are looked at, and those of other users cannot be read.
+    processes = [process.info for process in psutil.process_iter(["pid", "create_time", "environ"])]
+    processes = [info for info in processes if MARK in (info["environ"] or ())]
+    return {info["pid"]: info["environ"][MARK] for info in sorted(processes, key=lambda info: (info["create_time"], info["pid"]))}
 
 
 def processes_of(run: str) -> list[int]:
@@ -79,8 +75,8 @@ def ranks_among(pids: list[int]) -> list[int]:
     """Returns those of a run's processes, the oldest first, that are its ranks: neither the launcher nor the parent of another one."""
     parents = set()
     for pid in pids:
-        with contextlib.suppress(OSError):
-            parents.add(int(_stat_of(pid)[1]))
+        with contextlib.suppress(psutil.Error):
+            parents.add(psutil.Process(pid).ppid())
     return [pid for pid in pids[1:] if pid not in parents]
 
 
@@ -88,9 +84,8 @@ def files_of(pids: Iterable[int]) -> set[str]:
     """Returns the paths of the files which libraries of these processes share and do not remove when they are killed."""
     files = set()
     for pid in pids:
-        # Only some processes may read the memory of another, such as those that started it.
-        with contextlib.suppress(OSError):
-            files |= {os.fsdecode(path) for path in _files_of(pid)}
+        with contextlib.suppress(psutil.Error):
+            files |= {mapped.path for mapped in psutil.Process(pid).memory_maps() if SHARED_MEMORY.fullmatch(mapped.path)}
     return files
 
 
@@ -143,20 +138,20 @@ def proceed(pids: Iterable[int]) -> None:
 
 def is_running(pid: int) -> bool:
     """Returns whether a process is there and has not stopped."""
-    return state_of(pid) not in STOPPED
+    return status_of(pid) not in STOPPED | {None}
 
 
-def state_of(pid: int) -> str:
-    """Returns the letter of a process's state (proc(5)); empty where there is none of this number."""
-    with contextlib.suppress(OSError):
-        return _stat_of(pid)[0]
-    return ""
+def status_of(pid: int) -> str | None:
+    """Returns psutil's name of a process's state; None where there is no process of this number."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status()
+    return None
 
 
 def name_of(pid: int) -> str:
-    """Returns the name of a process (proc(5): comm); empty where there is none of this number."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", errors="replace") as file:
-        return file.read().strip()
+    """Returns the name of a process; empty where there is none of this number."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).name()
     return ""
 
 
@@ -164,34 +159,6 @@ def _wait_for(condition: Callable[[], bool], limit_seconds: float) -> None:
     deadline = time.monotonic() + limit_seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-
-
-def _run_of(pid: int | str) -> str | None:
-    """Returns the value of the mark in a process's environment; None where it has none."""
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        environ = file.read().split(b"\0")
-    prefix = f"{MARK}=".encode()
-    return next((os.fsdecode(entry.removeprefix(prefix)) for entry in environ if entry.startswith(prefix)), None)
-
-
-def _files_of(pid: int) -> Iterator[bytes]:
-    is_proxy = name_of(pid).startswith(PROXY)
-    with open(f"/proc/{pid}/maps", "rb") as file:
-        for line in file:
-            if path := SHARED_MEMORY.search(line):
-                yield path[0]
-            elif is_proxy and line.endswith(b"[heap]\n"):
-                first, last = (int(address, 16) for address in line.split()[0].split(b"-"))
-                with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-                    memory.seek(first)
-                    yield from TOPOLOGY.findall(memory.read(last - first))
-
-
-def _stat_of(pid: int | str) -> list[str]:
-    """Returns the fields of /proc/PID/stat from the state of the process on (proc(5))."""
-    # A program may have any bytes for a name.
-    with open(f"/proc/{pid}/stat", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()
 
 
 def main(run: str, grace_seconds: str) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from common.process import node_memory
+from common.process import machine
 from launch.run import available
 from tests.support.forked import run_module
 from tests.support.made_records import made
@@ -58,7 +58,7 @@ def test_the_matrix_refuses_a_device_that_every_backend_lacks(tmp_path):
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
 def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(arguments, tmp_path, monkeypatch):
-    monkeypatch.setattr(node_memory, "available", lambda: 20e9)
+    monkeypatch.setattr(machine, "available_bytes", lambda: 20e9)
     # Starting the backends takes seconds.
     monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
     matrix = ("1", "--backends", "single", "--workloads", "transformer-1b", "--device", "cpu", "--results", tmp_path)
@@ -67,7 +67,7 @@ def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(arguments, 
 
 
 def test_a_run_refuses_a_model_that_is_too_large_for_the_memory_before_it_is_built(tmp_path, monkeypatch):
-    monkeypatch.setattr(node_memory, "available", lambda: 20e9)
+    monkeypatch.setattr(machine, "available_bytes", lambda: 20e9)
     arguments = ("--workload", "transformer-1b", "--device", "cpu", "--run-id", "large", "--machine", "here")
     expect_refused("need 24.2 GB on a node for its rank, and 20.0 GB are free", "frameworks.single", "--results", tmp_path, *arguments)
     record = json.loads((tmp_path / "here" / "large.json").read_text())

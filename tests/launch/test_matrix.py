@@ -95,7 +95,7 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
     kills.wait_until_training(tmp_path, num_runs=2)
     assert len(left_over(checkout)) > 4
     files = supervisor.files_of(kills.ranks_of(tmp_path))
-    assert [bool(re.search(name, " ".join(files))) for name in ("/mpich_shm_", "/hydra_hwloc_xmlfile_")] == [launcher == "mpich"] * 2
+    assert any("/mpich_shm_" in file for file in files) == (launcher == "mpich")
     for child in psutil.Process(process.pid).children() if supervisors_too else []:
         if "supervisor.py" in " ".join(child.cmdline()):
             child.kill()

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from common import workloads
-from common.process import ending, environment, noise, processor
-from common.process.rendezvous import LOOPBACK_INTERFACE
+from common.process import ending, environment, noise
+from common.process.meeting import LOOPBACK_INTERFACE
 from common.training import checks, program, step_breakdown, throughput
 from common.training.agreement import OutOfSync
 from frameworks.shared.replaced import replaced
@@ -43,7 +43,7 @@ def main():
                 meanwhile.enter_context(replaced((horovod, "shutdown", lambda: None)))
             go_on_after_runs(meanwhile)
             # They start programs.
-            for owner, name in ((environment, "_git"), (processor, "hypervisor")):
+            for owner, name in ((environment, "_git"), (environment, "hypervisor")):
                 meanwhile.enter_context(replaced((owner, name, functools.cache(getattr(owner, name)))))
             if any(hasattr(backend.steps, "torch") for backend in backends.values()):
                 share_gloo_device()
@@ -94,12 +94,12 @@ def go_on_after_runs(meanwhile):
         problems.append(problem)
         return describe(problem, place)
 
-    def leave_or_go_on(status):
+    def leave_or_go_on(status=0, **how):
         problem = problems.pop() if status else None
         if isinstance(problem, OutOfSync):
             problem.trainer.close()
         elif status:
-            leave(status)
+            leave(status, **how)
 
     changes = (ending, "describe_failure", describe_failure), (ending, "leave", leave_or_go_on)
     meanwhile.enter_context(replaced(*changes, (checks, "compare_replicas", compare_replicas)))

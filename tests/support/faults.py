@@ -20,7 +20,7 @@ import numpy as np
 from common import workloads
 from common.data import datasets, sharding
 from common.model import weights
-from common.process import gpus, inherited
+from common.process import binding, gpus
 from common.process.ranks import from_environment
 from common.trainer import Device
 from common.training import loop, step_breakdown
@@ -291,7 +291,7 @@ def a_thread_on_all_cores(_):
     """A thread of rank 1 leaves the cores of its rank in the warm-up."""
 
     def leave_cores():
-        os.sched_setaffinity(0, inherited.CORES)
+        os.sched_setaffinity(0, binding.INHERITED_CORES)
         time.sleep(60)
 
     def warmed_up(turns):

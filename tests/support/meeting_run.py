@@ -1,7 +1,6 @@
-"""Two ranks that meet in MPI, and are then done: python -m tests.support.meeting_run [fails|slow|late|alone].
+"""Two ranks that meet in MPI, and are then done: python -m tests.support.meeting_run [fails|slow|late].
 
-fails: rank 1 fails before it has come; slow: rank 0 comes much later; late: rank 1 does not come in a second; alone: it fails where
-the ranks meet elsewhere.
+fails: rank 1 fails before it has come; slow: rank 0 comes much later; late: rank 1 does not come in a second.
 """
 
 import sys
@@ -14,21 +13,19 @@ from common.process.ranks import from_environment
 
 def main(how):
     ranks = from_environment()
-    dog = watchdog.begin(0, ranks.rank, join_seconds=1.0 if how == "late" else 30.0)
+    watchdog.begin(0, ranks.rank, ending.leave_hung, 1.0 if how == "late" else 30.0)
     try:
         if ranks.rank == 1 and how == "late":
             time.sleep(60)
-        if ranks.rank == 1 and how in ("fails", "slow", "alone"):
+        if ranks.rank == 1 and how in ("fails", "slow"):
             raise UserError("no data")
-        if how in ("slow", "alone"):
-            time.sleep(60 if how == "alone" else ending.SECONDS_FOR_RANK_0 + 2)
+        if how == "slow":
+            time.sleep(ending.SECONDS_FOR_OTHERS + 2)
         meeting.joined(ranks)
     except (Exception, KeyboardInterrupt) as problem:
         status, error = ending.describe_failure(problem, None)
         print(f"rank {ranks.rank} records {error}", file=sys.stderr, flush=True)
-        ending.leave_with_others(problem, status, error, ranks, dog)
-        ending.report_failure(status, error, ranks)
-        ending.leave(status)
+        ending.leave_failed(problem, status, error, ranks)
     print("joined", flush=True)
     ending.leave(0)
 

@@ -18,8 +18,8 @@ from torch import nn
 
 from common.config import Settings
 from common.errors import UserError
+from common.process.meeting import agree_on_master
 from common.process.ranks import Ranks
-from common.process.rendezvous import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, Held, ProfiledCommunication
 from frameworks.shared.pytorch import devices, memory, process_group, states, trees

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from common.errors import UserError
+from common.process.meeting import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, gathered, master_address
 from common.process.ranks import HOROVODRUN, Ranks
-from common.process.rendezvous import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, gathered, master_address
 from frameworks.shared.replaced import replaced
 
 if TYPE_CHECKING:

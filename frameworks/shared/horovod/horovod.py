@@ -15,7 +15,7 @@ import numpy as np
 
 from common.config import Settings, library_setting
 from common.errors import UserError
-from common.process import meeting, mpi, threads, watchdog
+from common.process import binding, meeting, mpi, watchdog
 from common.process.gpus import version_text
 from common.process.meeting import expect_size
 from common.process.ranks import Ranks
@@ -62,8 +62,8 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
     elif ranks.source not in meeting.WITHOUT_MPI and mpi.problem() is None:
         # Horovod takes MPI as it finds it, and would wait in it without a limit.
         meeting.joined(ranks)
-    with watchdog.joining(lambda: "in hvd.init()"):
-        THREADS.update(threads.started_by(hvd.init))
+    with watchdog.joining(ranks.rank, lambda: "in hvd.init()"):
+        THREADS.update(binding.threads_started_by(hvd.init))
     expect_size(ranks, hvd.size(), "Horovod")
     if on_gpu and hvd.nccl_built():
         return "nccl"

@@ -18,9 +18,9 @@ from torch.distributed.distributed_c10d import default_pg_timeout
 from torch.profiler import profile
 
 from common.config import Settings
-from common.process import rendezvous, watchdog
+from common.process import meeting, watchdog
+from common.process.meeting import agree_on_master
 from common.process.ranks import Ranks
-from common.process.rendezvous import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch.collective_names import is_collective
@@ -66,7 +66,7 @@ def join(transport: str, ranks: Ranks) -> None:
         names = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing[:MAX_NAMED]))}"
         return f"at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}, where {names} did not come,"
 
-    with watchdog.joining(where):
+    with watchdog.joining(ranks.rank, where):
         store = store_of(ranks)
         # torchrun's store is that of all its attempts.
         joined = dist.PrefixStore(f"joining/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
@@ -86,7 +86,7 @@ def store_of(ranks: Ranks) -> dist.TCPStore:
     common = {"world_size": ranks.size, "timeout": STORE_TIMEOUT, "wait_for_workers": False}
     if ranks.rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
         return dist.TCPStore(address, port, is_master=False, **common)
-    listener = rendezvous.listener(ranks.local_size == ranks.size)
+    listener = meeting.listener(ranks.local_size == ranks.size)
     return dist.TCPStore(address, port, is_master=True, master_listen_fd=listener.detach(), **common)
 
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from common.process import watchdog
+from common.process.meeting import expect_loopback, gathered, held_port, master_address
 from common.process.ranks import Ranks
-from common.process.rendezvous import expect_loopback, gathered, held_port, master_address
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.replaced import replaced
@@ -65,7 +65,7 @@ def begin(ranks: Ranks, transport: Transport) -> tf.distribute.Strategy:
     configure = functools.partial(this_context.configure_coordination_service, heartbeat_timeout_in_ms=HEARTBEAT_TIMEOUT_MILLISECONDS)
     with (
         replaced((this_context, "configure_coordination_service", configure)),
-        watchdog.joining(lambda: "in tf.distribute.MultiWorkerMirroredStrategy()"),
+        watchdog.joining(ranks.rank, lambda: "in tf.distribute.MultiWorkerMirroredStrategy()"),
     ):
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     # TensorFlow takes SIGTERM as news of a preemption, and would go on training.

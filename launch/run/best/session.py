@@ -11,7 +11,7 @@ from common import workloads
 from common.backends import settings_of_library
 from common.config import NO_SETTING
 from common.cost import memory_estimate
-from common.process import node_memory
+from common.process import gpus, machine
 from common.record import records
 from common.record.definition import Record
 from launch.launchers import allocation_end
@@ -87,7 +87,7 @@ def cell_of(job: Job, options: Options) -> Cell:
 
 def free_bytes(device: str, ranks_per_node: int) -> float:
     """Returns the memory that is free here for each rank: of its GPU, or its share of the node's."""
-    return node_memory.available_on_gpu() if device == "cuda" else node_memory.available() / ranks_per_node
+    return gpus.most_free_bytes() if device == "cuda" else machine.available_bytes() / ranks_per_node
 
 
 def made(job: Job, trial: Trial, stamp: str) -> Job:

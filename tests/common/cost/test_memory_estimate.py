@@ -8,7 +8,7 @@ from common.config import Settings
 from common.cost import memory_estimate, memory_forecast, sharing
 from common.cost.memory_forecast import Training
 from common.errors import UserError
-from common.process import node_memory
+from common.process import gpus, machine
 
 # Bytes of the parameters of transformer-1b in float32: 1.2 billion of them.
 P = 4 * (2 * 256 * 2048 + 2048 + 24 * (4 * 2048**2 + 3 * 2048 * 5472 + 2 * 2048))
@@ -47,8 +47,8 @@ def test_no_more_is_expected_than_the_forecast_of_the_rank_with_most(name):
 
 def refusal(monkeypatch, *arguments, node=float("inf"), gpu=float("inf")):
     """The text of the UserError with this much free memory; None if there is none."""
-    monkeypatch.setattr(node_memory, "available", lambda: node)
-    monkeypatch.setattr(node_memory, "available_on_gpu", lambda: gpu)
+    monkeypatch.setattr(machine, "available_bytes", lambda: node)
+    monkeypatch.setattr(gpus, "most_free_bytes", lambda: gpu)
     try:
         memory_estimate.expect_room(arguments[0], workloads.resolve(SETTINGS, 1), *arguments[1:])
     except UserError as error:

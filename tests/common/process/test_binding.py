@@ -2,18 +2,24 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import os
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from common.backends import ROOT
 from common.config import Settings
+from common.process import binding
 from common.process.binding import (
     GPU_ORDER_VARIABLE,
     VISIBLE_GPUS,
+    ThreadTimes,
     core_of_threads,
     cores_for,
     gpu_for,
@@ -24,6 +30,7 @@ from common.process.binding import (
 from common.process.ranks import Ranks
 from common.training import program
 from tests.support.mistakes import refused
+from tests.support.running import BIN, completed
 
 # Four cores with two threads each, numbered as Linux does on most machines, and as on some.
 SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
@@ -154,3 +161,152 @@ def test_binding_holds_for_the_threads_there_are_and_those_to_come():
     core = max(os.sched_getaffinity(0))
     done = subprocess.run([sys.executable, "-c", BIND_AND_LOOK, str(core)], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str([[core]] * 3)
+
+
+OWNED = (
+    "OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "HOROVOD_THREAD_AFFINITY",
+    "MPIR_CVAR_PROGRESS_THREAD_AFFINITY", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "KMP_ALL_THREADS", "MKL_NUM_THREADS", "MKL_DYNAMIC",
+    "MKL_DOMAIN_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_MAX_THREADS", "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)  # fmt: skip
+# What a run sets itself, what sets neither a binding nor a number, and a launcher's own binding.
+LEFT = (
+    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_STACKSIZE", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "MKL_VERBOSE", "HOROVOD_CYCLE_TIME",
+    "TF_CPP_MIN_LOG_LEVEL", "SLURM_CPU_BIND", "I_MPI_PIN", "MY_OMP_PLACES", "OMP_PLACES_OF_MINE",
+)  # fmt: skip
+
+
+def test_a_run_owns_its_binding_and_its_threads_and_nothing_else():
+    environ = dict.fromkeys((*LEFT, *OWNED), "x")
+    assert (set(binding.owned_variables(environ)), set(binding.without_owned_variables(environ))) == (set(OWNED), set(LEFT))
+
+
+def looked(text, **variables):
+    """What Python prints in a process of its own, with these variables."""
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=True, timeout=100
+    )
+    return done.stdout.strip()
+
+
+IMPORT = """
+import os, frameworks, torch
+from common.process import binding
+torch.ones(9) + 1
+print(os.sched_getaffinity(0) == binding.INHERITED_CORES, binding.removed_variables, {*binding.removed_variables} & {*os.environ})
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a library can bind a process to some of its cores only where it has two")
+@pytest.mark.parametrize("variables", [{"OMP_PLACES": "threads", "OMP_PROC_BIND": "spread"}, {"GOMP_CPU_AFFINITY": "0"}])
+def test_a_framework_that_is_imported_does_not_bind_the_process_by_a_variable(variables):
+    assert looked(IMPORT, **variables) == f"True {variables} set()"
+
+
+EXPECT = """
+import frameworks
+from common.process import binding
+try:
+    binding.expect_unbound()
+except Exception as problem:
+    print(problem)
+"""
+LIBGOMP = next(Path(sys.prefix).glob("lib/python3*/site-packages/torch/lib/libgomp*"), None)
+
+
+@pytest.mark.skipif(LIBGOMP is None, reason="this PyTorch has no libgomp of its own")
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"LD_PRELOAD": str(LIBGOMP)}, ""),
+        ({"LD_PRELOAD": str(LIBGOMP), "MKL_NUM_THREADS": "1"}, ""),
+        (
+            {"LD_PRELOAD": str(LIBGOMP), "OMP_PROC_BIND": "true"},
+            "OMP_PROC_BIND was read by the OpenMP library that LD_PRELOAD loads; unset it",
+        ),
+    ],
+)
+def test_a_library_that_was_there_before_python_is_named(variables, message):
+    assert looked(EXPECT, **variables) == message
+
+
+def test_a_torchrun_that_has_bound_itself_is_named(monkeypatch):
+    monkeypatch.setenv(binding.TORCHRUN, "7")
+    binding.expect_unbound()
+    monkeypatch.setattr(binding, "removed_variables", {"GOMP_CPU_AFFINITY": "0", "MKL_NUM_THREADS": "2"})
+    with refused("GOMP_CPU_AFFINITY was read by torchrun", "; unset it"):
+        binding.expect_unbound()
+
+
+def test_a_matrix_imports_no_backend_which_would_remove_the_variables_that_it_names():
+    done = completed(BIN / "python", "-c", "import sys, launch.matrix; print('frameworks' in sys.modules)")
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+
+
+def test_the_threads_that_a_function_starts_and_leaves_are_known():
+    ended = threading.Event()
+    left = threading.Thread(target=ended.wait)
+
+    def start():
+        left.start()
+        joined = threading.Thread(target=time.sleep, args=(0.01,))
+        joined.start()
+        joined.join()
+        # The kernel removes a thread a moment after Python has joined it.
+        while joined.native_id and os.path.exists(binding.TASKS / str(joined.native_id)):
+            time.sleep(0.001)
+
+    try:
+        assert binding.threads_started_by(start) == {left.native_id}
+    finally:
+        ended.set()
+        left.join()
+
+
+@pytest.mark.parametrize(
+    ("main", "others", "taken"),
+    [
+        # On one core the main thread waits while the takers compute, and also for programs beside.
+        (ThreadTimes(5.0, 4.0), {}, 3.0),
+        # There is a core to spare.
+        (ThreadTimes(5.0, 0.1), {}, 0.1),
+        # A worker of the computation is kept waiting, which the main thread waits for without asking for a core.
+        (ThreadTimes(5.0, 0.0), {4: ThreadTimes(5.0, 4.0)}, 3.0),
+        # A thread that began or ended meanwhile is not known.
+        (ThreadTimes(5.0, 0.0), {5: ThreadTimes(5.0, 4.0)}, 0.0),
+    ],
+)
+def test_threads_take_what_they_compute_while_another_waits(main, others, taken):
+    before = {number: ThreadTimes(1.0, 1.0) for number in (1, 2, 3, 4)}
+    spent = {1: main, 2: ThreadTimes(2.0, 9.0), 3: ThreadTimes(1.0, 9.0)} | others
+    after = {number: ThreadTimes(*(1.0 + seconds for seconds in times)) for number, times in spent.items()}
+    assert binding.taken_seconds(before, after, {2, 3}) == pytest.approx(taken)
+    assert binding.taken_seconds({}, {}, {2, 3}) == 0
+
+
+@pytest.mark.skipif(not binding.thread_times(), reason="this kernel does not count how long threads wait")
+def test_a_thread_on_the_core_of_the_computation_takes_as_long_as_it_computes():
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    begin, end, computed = threading.Event(), threading.Event(), []
+
+    def take():
+        begin.wait()
+        begun = time.thread_time()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 300_000)
+        computed.append(time.thread_time() - begun)
+        end.wait()
+
+    taker = threading.Thread(target=take)
+    try:
+        taker.start()
+        before = binding.thread_times()
+        begin.set()
+        while not computed:
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000)
+        taken = binding.taken_seconds(before, binding.thread_times(), {taker.native_id})
+    finally:
+        end.set()
+        os.sched_setaffinity(0, cores)
+        taker.join()
+    assert taken == pytest.approx(computed[0], rel=0.1)

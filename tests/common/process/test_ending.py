@@ -1,16 +1,16 @@
-"""How a rank's process ends, so that its launcher takes a completed run for completed and a failed one for failed."""
+"""How a rank ends: what it says of a failure, and that its launcher takes a completed run for completed and a failed one for failed."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
+from common.process import ending, machine
+from common.process.messages import Place
 from launch.launchers.commands import Launcher, Start
 from launch.run import failures
 from tests.support import kills, slurm_cluster
 from tests.support.running import BIN, completed
-
-pytestmark = pytest.mark.matrix
 
 # Without the abort MPICH's launcher takes ranks for killed at 4, and without the exit handlers at 6.
 NUM_RANKS = (4, 6)
@@ -35,6 +35,7 @@ def expect_ends(*start, **placement):
         assert failures.killed_rank(lines, []) is None, lines
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("launcher", "executable", "num_ranks"),
     [*(("mpich", BIN / "mpiexec", num_ranks) for num_ranks in NUM_RANKS), ("torchrun", BIN / "torchrun", NUM_RANKS[0])],
@@ -43,14 +44,54 @@ def test_ranks_leave_far_apart(launcher, executable, num_ranks):
     expect_ends(launcher, executable, num_ranks, {})
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(not (OPEN_MPI[0] and OPEN_MPI[1].exists()), reason="Open MPI is not installed")
 def test_ranks_leave_far_apart_under_open_mpi():
     expect_ends("openmpi", OPEN_MPI[0], NUM_RANKS[0], AS_ROOT)
 
 
+@pytest.mark.matrix
 @pytest.mark.long
 def test_ranks_leave_far_apart_under_srun(tmp_path):
     if why_not := slurm_cluster.why_not():
         pytest.skip(why_not)
     with slurm_cluster.started(tmp_path) as cluster, kills.allocation(cluster, NUM_RANKS[0]) as variables:
         expect_ends("srun", shutil.which("srun"), NUM_RANKS[0], variables, num_nodes=2)
+
+
+GPU = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139.81 GiB of which 11.50 MiB is free. Including "
+    "non-PyTorch memory, this process has 139.79 GiB memory in use."
+)
+CPU = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes. "
+TENSORFLOW = (
+    "{{function_node __wrapped__MatMul}} OOM when allocating tensor with shape[65536,1024] and type %s on "
+    "/job:localhost/replica:0/task:0/device:%s:0 by allocator bfc [Op:MatMul]"
+)
+
+
+@pytest.mark.parametrize(
+    ("problem", "line"),
+    [
+        (RuntimeError(GPU), "out of GPU memory, 2,684,354,560 bytes (2.50 GiB) more were asked for; "),
+        (RuntimeError(CPU), "out of memory, 8,589,934,592 bytes (8.00 GiB) more were asked for; "),
+        (MemoryError("Unable to allocate 8.00 GiB for an array"), "out of memory, 8,589,934,592 bytes (8.00 GiB) more were asked for; "),
+        (MemoryError(), "out of memory; "),
+        (OSError(12, "Cannot allocate memory"), "out of memory; "),
+        (RuntimeError("std::bad_alloc"), "out of memory; "),
+        (RuntimeError(TENSORFLOW % ("float", "GPU")), "out of GPU memory, 268,435,456 bytes (0.25 GiB) more were asked for; "),
+        (RuntimeError(TENSORFLOW % ("double", "CPU")), "out of memory, 536,870,912 bytes (0.50 GiB) more were asked for; "),
+        (RuntimeError(TENSORFLOW % ("bfloat16", "CPU")), "out of memory, 134,217,728 bytes (0.12 GiB) more were asked for; "),
+        (RuntimeError(TENSORFLOW % ("variant", "CPU")), "out of memory; "),
+        (RuntimeError("CUDA error: out of memory"), "out of GPU memory; "),
+    ],
+)
+def test_exhausted_memory_is_one_line_without_a_traceback(problem, line, capsys):
+    status, error = ending.describe_failure(problem, Place(2, 3, 9))
+    assert (status, error) == (1, f"in step 3/9 of epoch 2: {line}{machine.LESS_MEMORY}")
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("problem", [RuntimeError("Connection closed by peer"), OSError(28, "No space left on device"), KeyError("memory")])
+def test_another_error_is_not_of_memory(problem):
+    assert ending.describe_out_of_memory(problem) is None

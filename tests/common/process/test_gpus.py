@@ -1,4 +1,4 @@
-"""GPUs: their PCI bus ids, and ranks that share one."""
+"""GPUs: their PCI bus ids, ranks that share one, what NVML reads, and the network of NCCL."""
 
 import contextlib
 import dataclasses
@@ -215,3 +215,47 @@ def test_two_ranks_on_one_gpu_are_refused_before_they_train(backend, tmp_path):
         for record, _ in train_in_turn(2, tmp_path, runs):
             assert (record["status"], record["transport"]) == ("ok", "gloo")
             assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"
+
+
+# As NCCL and aws-ofi-nccl print them.
+SOCKET = """n1:7:7 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.
+n1:7:9 [0] NCCL INFO NET/Socket : Using [0]hsn0:10.1.0.1<0>
+n1:7:9 [0] NCCL INFO Using network Socket
+"""
+LIBFABRIC = """n1:7:9 [0] NCCL INFO NET/Plugin: Loaded net plugin AWS Libfabric (v8)
+n1:7:9 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.9.1-aws
+n1:7:9 [0] NCCL INFO NET/OFI Selected Provider is cxi (found 2 nics)
+n1:7:9 [0] NCCL INFO Using network AWS Libfabric
+"""
+SINCE_2_27 = """n1:7:9 [0] NCCL INFO Initialized NET plugin IB
+n1:7:9 [0] NCCL INFO Assigned NET plugin IB to comm
+n1:7:9 [0] NCCL INFO Using network IB
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "network"),
+    [(SOCKET, "Socket"), (LIBFABRIC, "AWS Libfabric (aws-ofi-nccl 1.9.1-aws)"), (SINCE_2_27, "IB"), ("", None), ("NCCL INFO x", None)],
+)
+def test_the_network_is_that_of_the_log(log, network):
+    assert gpus.nccl_network(log) == network
+
+
+@pytest.mark.parametrize(
+    ("ranks", "environ", "logs"),
+    [
+        (Ranks(0, 8, 0, 4), {}, True), (Ranks(1, 8, 1, 4), {}, False), (Ranks(0, 4, 0, 4), {}, False),
+        (Ranks(0, 8, 0, 4), {"NCCL_DEBUG": "WARN"}, False),
+    ],
+)  # fmt: skip
+def test_rank_0_of_several_nodes_lets_nccl_log_unless_the_user_does(ranks, environ, logs):
+    before = dict(environ)
+    number = gpus.begin_nccl_log(ranks, environ)
+    assert (number is not None) == logs
+    if number is None:
+        assert (environ, gpus.nccl_network_of(number)) == (before, None)
+        return
+    # As NCCL opens it.
+    with open(environ["NCCL_DEBUG_FILE"], "w") as file:
+        file.write(SOCKET)
+    assert gpus.nccl_network_of(number) == "Socket"

@@ -200,3 +200,23 @@ def test_a_node_is_named_by_its_boot_or_else_as_a_host_and_has_a_number_that_flo
     assert ranks.node_name() == socket.gethostname()
     (tmp_path / "boot_id").write_text("one-boot\n")
     assert ranks.node_name() == "one-boot"
+
+
+@pytest.mark.parametrize("names", [["A"], ["A", "B"]])
+def test_variables_that_are_there_are_expected_in_vain_by_nobody(names, monkeypatch):
+    for name in names:
+        monkeypatch.setenv(name, "")
+    argv = ["ddp.py", "--epochs", "2", ranks.expect_variables_argument(names)]
+    ranks.expect_variables(argv)
+    assert argv == ["ddp.py", "--epochs", "2"]
+
+
+def test_without_a_matrix_nothing_is_expected():
+    ranks.expect_variables(["ddp.py"])
+
+
+def test_a_variable_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("A", "1")
+    monkeypatch.delenv("B", raising=False)
+    with refused("B, which the matrix has set, did not reach this rank; ", "--export=ALL"):
+        ranks.expect_variables(["ddp.py", ranks.expect_variables_argument(["A", "B"])])

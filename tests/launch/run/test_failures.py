@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.process import shared_memory
-from common.process.out_of_memory import HELP
+from common.process import machine
+from common.process.machine import LESS_MEMORY
 from common.progress import Progress
 from launch.run.failures import Killed, describe_exit, describe_killed, killed_rank
 
@@ -81,7 +81,7 @@ PRINTED = "and the launcher printed: it was killed"
         ),
         (
             Killed(0, 9, "it was killed"), None, 1,
-            f"rank 0 was killed by SIGKILL, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {HELP}",
+            f"rank 0 was killed by SIGKILL, out of memory: the kernel's OOM killer ended a process of this node meanwhile; {LESS_MEMORY}",
         ),
         (Killed(None, 11, "it crashed"), None, 0, "a rank was killed by SIGSEGV"),
     ],
@@ -95,7 +95,7 @@ def test_a_killed_rank_is_described_in_one_line(killed, progress, num_oom_kills,
     [(7, PROGRESS, 10**9, True), (7, None, 64e6, True), (11, None, 64e6, True), (11, None, 10**9, False), (11, PROGRESS, 64e6, False)],
 )
 def test_a_crash_for_want_of_shared_memory_says_what_there_is(number, progress, total, says_room, monkeypatch):
-    monkeypatch.setattr(shared_memory, "room", lambda: shared_memory.Room(10**6, total))
+    monkeypatch.setattr(machine, "shared_memory", lambda: machine.SharedMemory(10**6, total))
     line = describe_killed(Killed(None, number, "it crashed"), progress, 0, 16)
     room = f"as where shared memory is full; /dev/shm has 1 of {total / 1e6:.0f} MB free, and with MPICH 16 ranks take 86; make it larger"
     assert (room in line) == says_room, line

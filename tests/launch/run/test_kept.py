@@ -44,7 +44,7 @@ def test_what_a_result_depends_on_has_a_file_of_its_own(file, monkeypatch, tmp_p
     (tmp_path / "boot").write_text("another")
     for owner, name, value in (
         (kept, "BOOT", tmp_path / "boot"),
-        (kept.environment.control_groups, "quota_cores", lambda: 0.5),
+        (kept.environment.machine, "quota_cores", lambda: 0.5),
         (kept.environment, "version", lambda _: "0.0"),
     ):
         with monkeypatch.context() as changed:

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from common.process.meeting import MASTER
 from common.process.messages import Hang, Place, TurnEnded, format_line
-from common.process.rendezvous import MASTER
 from launch.run import processes, supervisor, turns
 from tests.support import kills
 from tests.support.running import ROOT

@@ -1,15 +1,37 @@
-"""The control groups of this process, of both versions, with every group above: Slurm and containers set limits on any of them."""
+"""The limits of this process and the memory of its node: control groups, free memory, memory that ranks share, and what the kernel killed.
 
+Control groups are of both versions, with every group above: Slurm and containers set limits on any of them.
+"""
+
+import ctypes
 import math
+import os
+import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 ROOT = Path("/sys/fs/cgroup")
 OF_PROCESS = Path("/proc/self/cgroup")
 # Where version 2 is mounted beside controllers of version 1.
 UNIFIED = "unified"
 MICROSECONDS, NANOSECONDS = 1e-6, 1e-9
+VMSTAT = Path("/proc/vmstat")
+# Through it the ranks of a node exchange: a container has 64 MB of it by default.
+SHARED_MEMORY = Path("/dev/shm")
+# What MPICH takes there, measured at 2 to 16 ranks.
+SHARED_BYTES_PER_RANK = 5.4e6
+SHARED_MEMORY_REMEDY = (
+    "make it larger (mount -o remount,size=1g /dev/shm, or --shm-size=1g of docker), or remove what is left of ended runs there"
+)
+LESS_MEMORY = "--recompute, a smaller --batch-size, or fsdp on several ranks would need less"
+MB = 1e6
+# malloc.h: parameter numbers of mallopt(3).
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+KEEP = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 64 << 20}
 
 
 class Memory(NamedTuple):
@@ -93,3 +115,61 @@ def _numbers(path: Path) -> dict[str, str]:
         return dict(line.split() for line in path.read_text().splitlines())
     except (OSError, ValueError):
         return {}
+
+
+def available_bytes() -> float:
+    """Computes the bytes that processes of this node can still have, by its memory and the limits of all control groups of this process."""
+    return min([psutil.virtual_memory().available, *(memory.room_bytes for memory in memories())])
+
+
+def total_bytes() -> int:
+    """Computes the bytes of this node, or the smallest limit of this process's control groups where that is less."""
+    return min([psutil.virtual_memory().total, *(memory.limit_bytes for memory in memories())])
+
+
+def keep_large_buffers() -> bool:
+    """Makes glibc serve buffers up to 1 GiB from memory that it keeps. Returns whether it does so; other C libraries are not configured.
+
+    By default glibc maps each activation of some MiB with mmap at every step, and the kernel clears its pages.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    library = ctypes.CDLL(None)
+    return all(library.mallopt(ctypes.c_int(name), ctypes.c_int(value)) == 1 for name, value in KEEP.items())
+
+
+class SharedMemory(NamedTuple):
+    """Bytes of /dev/shm that are free, and in all."""
+
+    free: int
+    total: int
+
+
+def shared_memory(folder: Path = SHARED_MEMORY) -> SharedMemory | None:
+    """Returns the SharedMemory of this node; None where it has no such folder."""
+    try:
+        file_system = os.statvfs(folder)
+    except OSError:
+        return None
+    return SharedMemory(file_system.f_bavail * file_system.f_frsize, file_system.f_blocks * file_system.f_frsize)
+
+
+def needed_shared_memory(num_ranks: int) -> float:
+    """Bytes that so many ranks of a node take."""
+    return num_ranks * SHARED_BYTES_PER_RANK
+
+
+def describe_shared_memory(room: SharedMemory, num_ranks: int) -> str:
+    """Describes the SharedMemory of a node beside what its ranks take."""
+    ranks = "1 rank takes" if num_ranks == 1 else f"{num_ranks} ranks take"
+    free, total = room.free / MB, room.total / MB
+    return f"/dev/shm has {free:.0f} of {total:.0f} MB free, and with MPICH {ranks} {needed_shared_memory(num_ranks) / MB:.0f}"
+
+
+def num_oom_kills(path: Path = VMSTAT) -> int | None:
+    """Counts the processes that the kernel's OOM killer has ended on this node since boot, also within cgroups; None if not known."""
+    try:
+        match = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(match[1]) if match else None

@@ -1,11 +1,14 @@
-"""Limits of the control groups of this process and of those above, of both versions, in made trees."""
+"""The limits and the memory of a node: control groups of both versions in made trees, free bytes, what the kernel killed."""
 
 import math
 
+import psutil
+import pynvml
 import pytest
 
-from common.process import control_groups
-from common.process.control_groups import Memory
+from common.process import gpus, machine
+from common.process.machine import Memory
+from tests.support import nvml
 
 NOTHING = "0::/\n"
 V2 = "0::/job_1/step_0/user/task_0\n"
@@ -64,7 +67,7 @@ UNLIMITED = 9223372036854771712
     ],
 )  # fmt: skip
 def test_the_memory_of_every_group_with_a_limit_is_read(files, groups, memories, tree):
-    assert control_groups.memories(*tree(files, groups)) == memories
+    assert machine.memories(*tree(files, groups)) == memories
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def test_the_memory_of_every_group_with_a_limit_is_read(files, groups, memories,
     ],
 )
 def test_the_smallest_quota_counts(files, groups, cores, tree):
-    assert control_groups.quota_cores(*tree(files, groups)) == cores
+    assert machine.quota_cores(*tree(files, groups)) == cores
 
 
 @pytest.mark.parametrize(
@@ -94,10 +97,35 @@ def test_the_smallest_quota_counts(files, groups, cores, tree):
     ],
 )
 def test_the_time_in_which_a_quota_kept_the_groups_from_running_is_added_up(files, groups, seconds, tree):
-    assert control_groups.throttled_seconds(*tree(files, groups)) == pytest.approx(seconds, nan_ok=True)
+    assert machine.throttled_seconds(*tree(files, groups)) == pytest.approx(seconds, nan_ok=True)
 
 
 def test_without_control_groups_there_is_no_limit(tmp_path):
     nowhere = tmp_path / "nowhere", tmp_path / "nothing"
-    assert (control_groups.memories(*nowhere), control_groups.quota_cores(*nowhere)) == ([], None)
-    assert math.isnan(control_groups.throttled_seconds(*nowhere))
+    assert (machine.memories(*nowhere), machine.quota_cores(*nowhere)) == ([], None)
+    assert math.isnan(machine.throttled_seconds(*nowhere))
+
+
+def test_the_smallest_room_of_the_node_and_its_control_groups_counts(monkeypatch):
+    assert 0 < machine.available_bytes() <= psutil.virtual_memory().total
+    monkeypatch.setattr(machine, "memories", lambda: [Memory(1000, 300, 200), Memory(950, 945, 0), Memory(1 << 62, 0, 0)])
+    assert (machine.available_bytes(), machine.total_bytes()) == (5, 950)
+
+
+def test_the_gpu_with_most_free_memory_counts_where_nvml_tells_of_one(monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    assert gpus.most_free_bytes() == 9 * nvml.GIB
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
+    assert gpus.most_free_bytes() == float("inf")
+    nvml.install(monkeypatch, nvml.Driver())
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 0)
+    assert gpus.most_free_bytes() == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("text", "num"), [("oom_kill 3\n", 3), ("pgfault 7\noom_kill 0\nnuma_hit 1\n", 0), ("pgfault 7\n", None), (None, None)]
+)
+def test_the_kernel_counts_what_it_kills(text, num, tmp_path):
+    if text is not None:
+        (tmp_path / "vmstat").write_text(text)
+    assert machine.num_oom_kills(tmp_path / "vmstat") == num
