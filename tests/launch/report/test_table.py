@@ -1,0 +1,55 @@
+"""The flat table: a row a run, in which every value of its record has a column."""
+
+import json
+
+import polars
+import pytest
+
+from launch.report.table import LEFT_OUT, table
+from tests.launch.report.test_any_record import rich
+from tests.support.made_records import made, typed
+
+
+def leaves(part, name=""):
+    """The scalars and lists of a JSON value, by their columns; an object without a key that is a column of its own is one itself."""
+    for key, value in part.items():
+        column = f"{name}_{key}".strip("_")
+        if isinstance(value, dict) and column not in OBJECTS | LEFT_OUT:
+            yield from leaves(value, column)
+        else:
+            yield column, value
+
+
+# Objects whose keys are names, or what one library tells.
+OBJECTS = {
+    "step_breakdown_operations", "step_breakdown_exchange_start_seconds", "step_breakdown_library",
+    "environment_packages", "environment_variables", "environment_ignored_variables",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("record", [rich(), made(global_batch=32, exact=False), made(settings={"threads": 2})])
+def test_every_value_of_a_record_has_a_column(record):
+    (row,) = table(typed([record])).to_dicts()
+    for column, value in leaves(record):
+        if column in LEFT_OUT:
+            assert column not in row
+        elif value is None and column not in row:
+            part = [row[name] for name in row if name.startswith(f"{column}_")]
+            assert part == [None] * len(part) != [], column
+        elif isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict | list) for item in value)):
+            assert json.loads(row[column]).keys() >= value.keys() if isinstance(value, dict) else json.loads(row[column]) == value
+        else:
+            assert row[column] == value, column
+
+
+def test_the_columns_and_their_types_are_the_same_whatever_the_records_have():
+    few, many = table(typed([made()])), table(typed([rich()]))
+    assert few.schema == many.schema == table([]).schema
+    assert [few.schema[name] for name in ("staleness", "global_batch", "exact", "launcher", "losses")] == [
+        polars.String, polars.Int64, polars.Boolean, polars.String, polars.List(polars.Float64),
+    ]  # fmt: skip
+
+
+def test_a_run_that_diverged_has_no_speed_of_training():
+    runs = typed([made(), made(repeat=1) | {"status": "diverged", "error": "a loss is not finite"}])
+    assert table(runs)["train_seconds"].is_null().to_list() == table(runs)["samples_per_second"].is_null().to_list() == [False, True]
