@@ -1,123 +1,20 @@
-"""The declaration of each backend, read from the backend's file without importing its library.
+"""The names of backends and of their variants, and which settings they take.
 
-A backend is a file of frameworks/ and is named after it. A variant is written BACKEND@VALUE; the default variant is BACKEND.
+A variant is written BACKEND@VALUE; the default variant is BACKEND.
 """
 
-import ast
 import dataclasses
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from functools import cache
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from common.command_line import flag, names_in
 from common.config import NO_SETTING, Settings
+from common.declarations import Backend, declared, own_settings
 from common.errors import UserError
 
 Value = TypeVar("Value")
-ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "frameworks"
-# Plain single-process training, the reference of every speed-up.
-BASELINE = "single"
 ALL = "all"
-# The library of a backend that needs none.
-ALONE = "none"
-
-
-class Backend(NamedTuple):
-    """The declaration in a backend's file, `BACKEND = Backend(…)` with literal values.
-
-    A variant is named by its value as a text; "" is the default variant.
-    """
-
-    # What it is
-
-    change: str | None = None
-    """The change that it needs in a program for one process, in a few words."""
-    framework: str = "PyTorch"
-    """The framework that computes."""
-    library: str | None = None
-    """The library that it shares with backends on other frameworks, such as Horovod, or `none`; None: it shares none."""
-    by_default: bool = True
-    """Whether the default matrix has it."""
-    variants: Mapping[str, tuple[str | int, ...]] = MappingProxyType({})
-    """The settings of common/config.py that select variants, and their values that do."""
-    combined: tuple[str, ...] = ()
-    """Variants of several settings: their values, joined by +."""
-    transport: str | None = None
-    """What the gradients go over on CPUs, where variants go over another."""
-    library_settings: Mapping[str, tuple[float | bool, ...]] = MappingProxyType({})
-    """Settings of its library, with values other than the default, that a search of the best tries."""
-    takes: tuple[str, ...] = ()
-    """The settings of common/config.py that it takes and others do not, beside those that select its variants."""
-
-    # What trains
-
-    approximate: bool | tuple[str, ...] = False
-    """Whether it trains otherwise than plain PyTorch does, by more than rounding; or the variants that do."""
-    float32_masters: bool = False
-    """Whether master parameters are float32, also in a float64 run."""
-    precisions: Mapping[str, str] = MappingProxyType({})
-    """By variant the name in PRECISIONS of common/cost/sharing.py of the numbers that it holds, where these are not of --precision."""
-    can_compile: bool | tuple[str, ...] = False
-    """Whether it supports --compile; or the variants that do."""
-    can_share_gpu: bool = False
-    """Whether it supports --share-gpu."""
-    models: tuple[str, ...] = ()
-    """The models of common/model/families.py that it trains; empty: all."""
-    untied: bool = False
-    """Whether it trains no model whose embedding is its head's weight too."""
-
-    # Its ranks
-
-    needs_mpi: bool = False
-    """Whether an MPI launcher must start the ranks, whatever the transport."""
-    one_rank: bool = False
-    """Whether one process trains; a matrix then runs it at size 1 whatever its sizes."""
-    num_servers: int = 0
-    """How many of the ranks, the last ones, train no shard."""
-    multiple_of: Mapping[str, int] = MappingProxyType({})
-    """The number whose multiple the ranks of a single node must be, by variant. Several nodes then have the same number of ranks each."""
-    power_of_two: tuple[str, ...] = ()
-    """The variants whose number of ranks must be a power of 2."""
-    model_parallel: str = ""
-    """How many ranks compute one model together: `all`, or the setting that has their number; empty: each has its own."""
-    divides: str = ""
-    """The size of a model that these ranks divide among them, such as `num_heads`."""
-    pipelined: bool = False
-    """Whether these ranks compute stages of the model."""
-
-    # Its memory and communication
-
-    sharing: str | Mapping[str, str | None] | None = None
-    """Its way of sharing the training, a name in WAYS of common/cost/sharing.py, or {variant: name}; None: there is no formula for it."""
-    deals: bool = False
-    """Whether a rank's share of what is sharded is whole tensors."""
-    buffers: str | None = None
-    """Its buffers for the exchange, a name in BUFFERS of common/cost/communication_buffers.py; None: it has none."""
-    offloads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """By each name in OFFLOADS of common/cost/memory_forecast.py the variants whose library can keep that in main memory."""
-
-
-@cache
-def declared(folder: Path = FOLDER) -> dict[str, Backend]:
-    """Returns the declaration of every backend by name, the baseline first. Raises UserError for a file without a readable declaration."""
-    names = sorted((path.stem for path in folder.glob("[!._]*.py")), key=lambda name: (name != BASELINE, name))
-    return {name: _read(folder / f"{name}.py") for name in names}
-
-
-def _read(path: Path) -> Backend:
-    """Returns the Backend that a file declares. Raises UserError if there is none or its values are not literals."""
-    for node in ast.parse(path.read_bytes()).body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["BACKEND"]:
-            try:
-                keywords = node.value.keywords if isinstance(node.value, ast.Call) else [ast.keyword(None, node.value)]
-                return Backend(**{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords})
-            except (TypeError, ValueError) as problem:
-                raise UserError(f"{path}, line {node.lineno}: BACKEND cannot be read ({problem}); write Backend(NAME=LITERAL, …)") from None
-    raise UserError(f"{path} declares no BACKEND; see common/backends.py")
 
 
 def declaration_of(name: str) -> Backend:
@@ -155,23 +52,28 @@ def file_of(name: str) -> str:
 
 
 def given_of_some(settings: Settings) -> list[str]:
-    """Returns the settings, of those that only some backends take, that do not have their defaults."""
-    of_some = sorted({setting for declaration in declared().values() for setting in declaration.takes})
-    return [name for name in of_some if getattr(settings, name) != getattr(Settings, name)]
+    """Returns the settings that only some backends have, but those that select variants, that do not have their defaults."""
+    return [name for name in own_settings().keys() - variant_settings() if getattr(settings, name) != getattr(Settings, name)]
 
 
-def without_untaken(name: str, settings: Settings) -> Settings:
-    """Returns the settings without those that other backends take, and this one does not."""
-    untaken = [setting for setting in given_of_some(settings) if setting not in declaration_of(name).takes]
-    return dataclasses.replace(settings, **{setting: getattr(Settings, setting) for setting in untaken})
+def without_others(name: str, settings: Settings) -> Settings:
+    """Returns the settings without those that other backends have, and this one does not."""
+    others = [setting for setting in given_of_some(settings) if file_of(name) not in own_settings()[setting]]
+    return dataclasses.replace(settings, **{setting: getattr(Settings, setting) for setting in others})
 
 
-def expect_taken(names: Iterable[str], settings: Settings) -> None:
-    """Raises UserError for a setting that none of these backends takes."""
-    taken = {setting for name in names for setting in declaration_of(name).takes}
+def expect_had(names: Iterable[str], settings: Settings) -> None:
+    """Raises UserError for a setting that none of these backends has."""
+    files = {file_of(name) for name in names}
     for setting in given_of_some(settings):
-        if setting not in taken:
-            raise UserError(f"{_is_for(setting)}, and --backends has none of these; leave it out")
+        if not files & own_settings()[setting].keys():
+            raise UserError(f"{flag(setting)} {_is_for(setting)}, and --backends has none of these; leave it out")
+
+
+def settings_of_others(backend: str) -> dict[str, str]:
+    """Returns the settings that other backends have, and this one does not, each with the message about that."""
+    others = [name for name, by_backend in own_settings().items() if backend not in by_backend]
+    return {name: f"{_is_for(name)}, not for {backend}; leave it out" for name in others}
 
 
 def needs_mpi(name: str) -> bool:
@@ -193,9 +95,10 @@ def name_of(backend: str, settings: Settings) -> str:
     """Returns a backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
     # A file outside frameworks/ may compile.
     declaration = declared().get(backend, Backend(can_compile=True))
+    of_others = settings_of_others(backend)
     for setting in given_of_some(settings):
-        if setting not in declaration.takes:
-            raise UserError(f"{_is_for(setting)}, not for {backend}; leave it out")
+        if setting in of_others:
+            raise UserError(f"{flag(setting)} {of_others[setting]}")
     changed = {name: value for name in sorted(variant_settings()) if (value := getattr(settings, name)) != getattr(Settings(), name)}
     for setting, value in changed.items():
         if setting not in declaration.variants:
@@ -220,7 +123,7 @@ def name_of(backend: str, settings: Settings) -> str:
 
 
 def _is_for(setting: str) -> str:
-    return f"{flag(setting)} is for {', '.join(_backends_with('takes', setting))}"
+    return f"is for {', '.join(own_settings()[setting])}"
 
 
 def settings_of_library(name: str) -> list[str]:

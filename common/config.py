@@ -1,13 +1,14 @@
 """All settings of a run: one dataclass, which defines the command line of every backend.
 
 A setting is declared once: its type, the values that it takes, its Roles, the program that takes it where not all do, its default and, as
-its docstring, its help. The first setting of a section of the help has its heading. Everything else is derived from this.
+its docstring, its help. The first setting of a section of the help has its heading. Those of single backends are declared in their files
+(common/declarations.py). Everything else is derived from this.
 """
 
 import ast
 import dataclasses
 import enum
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import tyro
 
 from common import command_line
-from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, RANKS, THREADS, Bounds, Pattern, flag
+from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, THREADS, Bounds, Pattern, flag
+from common.declarations import Setting, own_settings
 from common.errors import UserError
 from common.help_sections import Section
-from common.model import pipelining, schedules
+from common.model import schedules
 from common.model.weights import DTYPES
 from common.model.workload_table import BY_DEFAULT, OF_FILE, WORKLOADS
 
@@ -33,12 +35,10 @@ if TYPE_CHECKING:
 
     Dataset = str
     Schedule = str
-    PipelineSchedule = str
     Precision = str
 else:
     Dataset = Literal[tuple(dict.fromkeys([*(dataset for workload in WORKLOADS.values() for dataset in workload.datasets), OF_FILE]))]
     Schedule = Literal[tuple(schedules.SCHEDULES)]
-    PipelineSchedule = Literal[tuple(pipelining.SCHEDULES)]
     Precision = Literal[tuple(DTYPES)]
 Optimizer = Literal["sgd", "adam"]
 Control = Literal["copy", "delayed"]
@@ -92,8 +92,8 @@ def names_of_workloads() -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The settings of a run. None: the workload's default."""
+class SharedSettings:
+    """The settings of a run that all backends have. None: the workload's default."""
 
     # For pydantic, which reads them from records. What a record has of settings that exist no longer is left out.
     __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False, "json_schema_serialization_defaults_required": True}
@@ -166,40 +166,6 @@ class Settings:
     recompute: bool = False
     """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
     takes less memory and a second forward pass, and trains the same."""
-    transport: Annotated[Literal["mpi", "gloo"] | None, Section("backend")] = None
-    """Transport of the gradients on CPUs. Default: the backend's own. Others: ddp and gradient_averaging over mpi;
-    horovod_torch, horovod_tf and horovod_keras over gloo."""
-    reduction: Literal["fp16", "bf16", "powersgd", "adasum"] | None = None
-    """How gradients are reduced. Default: averaged as they are. ddp and horovod_torch: fp16, averaged in float16. ddp and fsdp: bf16,
-    averaged in bfloat16. ddp: powersgd, averaged as low-rank factors, with error feedback. horovod_torch: adasum, Horovod's adaptive sum
-    of the ranks' updates."""
-    powersgd_rank: Annotated[int, FROM_1] = 1
-    """ddp with powersgd: rank of the factors; the higher, the closer to the average and the more bytes. No effect on others."""
-    zero_stage: Literal[0, 1, 2, 3] = 1
-    """deepspeed_zero: ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters."""
-    deepspeed_config: Annotated[Path | None, Role.MAY_DIFFER] = None
-    """deepspeed_zero: JSON file whose settings of DeepSpeed are added to Tandem's, such as bucket sizes."""
-    mixed_precision: Literal["native"] | None = None
-    """deepspeed_zero, fsdp: native, the library's own 16 bit instead of autocast (DeepSpeed's bf16 engine, FSDP2's MixedPrecisionPolicy).
-    Not with --precision fp64."""
-    sharding: Literal["keep", "hsdp"] | None = None
-    """fsdp: keep, parameters stay whole from forward to backward pass; hsdp, a replica on each node, or two on a single one, each sharded.
-    Default: parameters are gathered for each pass."""
-    averaging_period: Literal[1, 2, 4, 8, 16] = 8
-    """weight_averaging, post_local_sgd: steps after which the parameters are averaged. They are also averaged at the end of an epoch."""
-    local_after: Annotated[int, FROM_0] = 50
-    """post_local_sgd: steps in which gradients are averaged, before each rank trains locally. A resumed run counts them anew. No effect on
-    other backends."""
-    pipeline_schedule: PipelineSchedule = "1f1b"
-    """pipeline: order in which micro-batches pass the stages. interleaved and zero_bubble: two stages per rank; naive: one
-    micro-batch."""
-    microbatches: Annotated[int, FROM_1] = 4
-    """pipeline and pipeline_ddp: micro-batches in a step."""
-    stages: Annotated[int, RANKS] = 2
-    """pipeline_ddp: ranks that compute one model together, a stage each."""
-    autotune: bool = False
-    """Horovod backends: autotune cycle time and fusion threshold during training; logged in
-    RESULTS/MACHINE/RUN.trace/horovod_autotune.csv. No effect on other backends."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Section("machine"), Role.MAY_DIFFER] = "auto"
     """Device; auto: CUDA if there is a GPU, else the CPU. A matrix decides once for all of its runs, and skips a backend that lacks the
     device."""
@@ -257,6 +223,32 @@ class Settings:
     """Seconds without progress (step or evaluation) after which a rank reports a hang and ends the run; 0: never."""
     join_timeout: Annotated[float, FROM_0, Role.MAY_DIFFER] = 60.0
     """Seconds that a rank waits for the others to join it at the start before it ends the run; 0: for ever."""
+
+
+def _field_of(name: str, by_backend: Mapping[str, Setting]) -> tuple[str, Any, Any]:
+    """Returns the field of a setting that these backends declare: its name, its type and its default."""
+    setting, helps = next(iter(by_backend.values())), dict[str, list[str]]()
+    for backend, declared in by_backend.items():
+        helps.setdefault(declared.help, []).append(backend)
+    text = " ".join(f"{', '.join(backends)}: {help_of_backends}" for help_of_backends, backends in helps.items())
+    choices = tuple(dict.fromkeys(choice for declared in by_backend.values() for choice in declared.choices))
+    kind: Any = Path if setting.is_path else Literal[choices] if choices else type(setting.default)
+    roles = [] if setting.is_compared else [Role.MAY_DIFFER]
+    declared_values = (tyro.conf.arg(help=text), Section("backend"), *([setting.bounds] if setting.bounds else []), *roles)
+    return name, Annotated[(kind if setting.default is not None else kind | None, *declared_values)], setting.default
+
+
+if TYPE_CHECKING:
+
+    class Settings(SharedSettings):
+        """All settings of a run: the shared ones, and those of single backends."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    Settings = dataclasses.make_dataclass(
+        "Settings", [_field_of(*declared) for declared in own_settings().items()], bases=(SharedSettings,), frozen=True
+    )
 
 
 def with_role(role: Role) -> tuple[str, ...]:

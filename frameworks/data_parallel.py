@@ -2,8 +2,8 @@
 
 from torch.nn import DataParallel
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, devices, models, steps

@@ -3,15 +3,25 @@
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from common.backends import Backend
+from common.command_line import FROM_1
 from common.config import Settings, library_setting
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, models, mpi, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
-    variants={"transport": ("mpi",), "reduction": ("fp16", "bf16", "powersgd")}, approximate=("fp16", "bf16", "powersgd"),
+    settings=(
+        Setting("transport", "what gradients go over on CPUs, instead of Gloo.", choices=("mpi",)),
+        Setting(
+            "reduction",
+            "gradients are averaged in float16 or bfloat16, or as low-rank factors with error feedback (powersgd).",
+            choices=("fp16", "bf16", "powersgd"),
+        ),
+        Setting("powersgd_rank", "with powersgd: rank of the factors; the higher, the closer to the average.", 1, bounds=FROM_1),
+    ),
+    approximate=("fp16", "bf16", "powersgd"),
     transport="gloo", sharing={"": "replicated", "fp16": "two_bytes", "bf16": "two_bytes", "powersgd": None},
     buffers="buckets", change="wrap in DistributedDataParallel", can_compile=True, can_share_gpu=True,
     library_settings={"gradient_as_bucket_view": (True,), "static_graph": (True,), "bucket_cap_mb": (1, 100)},

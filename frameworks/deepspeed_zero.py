@@ -7,8 +7,8 @@ import deepspeed
 import numpy as np
 
 from common import deepspeed_configuration
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Held, Observe, Totals
 from common.training.program import main
 from frameworks.shared.deepspeed import deepspeed as shared_deepspeed
@@ -17,8 +17,13 @@ from frameworks.shared.pytorch.trainer import DistributedTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
-    variants={"zero_stage": (0, 2, 3), "mixed_precision": ("native",)}, combined=("2+native", "3+native"),
-    takes=("deepspeed_config",), can_compile=("", "0", "2"), approximate=("native", "2+native", "3+native"),
+    settings=(
+        Setting("zero_stage", "ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters.", 1, (0, 1, 2, 3)),
+        Setting("mixed_precision", "native: DeepSpeed's bf16 engine, instead of autocast; not with --precision fp64.", choices=("native",)),
+        Setting("deepspeed_config", "JSON file of further settings of DeepSpeed, such as bucket sizes.", is_path=True, is_compared=False),
+    ),
+    combined=("2+native", "3+native"), can_compile=("", "0", "2"),
+    approximate=("native", "2+native", "3+native"),
     float32_masters=True, precisions={"native": "bf16_masters"}, sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
     library_settings={
         "overlap_comm": (True,), "contiguous_gradients": (True,), "reduce_bucket_size": (262144,), "allgather_bucket_size": (262144,),

@@ -1,7 +1,7 @@
 """PyTorch's FSDP2, which shards parameters, gradients and optimizer state, over Gloo on CPUs and NCCL on GPUs."""
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import fsdp, models, steps
@@ -9,7 +9,17 @@ from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 # Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(
-    variants={"sharding": ("keep", "hsdp"), "reduction": ("bf16",), "mixed_precision": ("native",)}, approximate=("bf16", "native"),
+    settings=(
+        Setting(
+            "sharding",
+            "keep: parameters stay whole from forward to backward pass; hsdp: a replica on each node, or two on one, each sharded. "
+            "Default: parameters are gathered for each pass.",
+            choices=("keep", "hsdp"),
+        ),
+        Setting("reduction", "gradients are averaged in bfloat16.", choices=("bf16",)),
+        Setting("mixed_precision", "native: MixedPrecisionPolicy instead of autocast; not with --precision fp64.", choices=("native",)),
+    ),
+    approximate=("bf16", "native"),
     multiple_of={"hsdp": 2}, by_default=False, precisions={"native": "bf16"},
     sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid", "bf16": "zero3_two_bytes", "native": "zero3_gathered_in_two_bytes"},
     buffers="gathered", offloads={"offload_parameters": ("", "hsdp")}, change="fully_shard each block",

@@ -3,15 +3,15 @@
 import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, mpi, process_group, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
-    variants={"transport": ("mpi",)}, transport="gloo",
+    settings=(Setting("transport", "what gradients go over on CPUs, instead of Gloo.", choices=("mpi",)),), transport="gloo",
     can_compile=True, can_share_gpu=True, by_default=False, sharing="replicated", buffers="packed", change="nothing",
 )  # fmt: skip
 

@@ -9,8 +9,8 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
@@ -20,7 +20,11 @@ from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
 
 BACKEND = Backend(
     framework="TensorFlow", library="Horovod",
-    variants={"transport": ("gloo",)}, transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",
+    settings=(
+        Setting("transport", "what gradients go over on CPUs, instead of MPI.", choices=("gloo",)),
+        Setting("autotune", "tune cycle time and fusion threshold in training; logged in RUN.trace/horovod_autotune.csv.", False),
+    ),
+    transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",
     library_settings={"HOROVOD_FUSION_THRESHOLD": (0, 1048576), "HOROVOD_CYCLE_TIME": (0.1, 5)}, change="wrap the gradient tape",
 )  # fmt: skip
 

@@ -4,8 +4,8 @@ import horovod.torch as hvd
 import numpy as np
 import torch
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
@@ -14,7 +14,16 @@ from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 BACKEND = Backend(
     library="Horovod",
-    variants={"transport": ("gloo",), "reduction": ("fp16", "adasum")}, approximate=("fp16", "adasum"), power_of_two=("adasum",),
+    settings=(
+        Setting("transport", "what gradients go over on CPUs, instead of MPI.", choices=("gloo",)),
+        Setting(
+            "reduction",
+            "gradients are averaged in float16 (fp16), or the ranks' updates are added up by Horovod's adaptive sum (adasum).",
+            choices=("fp16", "adasum"),
+        ),
+        Setting("autotune", "tune cycle time and fusion threshold in training; logged in RUN.trace/horovod_autotune.csv.", False),
+    ),
+    approximate=("fp16", "adasum"), power_of_two=("adasum",),
     transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "two_bytes"}, buffers="fusion",
     library_settings={"HOROVOD_FUSION_THRESHOLD": (0, 1048576), "HOROVOD_CYCLE_TIME": (0.1, 5)}, change="wrap the optimizer",
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Asynchronous SGD over MPI: the last rank is a parameter server, which applies the gradients of the others as they arrive."""
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import devices, models, parameter_server, steps

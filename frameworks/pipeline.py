@@ -1,13 +1,22 @@
 """A model in stages, one or more per rank, by PyTorch's pipelining, over Gloo on CPUs and NCCL on GPUs."""
 
-from common.backends import Backend
+from common.command_line import FROM_1
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, pipeline, steps
 
 BACKEND = Backend(
-    variants={"pipeline_schedule": ("gpipe", "interleaved", "zero_bubble", "naive")}, model_parallel="all", pipelined=True,
+    settings=(
+        Setting(
+            "pipeline_schedule",
+            "order in which micro-batches pass the stages. interleaved and zero_bubble: two stages per rank; naive: one micro-batch.",
+            "1f1b", ("1f1b", "gpipe", "interleaved", "zero_bubble", "naive"),
+        ),
+        Setting("microbatches", "micro-batches in a step.", 4, bounds=FROM_1),
+    ),
+    model_parallel="all", pipelined=True,
     untied=True, by_default=False, change="cut the model into stages; a schedule runs the passes of a step",
 )  # fmt: skip
 

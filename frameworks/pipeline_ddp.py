@@ -3,13 +3,18 @@
 import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from common.backends import Backend
+from common.command_line import FROM_1, RANKS
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, pipeline, steps
 
 BACKEND = Backend(
+    settings=(
+        Setting("stages", "ranks that compute one model together, a stage each.", 2, bounds=RANKS),
+        Setting("microbatches", "micro-batches in a step.", 4, bounds=FROM_1),
+    ),
     model_parallel="stages", pipelined=True, untied=True, by_default=False,
     change="cut the model into stages; a schedule runs the passes of a step; average the gradients of each stage",
 )  # fmt: skip

@@ -7,15 +7,20 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from common.backends import Backend
+from common.command_line import FROM_0
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import data_parallel, models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
-    variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
+    settings=(
+        Setting("averaging_period", "steps after which parameters are averaged, as after each epoch.", 8, (1, 2, 4, 8, 16)),
+        Setting("local_after", "steps with averaged gradients before ranks train locally, also after --resume.", 50, bounds=FROM_0),
+    ),
+    can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
     buffers="buckets", change="wrap in DistributedDataParallel with a hook, and wrap the optimizer",
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Plain PyTorch in one process: the baseline of every speed-up."""
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, steps

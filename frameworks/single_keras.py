@@ -7,8 +7,8 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import numpy as np
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.tensorflow import autograph, keras, steps

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.tensorflow import autograph, models, steps

@@ -1,7 +1,7 @@
 """PyTorch's tensor parallelism, which divides the matrices of each layer over the ranks, over Gloo on CPUs and NCCL on GPUs."""
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, steps, tensor_parallel

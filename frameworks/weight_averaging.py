@@ -6,15 +6,16 @@ import torch
 import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, process_group, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
-    variants={"averaging_period": (1, 2, 4, 16)}, can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
+    settings=(Setting("averaging_period", "steps after which parameters are averaged, as after each epoch.", 8, (1, 2, 4, 8, 16)),),
+    can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
     sharing="averaged", change="nothing",
 )  # fmt: skip
 

@@ -3,8 +3,8 @@
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from common.backends import Backend
 from common.config import Settings
+from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import clipping, data_parallel, models, steps

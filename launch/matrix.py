@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from common import backends, command_line, config
-from common.backends import ROOT
 from common.config import Settings
+from common.declarations import ROOT
 from common.errors import UserError
 from common.model import own_file
 from common.process import binding
@@ -32,7 +32,7 @@ PROGRAM = "launch/matrix.sh"
 INSTEAD_OF_RUNNING = ("dry_run", "check", "print_jobs")
 
 # Settings with the path of a file or folder.
-PATHS = ("results", "data_dir", "tokenizer", "deepspeed_config")
+PATHS = [name for name, kind in get_type_hints(Settings).items() if Path in (kind, *get_args(kind))]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def prepare(matrix: Matrix) -> Prepared:
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
     names, workloads = backends.chosen(matrix.backends), workloads_of(matrix)
-    backends.expect_taken(names, settings)
+    backends.expect_had(names, settings)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     with_controls = matrix.controls and matrix.repeats >= MIN_RUNS_CONFIDENT
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, with_controls)

@@ -8,11 +8,12 @@ import dataclasses
 from typing import NamedTuple
 
 from common import workloads
-from common.backends import declaration_of, declared, file_of, is_exact, settings_of, variant_settings
+from common.backends import declaration_of, file_of, is_exact, settings_of, variant_settings
 from common.config import Settings
 from common.cost import memory_forecast, parallelism, sharing
 from common.cost.memory_forecast import Training
 from common.cost.sharing import StateBytes
+from common.declarations import declared
 from common.errors import UserError
 from common.process import gpus, machine
 from common.workloads import gradient_bytes

@@ -5,18 +5,20 @@ common/cost/activations.py has the activations, and common/cost/communication_bu
 of them with the model (common/model/pipelining.py).
 """
 
+import dataclasses
 import heapq
 import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from common.backends import Backend, declaration_of, declared, file_of, settings_of, variants_of
+from common.backends import declaration_of, file_of, settings_of, variants_of
 from common.config import Settings
 from common.cost import activations, communication_buffers, parallelism, sharing
 from common.cost.activations import Activations
 from common.cost.communication_buffers import BufferBytes, Units
 from common.cost.sharing import StateBytes
+from common.declarations import Backend, declared
 from common.errors import UserError
 from common.model import pipelining
 from common.model.families import Model, parameters_of, parts_of
@@ -101,7 +103,7 @@ def problem(name: str, training: Training, num_ranks: int) -> str | None:
     if "+" in name and name not in (*variants_of(file_of(name)), *(able := with_offload())):
         raise UserError(f"{name} is nothing that a library offers; choose from: {', '.join(able)}")
     declaration = declaration_of(backend)
-    settings = settings_of(backend, Settings(workload="this model", microbatches=training.microbatches))
+    settings = settings_of(backend, dataclasses.replace(Settings(workload="this model"), microbatches=training.microbatches))
     if declaration.num_servers:
         return f"there is no forecast for {name}, whose ranks do different things; leave it out"
     if not parallelism.trains(backend, training.model):
@@ -195,7 +197,7 @@ def _step(parts: Sequence[Activations], num_samples: float, held: StateBytes, bu
 
 def _of_stages(name: str, training: Training, num_ranks: int, rank: int) -> Forecast:
     """Forecasts a step of a rank of a pipeline: all its stages, with several micro-batches under way."""
-    settings = settings_of(name, Settings(microbatches=training.microbatches))
+    settings = settings_of(name, dataclasses.replace(Settings(), microbatches=training.microbatches))
     schedule, num = settings.pipeline_schedule, pipelining.microbatches_of(settings)
     parts = _parts(training)
     # A backward pass in two parts keeps what the first has computed again until the second.

@@ -1,9 +1,10 @@
 """How the ranks of a run share the work: the data-parallel degree of a backend, and why it cannot train a workload."""
 
-from common.backends import Backend, declaration_of
+from common.backends import declaration_of
 from common.command_line import flag
 from common.config import Settings, check
 from common.data.sharding import DataParallel
+from common.declarations import Backend
 from common.errors import UserError
 from common.model import families, pipelining
 from common.model.families import Model

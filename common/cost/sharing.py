@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from common import backends
-from common.backends import declaration_of, declared
+from common.backends import declaration_of
 from common.config import Settings
+from common.declarations import declared
 from common.model import own_model
 from common.model.own_model import OwnModel
 from common.trainer import Held

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.process import binding, machine, mpi
 from common.process.binding import TOPOLOGY
 from common.record.parts import Environment, Processor

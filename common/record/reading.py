@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from common.backends import ROOT
 from common.command_line import shortened
+from common.declarations import ROOT
 from common.errors import UserError, printable
 from common.record import records
 from common.record.definition import SCHEMA, Record

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from common import durable
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.record.reading import adapter
 
 FOLDER = ROOT / "results"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.errors import UserError
 from common.process import ranks, slurm
 from launch.launchers import ssh, unknown_nodes

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
 
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.errors import UserError
 from common.process import slurm
 from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind, Launcher, arguments_in

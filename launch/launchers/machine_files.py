@@ -12,9 +12,9 @@ except ModuleNotFoundError:
     # Before Python 3.11.
     import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
-from common.backends import ROOT
 from common.command_line import RANKS, THREADS, declarations
 from common.config import Settings
+from common.declarations import ROOT
 from common.errors import UserError
 from common.process.binding import GPU_ORDER_VARIABLE
 from common.process.meeting import HOST_SUFFIX_VARIABLE

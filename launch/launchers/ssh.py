@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from common.backends import ROOT
+from common.declarations import ROOT
 
 POLL_SECONDS = 0.2
 # The variable with the number of a command, from 0.

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from common.backends import BASELINE, ROOT
+from common.declarations import BASELINE, ROOT
 from common.record import reading
 from common.record.definition import Record
 from launch.launchers import detect

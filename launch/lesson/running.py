@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.record import reading, records
 from common.record.definition import Record
 

@@ -3,8 +3,8 @@
 python -m launch.lesson.sends [RANKS] [OPTIONS OF launch/matrix.sh], such as 4 --backends ddp,fsdp --workloads transformer
 """
 
-from common.backends import BASELINE
 from common.cost import sharing
+from common.declarations import BASELINE
 from launch.lesson import running
 from launch.report import entries, limits
 from launch.report.export import terminal

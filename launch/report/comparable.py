@@ -7,6 +7,7 @@ from operator import attrgetter
 from common import backends
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Role, Settings, with_role
+from common.declarations import own_settings
 from common.errors import UserError
 from common.model import model_sizes
 from common.record.definition import Record
@@ -14,7 +15,9 @@ from launch.report import entries
 
 # How data is read from disk, like workload and scaling, makes groups; of the device the one that was used is compared.
 MAY_DIFFER = {*with_role(Role.MAY_DIFFER), *backends.variant_settings()}
-COMPARED = [field for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER]
+COMPARED = [field.name for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER and field.name not in own_settings()]
+# Of the runs of one backend.
+COMPARED_OF_BACKEND = [name for name in own_settings() if name not in MAY_DIFFER]
 # Settings of the model, which the digest of a workload has as they come out: a default may be given.
 OF_MODEL = (*model_sizes.FIELDS, "model_args", "tokenizer")
 
@@ -34,10 +37,12 @@ def check_runs(records: Sequence[Record]) -> None:
     """
     trained_records = [record for record in records if record.workload_digest]
     check_training(records)
-    for record, first in _pairs(trained_records):
-        if differences := setting_differences(record.settings, first.settings):
-            texts = ", ".join(differences.values())
-            raise UserError(f"{_names(record, first)} have different settings ({texts}); compare them separately")
+    of_backend = attrgetter("workload", "scaling", "backend")
+    for group_of, names in ((entries.group_of, COMPARED), (of_backend, COMPARED_OF_BACKEND)):
+        for record, first in _pairs(trained_records, group_of):
+            if differences := setting_differences(record.settings, first.settings, names):
+                texts = ", ".join(differences.values())
+                raise UserError(f"{_names(record, first)} have different settings ({texts}); compare them separately")
     _check_equal(trained_records, entries.group_of, device_of, "on different devices")
     repeated = attrgetter("workload", "scaling", "backend", "num_ranks")
     _check_equal(records, repeated, attrgetter("num_nodes"), "on different numbers of nodes")
@@ -63,19 +68,19 @@ def machine_of(record: Record) -> str:
 
 def check_training(records: Iterable[Record]) -> None:
     """Raises UserError for records of different training under one workload, scaling and way of reading the data, on any machines."""
-    for record, first in _pairs([record for record in records if record.workload_digest]):
+    for record, first in _pairs([record for record in records if record.workload_digest], entries.group_of):
         if record.workload_digest != first.workload_digest:
-            differences = setting_differences(record.settings, first.settings, with_model=True)
+            differences = setting_differences(record.settings, first.settings, [*COMPARED, *OF_MODEL])
             trained = [text for name, text in differences.items() if name in (*TRAINING_SETTINGS, "epochs", *OF_MODEL)]
             reason = ", ".join(trained) or "their data or rate factors differ"
             raise UserError(f"{_names(record, first)} trained different things ({reason}); compare them separately")
 
 
-def _pairs(records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+def _pairs(records: Iterable[Record], group_of: Callable[[Record], Hashable]) -> Iterator[tuple[Record, Record]]:
     """Yields each record with the first of its group."""
-    first_of_group: dict[tuple[str, str, str], Record] = {}
+    first_of_group: dict[Hashable, Record] = {}
     for record in records:
-        yield record, first_of_group.setdefault(entries.group_of(record), record)
+        yield record, first_of_group.setdefault(group_of(record), record)
 
 
 def _names(record: Record, first: Record) -> str:
@@ -99,8 +104,7 @@ def _check_equal(
             raise UserError(f"{_names(record, first)} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")
 
 
-def setting_differences(settings: Settings, first_settings: Settings, with_model: bool = False) -> dict[str, str]:
-    """Returns by name a text on each of the compared settings that differs, and with `with_model` on those of OF_MODEL."""
-    names = [*(field.name for field in COMPARED), *(OF_MODEL if with_model else ())]
+def setting_differences(settings: Settings, first_settings: Settings, names: Iterable[str]) -> dict[str, str]:
+    """Returns by name a text on each of these settings that differs."""
     values = {name: (getattr(settings, name), getattr(first_settings, name)) for name in names}
     return {name: f"{flag(name)} {value} and {first_value}" for name, (value, first_value) in values.items() if value != first_value}

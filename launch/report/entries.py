@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.backends import BASELINE
 from common.command_line import flag
 from common.config import Role, Settings, with_role
+from common.declarations import BASELINE
 from common.errors import UserError
 from common.model import model_sizes
 from common.record.definition import Record

@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from common.backends import ALONE, declaration_of, declared, file_of
+from common.backends import declaration_of, file_of
+from common.declarations import ALONE, declared
 from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio

@@ -21,10 +21,11 @@ from typing import Any, Literal, NamedTuple
 from rich.console import Console
 
 from common import deepspeed_configuration, progress, workloads
-from common.backends import ROOT, declared, file_of, name_of, needs_mpi, settings_of
+from common.backends import file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism
 from common.data import datasets, sharding
+from common.declarations import ROOT, declared
 from common.errors import UserError
 from common.process import binding, gpus
 from launch.launchers import commands

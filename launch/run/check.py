@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from common.backends import ROOT
 from common.config import Settings
+from common.declarations import ROOT
 from common.errors import UserError
 from launch.launchers import commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher, Start

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from common import workloads
-from common.backends import ALL, ROOT, declaration_of
+from common.backends import ALL, declaration_of
 from common.config import cores_per_rank
 from common.cost import memory_estimate
+from common.declarations import ROOT
 from common.process import binding, machine, slurm
 from common.process.meeting import HOST_SUFFIX_VARIABLE
 from common.record import records

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.process import binding, environment, gpus, machine
 from launch.run import available, failures
 from launch.run.answers import Mpi, Node, NoMpi

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from common.backends import ROOT
 from common.command_line import POSITIVE, RANKS
+from common.declarations import ROOT
 from common.help_sections import Section
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS

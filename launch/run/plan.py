@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, get_args
 
-from common.backends import has_one_rank, settings_of, without_untaken
+from common.backends import has_one_rank, settings_of, without_others
 from common.config import Control, Settings, cores_per_rank
 from common.cost import parallelism
 from common.errors import UserError
@@ -75,7 +75,7 @@ def plan(
                                 backend,
                                 num_ranks,
                                 min(num_ranks, ranks_per_node or num_ranks),
-                                settings_of(backend, without_untaken(backend, named)),
+                                settings_of(backend, without_others(backend, named)),
                             )
                         )
     return jobs

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
 from common import durable, workloads
-from common.backends import ROOT, file_of
+from common.backends import file_of
 from common.config import SINGLE_RUN, as_arguments, as_json, cores_per_rank, not_for
+from common.declarations import ROOT
 from common.errors import UserError
 from common.process import binding, environment, machine, messages, turns
 from common.process.messages import Hang

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from common.backends import ROOT
+from common.declarations import ROOT
 
 # Of the environment, else of a site's Python.
 FILES = (ROOT / ".venv" / "tandem-modules", ROOT / ".light" / "modules")

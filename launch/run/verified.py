@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from common.backends import BASELINE, declaration_of
+from common.backends import declaration_of
 from common.command_line import shortened
+from common.declarations import BASELINE
 from common.errors import UserError
 from common.model import own_causes, own_checks
 from common.model.own_model import OwnModel

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from common import workloads
-from common.backends import ALL, BASELINE
+from common.backends import ALL
 from common.command_line import flag, names_in
 from common.data import sharding
+from common.declarations import BASELINE
 from common.errors import UserError
 from common.model import own_model
 from common.model.own_model import OwnModel

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from common import backends
-from common.backends import declared, file_of, is_exact
+from common.backends import file_of, is_exact
 from common.config import Settings
+from common.declarations import declared
 from common.model.families import training_flops
 from common.workloads import WORKLOADS
 from launch.run import available

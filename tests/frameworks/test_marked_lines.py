@@ -5,7 +5,7 @@ import difflib
 
 import pytest
 
-from common import backends
+from common import declarations
 from tests.support.backends import ON_PYTORCH
 
 MARK = "# backend"
@@ -32,7 +32,7 @@ def differences(texts):
 
 
 def files():
-    return {name: (backends.FOLDER / f"{name}.py").read_text() for name in ON_PYTORCH}
+    return {name: (declarations.FOLDER / f"{name}.py").read_text() for name in ON_PYTORCH}
 
 
 def test_the_unmarked_lines_of_the_steps_of_all_backends_on_pytorch_are_the_same():

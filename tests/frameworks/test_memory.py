@@ -17,10 +17,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from common import workloads
-from common.backends import declared, file_of, settings_of
+from common.backends import file_of, settings_of
 from common.config import Settings
 from common.cost import memory_forecast, sharing
 from common.cost.memory_forecast import Training
+from common.declarations import declared
 from common.model.families import Cnn, Decoder, EncoderDecoder
 from common.process.ranks import Ranks
 from frameworks.shared.pytorch import fsdp, models, steps, tensor_parallel

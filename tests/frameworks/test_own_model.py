@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from common.backends import ROOT
 from common.config import Settings
+from common.declarations import ROOT
 from common.process.ranks import Ranks
 from common.workloads import resolve
 from frameworks.shared.horovod import horovod

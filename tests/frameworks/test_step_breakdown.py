@@ -16,8 +16,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from common import command_line
-from common.backends import declared, name_of
+from common.backends import name_of
 from common.config import Settings
+from common.declarations import declared
 from common.process.ranks import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication, Schedule
 from common.training import step_breakdown

@@ -8,6 +8,7 @@ from common import backends
 from common.command_line import flag, parse
 from common.config import Settings
 from common.cost import parallelism
+from common.declarations import BASELINE
 from launch import matrix
 from launch.launchers import commands
 from launch.run import available, runner
@@ -43,7 +44,7 @@ def test_a_name_maps_to_a_file_and_a_setting_and_back(name, setting, value):
 
 def test_a_matrix_has_the_backends_that_say_so_or_all_without_variants_and_the_baseline_first():
     assert backends.chosen(None) == names_with("by_default")
-    assert backends.chosen(None)[:2] == [backends.BASELINE, "ddp"]
+    assert backends.chosen(None)[:2] == [BASELINE, "ddp"]
     assert backends.chosen("all") == list(backends.declared())
     assert {"fsdp", "gradient_averaging", "zero_redundancy"} < set(backends.chosen("all"))
     assert backends.chosen("deepspeed_zero, deepspeed_zero@3") == ["deepspeed_zero", "deepspeed_zero@3"]

@@ -14,7 +14,7 @@ import pytest
 import tyro
 
 from common import command_line
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.errors import UserError
 from tests.gpu.plugin import Plugin
 from tests.gpu.running import Session

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from common.backends import BASELINE, declared
+from common.declarations import BASELINE, declared
 from tests.gpu.plugin import SESSION
 from tests.gpu.running import train
 

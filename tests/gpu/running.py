@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from common.backends import BASELINE, ROOT, chosen, declared
+from common.backends import chosen
 from common.data.sharding import STEPS_VARIABLE
+from common.declarations import BASELINE, ROOT, declared
 from common.errors import UserError
 from launch.run import available, processes, turns
 

@@ -7,22 +7,25 @@ import pytest
 from common import backends, config, workloads
 from common.command_line import flag
 from common.config import Settings
+from common.declarations import own_settings
 from tests.support.forked import run_module
 from tests.support.help_texts import sections_of
 from tests.support.running import BIN, completed
 
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
+OF_SINGLE = set(FIELDS) - config.not_for(config.SINGLE_RUN).keys() - own_settings().keys()
 # The first options of each section.
 OF_A_RUN = {
     "workload": ["--workload", "--dataset"], "duration": ["--epochs", "--target"], "training": ["--batch-size", "--scaling"],
-    "backend": ["--transport", "--reduction"], "machine": ["--device", "--threads"], "record": ["--results", "--machine"],
+    "machine": ["--device", "--threads"], "record": ["--results", "--machine"],
     "checkpoint": ["--resume", "--checkpoint-dir"], "data reading": ["--data-format", "--num-workers"],
     "timeout": ["--watchdog-timeout", "--join-timeout"],
 }  # fmt: skip
 OF_A_MATRIX = {
     "matrix": ["--backends", "--workloads"], "workload": ["--dataset", "--data-dir"],
-    **{title: OF_A_RUN[title] for title in ("duration", "training")}, "backend": ["--powersgd-rank", "--deepspeed-config"],
+    **{title: OF_A_RUN[title] for title in ("duration", "training")},
     **{title: OF_A_RUN[title] for title in ("machine", "record", "data reading", "timeout")},
+    "backend": ["--powersgd-rank", "--deepspeed-config"],
 }  # fmt: skip
 
 
@@ -47,7 +50,7 @@ def test_the_help_has_sections_with_the_common_options_first(module, firsts):
 
 def test_each_option_is_in_the_help_of_those_programs_that_take_it():
     of_run, of_matrix = (options_in(help_of(module)) for module in ("frameworks.single", "launch.matrix"))
-    assert sorted(of_run) == sorted(["-h", *(flag(name) for name in FIELDS if name not in ("until", "trace"))])
+    assert sorted(of_run) == sorted(["-h", *map(flag, OF_SINGLE)])
     assert len(set(of_matrix)) == len(of_matrix)
     of_variants = backends.variant_settings()
     absent = {"workload", "run_id", "repeat", "control", "library_setting", "share_gpu"} | of_variants
@@ -56,12 +59,18 @@ def test_each_option_is_in_the_help_of_those_programs_that_take_it():
     assert {"--trace", "--launcher", "--print-jobs"} < set(of_matrix)
 
 
+def test_a_run_has_the_settings_that_its_backend_declares():
+    backend = help_of("frameworks.post_local_sgd")["backend options"]
+    assert list(backend) == ["--averaging-period", "--local-after"]
+    assert "post_local_sgd: steps with averaged gradients" in backend["--local-after"]
+
+
 def test_every_setting_of_a_run_is_explained_with_its_default():
     helps = {option: text for section in help_of("frameworks.single").values() for option, text in section.items()}
     cnn, transformer = (workloads.WORKLOADS[workload].defaults() for workload in ("cnn", "transformer"))
     of_workload = {name: f"cnn: {cnn[name]}; transformer: {transformer[name]}" for name in cnn}
     of_workload["learning_rate"] = "cnn: 0.004 for sgd, 0.001 for adam; transformer: 0.05 for sgd, 0.0015 for adam"
-    for name in set(FIELDS) - config.not_for(config.SINGLE_RUN).keys():
+    for name in OF_SINGLE:
         description, _, default = helps[flag(name)].partition(" (default: ")
         assert description.endswith("."), f"{name} has no sentence of help"
         value = of_workload.get(name, getattr(Settings(), name))

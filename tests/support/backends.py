@@ -2,9 +2,10 @@
 
 import re
 
-from common.backends import FOLDER, declared, has_one_rank, is_exact, variants_of
+from common.backends import has_one_rank, is_exact, variants_of
 from common.config import Settings
 from common.cost import parallelism
+from common.declarations import FOLDER, declared
 
 DISTRIBUTED = tuple(name for name in declared() if not has_one_rank(name))
 # The last of their ranks has the optimizer.

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from common import workloads
-from common.backends import BASELINE, declared, file_of
+from common.backends import file_of
 from common.config import Settings
 from common.cost import parallelism
+from common.declarations import BASELINE, declared
 from tests.support import agreement_runs as runs
 from tests.support import faults
 from tests.support.agreement_runs import CNN, DECODER, Comparison, Run

@@ -1,12 +1,12 @@
 """Backends written for a test: another one that does something more where it reports a step, such as failing on rank 1."""
 
-from common.backends import Backend, declared
+from common.declarations import Backend, declared
 from tests.support.running import left_over, matrix, records_in, with_backends
 
 TEXT = """
 import os, signal
 
-from common.backends import Backend
+from common.declarations import Backend, Bounds, Setting
 from common.training.program import main
 from frameworks import {backend}
 

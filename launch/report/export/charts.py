@@ -8,7 +8,7 @@ import altair
 import numpy as np
 from altair import Color, Detail, LayerChart, Order, Scale, Shape, Tooltip, X, Y
 
-from common.backends import BASELINE
+from common.declarations import BASELINE
 from common.errors import UserError
 from launch.report import comparable
 from launch.report.entries import Comparison, Entry

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable
 
-from common.backends import BASELINE
+from common.declarations import BASELINE
 from launch.report.questions import step
 
 # Okabe and Ito, Color Universal Design (2008): eight colours that remain distinguishable under common colour blindness. A medium grey

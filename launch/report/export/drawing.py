@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from common import cache
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.errors import UserError, printable
 
 # Of Vega-Lite, as in the specifications that Altair writes.

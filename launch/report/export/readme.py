@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from common import durable
-from common.backends import ROOT
+from common.declarations import ROOT
 from launch.report import collect, factors, several, summary
 from launch.report.factors import Part
 from launch.report.questions import cost, machines

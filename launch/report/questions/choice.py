@@ -4,7 +4,8 @@ from collections.abc import Callable, Hashable, Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.backends import declared, file_of
+from common.backends import file_of
+from common.declarations import declared
 from common.record.definition import Record
 from launch.report import limits, measures, volumes
 from launch.report.entries import Comparison, Entry

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from common.backends import ALONE, declaration_of, file_of
+from common.backends import declaration_of, file_of
+from common.declarations import ALONE
 from launch.report import factors, measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.factors import Cell

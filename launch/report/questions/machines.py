@@ -116,7 +116,7 @@ def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:
             | {"device": _texts(records, comparable.device_of)}
             | environments.values_of(records)
         )
-        values_of |= {flag(field.name): _texts(records, attrgetter(f"settings.{field.name}")) for field in comparable.COMPARED}
+        values_of |= {flag(name): _texts(records, attrgetter(f"settings.{name}")) for name in comparable.COMPARED}
         texts_of[machine] = {name: ", ".join(values) or None for name, values in values_of.items()}
     names = dict.fromkeys(itertools.chain(*texts_of.values()))
     differences = [Difference(name, {machine: texts.get(name) for machine, texts in texts_of.items()}) for name in names]

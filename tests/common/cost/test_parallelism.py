@@ -3,9 +3,9 @@
 import pytest
 
 from common import backends
-from common.backends import Backend
 from common.config import Settings
 from common.cost import parallelism
+from common.declarations import Backend, Setting
 from tests.support.mistakes import refused
 
 # Declarations as in the files of frameworks/, without running them.
@@ -13,7 +13,7 @@ DECLARED = {
     "replicated": Backend(),
     "served": Backend(num_servers=1),
     "alone": Backend(one_rank=True),
-    "pairs": Backend(variants={"sharding": ("hsdp",)}, multiple_of={"hsdp": 2}),
+    "pairs": Backend(settings=(Setting("sharding", "", choices=("hsdp",)),), multiple_of={"hsdp": 2}),
     "whole": Backend(model_parallel="all", divides="num_heads", models=("Decoder",)),
     "threads_of_two": Backend(model_parallel="threads"),
     "apart": Backend(untied=True),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from common import workloads
-from common.backends import ROOT
 from common.config import Settings
 from common.cost import parallelism
 from common.data import datasets
+from common.declarations import ROOT
 from common.model import families, own_checks, own_file
 from common.model.own_model import OwnModel
 from tests.support.mistakes import refused

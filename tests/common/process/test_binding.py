@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.backends import ROOT
 from common.config import Settings
+from common.declarations import ROOT
 from common.process import binding
 from common.process.binding import (
     GPU_ORDER_VARIABLE,

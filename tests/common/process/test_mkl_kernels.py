@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.backends import ROOT
 from common.config import Settings
+from common.declarations import ROOT
 from common.process import mkl_kernels
 from common.process.ranks import Ranks
 from frameworks.shared.pytorch import devices

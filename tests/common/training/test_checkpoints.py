@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from common.backends import BASELINE
 from common.config import Settings
+from common.declarations import BASELINE
 from common.model import weights
 from common.process.ranks import Ranks
 from common.training import checkpoints

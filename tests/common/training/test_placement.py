@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.errors import RunError
 from common.process.ranks import Ranks
 from common.training import placement

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from common.backends import ROOT
+from common.declarations import ROOT
 from common.errors import UserError
 from common.record import records
 from common.record.definition import SCHEMA

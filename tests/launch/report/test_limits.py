@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.backends import ROOT
+from common.declarations import ROOT
 from launch.report import collect, environments, limits, summary
 from tests.support.answers import answered, line, section
 from tests.support.made_records import made, on, typed

@@ -184,7 +184,7 @@ def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_varia
 
 # A backend that says what it finds, and none that can be imported.
 FINDS = """
-from common.backends import Backend
+from common.declarations import Backend
 from common.training.program import main
 from frameworks import ddp
 

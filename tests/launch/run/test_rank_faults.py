@@ -26,7 +26,7 @@ def test_a_rank_that_is_stopped_is_named_by_the_others(checkout, tmp_path):
 LIMITED = """
 import resource
 
-from common.backends import Backend
+from common.declarations import Backend
 from common.training.program import main
 from frameworks.single import Trainer
 
