@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
+from typing import Any, ClassVar, NamedTuple, Protocol, final
 
 import numpy as np
 
 from common.config import Settings
+from common.process.gpus import Device
 from common.ranks import Ranks
 from common.record.parts import TensorBytesByRank, Transport
 
@@ -105,17 +106,6 @@ class Held(NamedTuple):
 POINTS = tuple(field.name for field in dataclasses.fields(TensorBytesByRank))
 
 
-class GpuMemory(NamedTuple):
-    """A framework's counters of the memory of a process on its GPU.
-
-    `reset()` begins the peaks anew. `peak()` returns the most bytes since then of the tensors, and of the framework's allocator, None where
-    those are not known.
-    """
-
-    reset: Callable[[], object]
-    peak: Callable[[], tuple[int, int | None]]
-
-
 class Schedule(NamedTuple):
     """Numbers of steps, as in torch.profiler.schedule: without profiler, profiled and discarded, profiled and kept."""
 
@@ -126,31 +116,6 @@ class Schedule(NamedTuple):
 
 # The name of a step in a framework's trace, followed by its number. It is PyTorch's.
 PROFILED_STEP = "ProfilerStep#"
-
-
-class Device(NamedTuple):
-    """The device that a rank computes on, and the software with which its framework was built.
-
-    `gpu` is CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
-    `memory` on a CPU. `product(precision, size)` returns a function that multiplies two square matrices there, as a model in that precision
-    does, and waits for the end; it is None where the rank has several devices. `onednn_product(size)`
-    does so in float32 by oneDNN, where the framework has it and uses another library. The framework computes with `num_threads` on cores.
-    A framework for AMD GPUs, built with the version `rocm`, gives the `model` and the `pci_bus_id` of the GPU.
-    """
-
-    type: Literal["cpu", "cuda"]
-    gpu: int | None
-    framework_has_cuda: bool
-    cuda: str | None
-    cudnn: str | None
-    nccl: str | None
-    product: Callable[[str, int], Callable[[], object]] | None = None
-    onednn_product: Callable[[int], Callable[[], object]] | None = None
-    memory: GpuMemory | None = None
-    num_threads: int | None = None
-    rocm: str | None = None
-    model: str | None = None
-    pci_bus_id: str | None = None
 
 
 class Trainer(ABC):
@@ -228,19 +193,3 @@ class Trainer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leaves the process group; the last call."""
-
-
-class Summing(Protocol):
-    """A Trainer, or another object by which the ranks of a run add up float64 values."""
-
-    @property
-    def ranks(self) -> Ranks: ...
-
-    def sum(self, values: np.ndarray, /) -> np.ndarray: ...
-
-
-def by_rank(trainer: Summing, value: float) -> np.ndarray:
-    """All-gathers the value of each rank into an array. All ranks call this."""
-    values = np.zeros(trainer.ranks.size)
-    values[trainer.ranks.rank] = value
-    return trainer.sum(values)

@@ -161,7 +161,7 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job]
 
     Raises UserError if none can.
     """
-    if ignored := binding.owned_variables(os.environ | launcher.variables):
+    if ignored := binding.ignored_variables(launcher.variables):
         print(binding.describe_ignored(ignored), file=sys.stderr)
     available.check(prepared.jobs, launcher)
     if prepared.left_out:

@@ -135,6 +135,11 @@ def without_owned_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in owned_variables({name: value})}
 
 
+def ignored_variables(further: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables of this process, with those that it has removed, and `further` ones that have no effect on a run."""
+    return owned_variables(os.environ | removed_variables | further)
+
+
 def describe_ignored(variables: Mapping[str, str]) -> str:
     """Describes in one line that these variables have no effect."""
     return f"ignored, since a run binds its ranks and sets their threads: {', '.join(f'{name}={variables[name]}' for name in variables)}"

@@ -11,15 +11,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pynvml
 
 from common.errors import UserError
 from common.process.ranks import Ranks, node_number
-from common.record.parts import Gpu, GpuMemoryByRank
-from common.trainer import Device, Trainer, by_rank
+from common.ranks import Summing, by_rank
 
 # NVML's handle of a GPU, which is only given back to it.
 Handle = Any
@@ -44,19 +43,50 @@ NCCL_NETWORK = re.compile(r"NCCL INFO (?:Using network|Assigned NET plugin) (.+?
 NCCL_PLUGIN = re.compile(r"NCCL INFO NET/OFI Initializing (aws-ofi-(?:nccl|rccl) \S+)", re.MULTILINE)
 
 
-def describe(device: Device) -> Gpu | None:
-    """Describes the GPU of a device and its software; None on a CPU."""
-    if device.gpu is None:
-        return None
-    return Gpu(
-        model=device.model or read_of_gpu(bus_id_of(device), pynvml.nvmlDeviceGetName),
-        pci_bus_id=bus_id_of(device),
-        driver=read(pynvml.nvmlSystemGetDriverVersion, None),
-        cuda=device.cuda,
-        cudnn=device.cudnn,
-        nccl=device.nccl,
-        rocm=device.rocm,
-    )
+class GpuMemory(NamedTuple):
+    """A framework's counters of the memory of a process on its GPU.
+
+    `reset()` begins the peaks anew. `peak()` returns the most bytes since then of the tensors, and of the framework's allocator, None where
+    those are not known.
+    """
+
+    reset: Callable[[], object]
+    peak: Callable[[], tuple[int, int | None]]
+
+
+class Device(NamedTuple):
+    """The device that a rank computes on, and the software with which its framework was built.
+
+    `gpu` is CUDA's number of the GPU, among those that the process sees. Versions are None where the framework has none, and so is
+    `memory` on a CPU. `product(precision, size)` returns a function that multiplies two square matrices there, as a model in that precision
+    does, and waits for the end; it is None where the rank has several devices. `onednn_product(size)`
+    does so in float32 by oneDNN, where the framework has it and uses another library. The framework computes with `num_threads` on cores.
+    A framework for AMD GPUs, built with the version `rocm`, gives the `model` and the `pci_bus_id` of the GPU.
+    """
+
+    type: Literal["cpu", "cuda"]
+    gpu: int | None
+    framework_has_cuda: bool
+    cuda: str | None
+    cudnn: str | None
+    nccl: str | None
+    product: Callable[[str, int], Callable[[], object]] | None = None
+    onednn_product: Callable[[int], Callable[[], object]] | None = None
+    memory: GpuMemory | None = None
+    num_threads: int | None = None
+    rocm: str | None = None
+    model: str | None = None
+    pci_bus_id: str | None = None
+
+
+def model_of(device: Device) -> str | None:
+    """Names the model of the GPU of a device; None where it is not known."""
+    return device.model or read_of_gpu(bus_id_of(device), pynvml.nvmlDeviceGetName)
+
+
+def driver_version() -> str | None:
+    """Returns the version of the driver; None where it is not known."""
+    return read(pynvml.nvmlSystemGetDriverVersion, None)
 
 
 def bus_id_of(device: Device) -> str | None:
@@ -112,8 +142,8 @@ def _all() -> list[Handle]:
 def all_models() -> list[str]:
     """Lists the model of each GPU of this node and, last, the version of the driver where that is known."""
     models = read(lambda: [pynvml.nvmlDeviceGetName(gpu) for gpu in _all()], [])
-    version = read(lambda: f"driver {pynvml.nvmlSystemGetDriverVersion()}", None)
-    return [*models, *filter(None, [version])]
+    version = driver_version()
+    return [*models, *([f"driver {version}"] if version else [])]
 
 
 def free_bytes() -> list[int]:
@@ -126,37 +156,23 @@ def most_free_bytes() -> float:
     return max(free_bytes(), default=math.inf)
 
 
-def begin_memory(trainer: Trainer) -> None:
-    """Begins the peaks of a rank's GPU memory anew."""
-    if memory := trainer.describe_device().memory:
-        memory.reset()
+def used_bytes(device: Device) -> int | None:
+    """Reads the bytes in use on the whole GPU of a device; None on a CPU, and where they are not known."""
+    return read_of_gpu(bus_id_of(device), lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
 
 
-def memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
-    """Returns the memory that the ranks have used of their GPUs since begin_memory; None on CPUs. All ranks call this."""
-    device = trainer.describe_device()
-    used = read_of_gpu(bus_id_of(device), lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
-    peaks = device.memory.peak() if device.memory else (None, None)
-    sizes_by_name: dict[str, list[int | None]] = {}
-    for name, value in zip(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), (*peaks, used), strict=True):
-        sizes = by_rank(trainer, math.nan if value is None else value).tolist()
-        sizes_by_name[name] = [None if math.isnan(size) else int(size) for size in sizes]
-    return None if device.gpu is None else GpuMemoryByRank(**sizes_by_name)
-
-
-def clock_hz(trainer: Trainer) -> float:
-    """Reads the clock of this rank's GPU in Hz; NaN where it is not known."""
-    bus_id = bus_id_of(trainer.describe_device())
-    megahertz = read_of_gpu(bus_id, lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
+def clock_hz(device: Device) -> float:
+    """Reads the clock of the GPU of a device in Hz; NaN where it is not known."""
+    megahertz = read_of_gpu(bus_id_of(device), lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
     return math.nan if megahertz is None else 1e6 * megahertz
 
 
-def throttle_reasons(trainer: Trainer) -> list[str] | None:
+def throttle_reasons(run: Summing, device: Device) -> list[str] | None:
     """Lists why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
-    mask = read_of_gpu(bus_id_of(trainer.describe_device()), pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    masks = by_rank(trainer, mask or 0).astype(int).tolist()
+    mask = read_of_gpu(bus_id_of(device), pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+    masks = by_rank(run, mask or 0).astype(int).tolist()
     reasons = [name for name, constant in THROTTLE_REASONS.items() if any(mask & getattr(pynvml, constant) for mask in masks)]
-    return reasons if by_rank(trainer, mask is not None).any() else None
+    return reasons if by_rank(run, mask is not None).any() else None
 
 
 def count_joules(ranks: Ranks, pids: Collection[int]) -> Callable[[], float]:
@@ -176,9 +192,9 @@ def count_joules(ranks: Ranks, pids: Collection[int]) -> Callable[[], float]:
     return lambda: joules() - begun
 
 
-def total_joules(trainer: Trainer, joules: float) -> float | None:
+def total_joules(run: Summing, joules: float) -> float | None:
     """Returns the energy of all nodes from what each rank has counted; None where a node does not know it. All ranks call this."""
-    total = float(trainer.sum(np.array([joules]))[0])
+    total = float(run.sum(np.array([joules]))[0])
     return total if total > 0 else None
 
 
@@ -217,11 +233,11 @@ def of_processes(pids: Iterable[int]) -> list[Handle]:
     return [gpu for gpu, bytes_by_pid in processes() if not bytes_by_pid.keys().isdisjoint(pids)]
 
 
-def expect_own(trainer: Trainer) -> None:
+def expect_own(run: Summing, device: Device) -> None:
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
-    bus_id = bus_id_of(trainer.describe_device())
-    places = by_rank(trainer, node_number())
-    numbers = by_rank(trainer, NO_GPU if bus_id is None else pci_number(bus_id))
+    bus_id = bus_id_of(device)
+    places = by_rank(run, node_number())
+    numbers = by_rank(run, NO_GPU if bus_id is None else pci_number(bus_id))
     if shared := sharing(places, numbers):
         raise UserError(describe_shared(*shared[0]))
 

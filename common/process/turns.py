@@ -16,7 +16,7 @@ from common.meter import Meter
 from common.process import messages
 from common.process.messages import TurnEnded
 from common.process.ranks import node_name
-from common.trainer import Trainer, by_rank
+from common.ranks import Summing, by_rank
 
 # Set by the matrix to the `node` on which it can continue the processes of the run.
 VARIABLE = "TANDEM_TURNS"
@@ -43,9 +43,9 @@ class Turns:
     run was made ready.
     """
 
-    def __init__(self, trainer: Trainer, step_seconds: float, pids_by_rank: Sequence[int]) -> None:
-        self._trainer, self._pids, self._step_seconds = trainer, pids_by_rank, by_rank(trainer, step_seconds).max()
-        self._is_reachable = by_rank(trainer, VARIABLE in os.environ and os.environ[VARIABLE] == node()).all()
+    def __init__(self, run: Summing, step_seconds: float, pids_by_rank: Sequence[int]) -> None:
+        self._run, self._pids, self._step_seconds = run, pids_by_rank, by_rank(run, step_seconds).max()
+        self._is_reachable = by_rank(run, VARIABLE in os.environ and os.environ[VARIABLE] == node()).all()
         self.num_steps, self.num_ended = 0, 0
         self.meters: list[Meter] = []
 
@@ -53,23 +53,23 @@ class Turns:
         """Sets the steps of a turn for epochs of `num_steps`."""
         if self._is_reachable:
             num_in_turn = min(max(1, round(TURN_SECONDS / self._step_seconds)), num_steps)
-            share = _shared(num_in_turn / num_steps) if self._trainer.ranks.rank == 0 else 0.0
-            self.num_steps = max(1, round(by_rank(self._trainer, share)[0] * num_steps))
+            share = _shared(num_in_turn / num_steps) if self._run.ranks.rank == 0 else 0.0
+            self.num_steps = max(1, round(by_rank(self._run, share)[0] * num_steps))
 
     def end(self) -> None:
         """Ends the turn, if the run takes turns, and returns on all ranks together when the next one begins."""
         if not self._is_reachable:
             return
         # Barrier: waiting for a slower rank belongs to the turn.
-        self._trainer.sum(np.zeros(1))
+        self._run.sum(np.zeros(1))
         self.num_ended += 1
         with contextlib.ExitStack() as paused:
             for meter in self.meters:
                 paused.enter_context(meter.pause("turns"))
-            if self._trainer.ranks.rank == 0:
+            if self._run.ranks.rank == 0:
                 messages.send(TurnEnded(list(self._pids)))
             stop()
-            self._trainer.sum(np.zeros(1))
+            self._run.sum(np.zeros(1))
 
 
 def _shared(share: float) -> float:

@@ -16,8 +16,9 @@ from common.model import families, own_file, own_model, weights
 from common.model.families import Described, Model
 from common.model.own_model import OwnModel
 from common.process.watchdog import Watchdog
+from common.ranks import by_rank
 from common.record.parts import Reading
-from common.trainer import Batch, Trainer, by_rank
+from common.trainer import Batch, Trainer
 from common.training.taken import Taken
 
 

@@ -26,10 +26,11 @@ from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line, reading
+from common.ranks import by_rank
 from common.record import records
 from common.record.definition import Record
-from common.record.parts import HeldByRank, TensorBytesByRank
-from common.trainer import POINTS, Batches, Totals, Trainer, by_rank
+from common.record.parts import GpuMemoryByRank, HeldByRank, TensorBytesByRank
+from common.trainer import POINTS, Batches, Totals, Trainer
 from common.training import batches, checks, taken
 from common.training.batches import ReadingCost, SampleBatches
 from common.training.checkpoints import About, Checkpoints
@@ -64,7 +65,7 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     """
     checks.expect_same_settings(trainer, settings)
     if not settings.share_gpu:
-        gpus.expect_own(trainer)
+        gpus.expect_own(trainer, trainer.describe_device())
     gpus.expect_precision(computed_precision(settings), trainer.describe_device())
     workload = workloads.workload_of(settings)
     # Compilation, first allocations and buckets belong to initialization, not to training.
@@ -188,7 +189,8 @@ def _start(trainer: Trainer, record: Record, turns: Turns) -> tuple[Meter[float]
     joules = Meter(gpus.count_joules(trainer.ranks, record.pids_by_rank or []))
     # Barrier: opening NVML delays the first rank of a node.
     trainer.sum(np.zeros(1))
-    gpus.begin_memory(trainer)
+    if memory := trainer.describe_device().memory:
+        memory.reset()
     clock = Meter(time.perf_counter)
     turns.meters += [clock, joules]
     return clock, joules
@@ -222,7 +224,19 @@ def _record_use(trainer: Trainer, record: Record, turns: Turns, clock: Meter[flo
     record.peak_memory_bytes_by_rank, record.peak_memory_bytes = peak_bytes_by_rank, max(peak_bytes_by_rank)
     record.num_turns, record.steps_per_turn, record.turns_of_others_seconds = turns.num_ended, turns.num_steps, clock.paused["turns"]
     record.check_seconds = clock.paused["checks"]
-    record.gpu_memory_by_rank = gpus.memory_by_rank(trainer)
+    record.gpu_memory_by_rank = gpu_memory_by_rank(trainer)
+
+
+def gpu_memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
+    """Returns the memory that the ranks have used of their GPUs since its peaks began; None on CPUs. All ranks call this."""
+    device = trainer.describe_device()
+    peaks = device.memory.peak() if device.memory else (None, None)
+    sizes_by_name: dict[str, list[int | None]] = {}
+    names = ("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes")
+    for name, value in zip(names, (*peaks, gpus.used_bytes(device)), strict=True):
+        sizes = by_rank(trainer, math.nan if value is None else value).tolist()
+        sizes_by_name[name] = [None if math.isnan(size) else int(size) for size in sizes]
+    return None if device.gpu is None else GpuMemoryByRank(**sizes_by_name)
 
 
 def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], report: Report, turns: Turns, delay: Delay) -> TrainedEpoch:

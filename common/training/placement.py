@@ -10,7 +10,8 @@ from common.config import Settings
 from common.errors import RunError
 from common.process import binding, machine
 from common.process.ranks import node_number
-from common.trainer import Trainer, by_rank
+from common.ranks import by_rank
+from common.trainer import Trainer
 
 # So many cores make a number that float64 holds.
 CORES_PER_NUMBER = 48

@@ -22,13 +22,13 @@ from common.cost import memory_estimate, parallelism
 from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
-from common.process import binding, ending, environment, gpus, machine, noise, watchdog
+from common.process import binding, ending, gpus, machine, watchdog
 from common.process.ranks import Ranks, expect_variables, from_environment
 from common.process.watchdog import Hang, Late, Watchdog
-from common.record import records
+from common.record import environment, records
 from common.record.definition import Record
 from common.trainer import Batches, Trainer
-from common.training import loop, placement, step_breakdown, throughput
+from common.training import loop, noise, placement, step_breakdown, throughput
 
 # The keys that TANDEM_LAUNCH may have.
 LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict, "settings": dict}
@@ -110,7 +110,7 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     device = trainer.describe_device()
     record.environment.device, record.environment.framework_has_cuda = device.type, device.framework_has_cuda
     if path:
-        record.environment.gpu = gpus.describe(device)
+        record.environment.gpu = environment.describe_gpu(device)
     record.transport, record.library_configuration = trainer.transport, trainer.configuration
     # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
     record.environment.mpi = environment.mpi_library()

@@ -10,8 +10,9 @@ from common import workloads
 from common.backends import declaration_of
 from common.config import Settings, computed_precision
 from common.model.families import training_flops
+from common.ranks import by_rank
 from common.record.definition import Record
-from common.trainer import Trainer, by_rank
+from common.trainer import Trainer
 
 # Of the matrices, which grow until one product takes long: the best size depends on the device and the number of threads.
 SIZES = (512, 1024, 2048, 4096, 8192)

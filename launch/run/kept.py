@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common import cache
-from common.process import environment
+from common.record import environment
 
 MAX_AGE = timedelta(hours=1)
 BOOT = Path("/proc/sys/kernel/random/boot_id")

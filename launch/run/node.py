@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 
 from common.declarations import ROOT
-from common.process import binding, environment, gpus, machine
+from common.process import binding, gpus, machine
+from common.record import environment
 from launch.run import available, failures
 from launch.run.answers import Mpi, Node, NoMpi
 
@@ -40,7 +41,7 @@ def facts() -> Node:
         "packages": described.packages,
         "num_cores": described.num_cores,
         "num_cores_allowed": binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()),
-        "ignored_variables": binding.owned_variables(os.environ),
+        "ignored_variables": binding.ignored_variables({}),
         "quota_cores": machine.quota_cores(),
         "available_bytes": machine.available_bytes(),
         "interfaces": sorted(psutil.net_if_addrs()),

@@ -24,10 +24,9 @@ from common.command_line import FROM_0, FROM_1
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
-from common.process import environment
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
-from common.record import records
+from common.record import environment, records
 from common.training import loop, program
 from tests.bench import shared
 

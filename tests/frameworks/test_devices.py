@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from common.process.gpus import Device
 from common.process.ranks import Ranks
-from common.trainer import Batch, Device
+from common.trainer import Batch
 from frameworks.shared.deepspeed import deepspeed
 from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import data_parallel

@@ -14,8 +14,8 @@ from common.config import Settings
 from common.model import weights
 from common.model.families import Cnn, Decoder, EncoderDecoder, parameters_of
 from common.process import gpus
+from common.process.gpus import Device
 from common.process.ranks import Ranks
-from common.trainer import Device
 from common.workloads import WORKLOADS, resolve
 from launch.run import available
 from tests.support import nvml, small_models

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from common.backends import settings_of
 from common.config import Settings, as_arguments
-from common.process import environment
+from common.record import environment
 from launch.report.questions import same
 
 WORKLOADS = ("cnn", "transformer")

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from common import workloads
-from common.process import ending, environment, noise
+from common.process import ending
 from common.process.meeting import LOOPBACK_INTERFACE
-from common.training import checks, program, step_breakdown, throughput
+from common.record import environment
+from common.training import checks, noise, program, step_breakdown, throughput
 from common.training.agreement import OutOfSync
 from frameworks.shared.replaced import replaced
 from tests.support import faults, step_breakdown_run

@@ -21,8 +21,8 @@ from common import workloads
 from common.data import datasets, sharding
 from common.model import weights
 from common.process import binding, gpus
+from common.process.gpus import Device
 from common.process.ranks import from_environment
-from common.trainer import Device
 from common.training import loop, step_breakdown
 from frameworks.shared.replaced import replaced
 from tests.support.small_models import RESNET

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from common.process.gpus import Device
 from common.process.ranks import Ranks
-from common.trainer import Device
 
 ON_CPU = Device("cpu", None, False, None, None, None)
 

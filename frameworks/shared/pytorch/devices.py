@@ -12,9 +12,8 @@ from common.config import Settings
 from common.errors import UserError
 from common.process import mkl_kernels
 from common.process.binding import gpu_for
-from common.process.gpus import version_text
+from common.process.gpus import Device, GpuMemory, version_text
 from common.process.ranks import Ranks
-from common.trainer import Device, GpuMemory
 
 # Silences the messages of PyTorch's profiler.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")

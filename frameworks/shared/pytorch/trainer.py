@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from common.config import Settings
+from common.process.gpus import Device
 from common.process.ranks import from_environment
-from common.trainer import Batches, Device, Held, Schedule, Totals, Trainer
+from common.trainer import Batches, Held, Schedule, Totals, Trainer
 from frameworks.shared.pytorch import criteria, devices, memory, process_group, profiler, states, steps
 
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 from common.config import Settings
 from common.errors import UserError
 from common.process.binding import gpu_for
+from common.process.gpus import Device, GpuMemory
 from common.process.ranks import Ranks
-from common.trainer import Device, GpuMemory
 
 
 def device_problem(device: str) -> str | None:

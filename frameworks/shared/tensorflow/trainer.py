@@ -9,8 +9,9 @@ from typing import final
 import numpy as np
 
 from common.config import Settings
+from common.process.gpus import Device
 from common.process.ranks import from_environment
-from common.trainer import Batches, Device, Held, Schedule, Totals, Trainer
+from common.trainer import Batches, Held, Schedule, Totals, Trainer
 from frameworks.shared.tensorflow import devices, memory, states, steps
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer

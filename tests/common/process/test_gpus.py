@@ -15,9 +15,11 @@ import pynvml
 import pytest
 
 from common.process import ending, gpus
+from common.process.gpus import Device, GpuMemory
 from common.process.ranks import Ranks, node_number
+from common.record import environment
 from common.record.parts import Gpu, GpuMemoryByRank
-from common.trainer import Device, GpuMemory
+from common.training import loop
 from tests.support import nvml
 from tests.support.mistakes import refused
 from tests.support.rank_0 import ON_CPU, Rank0
@@ -107,46 +109,42 @@ def test_a_rank_that_shares_its_gpu_is_refused(device, of_rank_1, is_shared):
     trainer = Rank0(node_number(), gpus.pci_number(of_rank_1), device=device)
     message = "ranks 0 and 1 share the GPU 0000:07:00.0; start at most one rank for each GPU"
     with refused(message) if is_shared else contextlib.nullcontext():
-        gpus.expect_own(trainer)
+        gpus.expect_own(trainer, device)
 
 
 @pytest.mark.usefixtures("bus_ids")
-def test_memory_is_counted_from_the_start_by_the_framework_and_by_nvml_of_the_whole_gpu(monkeypatch):
-    peaks = [(7, 9)]
-    trainer = Rank0(device=ON_GPU_1._replace(memory=GpuMemory(lambda: peaks.append((3, None)), lambda: peaks[-1])))
+def test_memory_is_counted_by_the_framework_and_by_nvml_of_the_whole_gpu(monkeypatch):
+    trainer = Rank0(device=ON_GPU_1._replace(memory=GpuMemory(lambda: None, lambda: (3, None))))
     nvml.install(monkeypatch, nvml.Driver())
-    gpus.begin_memory(trainer)
-    assert gpus.memory_by_rank(trainer) == GpuMemoryByRank([3], [None], [nvml.GIB])
+    assert loop.gpu_memory_by_rank(trainer) == GpuMemoryByRank([3], [None], [nvml.GIB])
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
-    assert gpus.memory_by_rank(trainer).used_bytes == [None]
+    assert loop.gpu_memory_by_rank(trainer).used_bytes == [None]
 
 
 def test_a_cpu_has_no_gpu_and_no_memory_of_one():
-    gpus.begin_memory(Rank0())
-    assert gpus.memory_by_rank(Rank0()) is None
-    assert gpus.describe(ON_CPU) is None
+    assert loop.gpu_memory_by_rank(Rank0()) is None
+    assert environment.describe_gpu(ON_CPU) is None
 
 
 def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id_as_far_as_it_tells(bus_ids, monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
     gpu = Gpu("the second GPU", "0000:07:00.0", "580.65", "13.0", "9.10.2", "2.27.3")
-    assert gpus.describe(ON_GPU_1) == gpu
+    assert environment.describe_gpu(ON_GPU_1) == gpu
     monkeypatch.setattr(pynvml, "nvmlInit", nvml.refuse)
-    assert gpus.describe(ON_GPU_1) == dataclasses.replace(gpu, model=None, driver=None)
+    assert environment.describe_gpu(ON_GPU_1) == dataclasses.replace(gpu, model=None, driver=None)
     bus_ids.clear()
-    assert gpus.describe(ON_GPU_1) == dataclasses.replace(gpu, pci_bus_id=None, model=None, driver=None)
+    assert environment.describe_gpu(ON_GPU_1) == dataclasses.replace(gpu, pci_bus_id=None, model=None, driver=None)
 
 
 @pytest.mark.usefixtures("bus_ids")
 def test_the_gpu_of_a_rank_has_a_clock_and_reasons_for_it(monkeypatch):
     nvml.install(monkeypatch, nvml.Driver())
-    on_gpu = Rank0(device=ON_GPU_1)
-    assert (gpus.clock_hz(on_gpu), gpus.throttle_reasons(on_gpu)) == (1.41e9, ["temperature"])
+    assert (gpus.clock_hz(ON_GPU_1), gpus.throttle_reasons(Rank0(), ON_GPU_1)) == (1.41e9, ["temperature"])
     for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         monkeypatch.setattr(pynvml, function, nvml.refuse)
-    for trainer in (on_gpu, Rank0()):
-        assert math.isnan(gpus.clock_hz(trainer))
-        assert gpus.throttle_reasons(trainer) is None
+    for device in (ON_GPU_1, ON_CPU):
+        assert math.isnan(gpus.clock_hz(device))
+        assert gpus.throttle_reasons(Rank0(), device) is None
 
 
 @pytest.mark.parametrize(("pids", "joules"), [([7], 2.0), ([7, 8], 6.5), ([1], 2.5), ([9], math.nan), ([], math.nan)])

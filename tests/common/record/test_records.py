@@ -7,9 +7,8 @@ import math
 import pytest
 
 from common.config import Settings
-from common.process import environment
 from common.process.ranks import Ranks
-from common.record import definition, reading, records
+from common.record import definition, environment, reading, records
 from common.workloads import batch_plan, resolve
 from tests.support.mistakes import refused
 

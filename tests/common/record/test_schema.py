@@ -13,9 +13,8 @@ import pytest
 from common import workloads
 from common.command_line import Bounds, declarations
 from common.config import Settings
-from common.process import environment
 from common.process.ranks import Ranks
-from common.record import reading, records, schema
+from common.record import environment, reading, records, schema
 from common.record.definition import Record
 from tests.support.made_records import made, step_breakdown, valid
 from tests.support.running import ROOT

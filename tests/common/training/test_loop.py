@@ -15,11 +15,12 @@ from common.data.samples import Dataset, InMemory
 from common.errors import Diverged
 from common.model import weights
 from common.process import turns
+from common.process.gpus import Device
 from common.process.ranks import Ranks
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.record import records
-from common.trainer import NO_LOSS, POINTS, Device, Held, Totals
+from common.trainer import NO_LOSS, POINTS, Held, Totals
 from common.training import checkpoints, loop
 from launch.report import epochs
 from launch.run.display import outcome

@@ -8,8 +8,8 @@ import pytest
 
 from common.config import Settings
 from common.model.families import training_flops
+from common.process.gpus import Device
 from common.process.ranks import Ranks
-from common.trainer import Device
 from common.training import throughput
 from common.workloads import WORKLOADS
 

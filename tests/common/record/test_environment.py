@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from common.process import environment
+from common.record import environment
 from common.record.parts import Processor
 
 RECORDED = (

@@ -12,8 +12,9 @@ import numpy as np
 from common.meter import Meter
 from common.process import gpus, machine
 from common.process.turns import Turns
+from common.ranks import by_rank
 from common.record.parts import MachineNoise
-from common.trainer import Trainer, by_rank
+from common.trainer import Trainer
 
 PRODUCT_SIZE = 384
 # Larger copies are decided by where their pages happen to lie: on a quiet machine they varied by a factor of three.
@@ -43,7 +44,7 @@ def begin(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
             pressure_seconds=float(pressure.max()),
             involuntary_switches_by_rank=switches.astype(int).tolist(),
             gpu_clock_hz=gpu_clocks,
-            gpu_throttle_reasons=gpus.throttle_reasons(trainer),
+            gpu_throttle_reasons=gpus.throttle_reasons(trainer, trainer.describe_device()),
             product_flops_per_second_by_rank=np.maximum(before[0], after[0]).tolist(),
             cpu_throttled_seconds=float(throttled.max()),
         )
@@ -58,7 +59,7 @@ def speeds_by_rank(trainer: Trainer) -> np.ndarray:
     in Hz, and the clock of the GPU in Hz; NaN where unknown.
     """
     trainer.sum(np.zeros(1))
-    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpus.clock_hz(trainer))
+    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpus.clock_hz(trainer.describe_device()))
     return np.array([by_rank(trainer, speed) for speed in speeds_of_rank])
 
 

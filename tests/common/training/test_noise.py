@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.process import noise, turns
+from common.process import turns
+from common.training import noise
 from tests.support.rank_0 import Rank0
 
 STAT = """cpu  100 0 100 1000 0 0 0 30 0 0

@@ -11,9 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from common.declarations import ROOT
-from common.process import binding, machine, mpi
+from common.process import binding, gpus, machine, mpi
 from common.process.binding import TOPOLOGY
-from common.record.parts import Environment, Processor
+from common.process.gpus import Device
+from common.record.parts import Environment, Gpu, Processor
 
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")
 # Variables that affect a run. Names of people, projects and keys are not recorded.
@@ -50,6 +51,21 @@ def describe(of_record: bool = True) -> Environment:
         git_commit=_git("rev-parse", "HEAD") if of_record else None,
         git_changed=of_record and bool(_git("status", "--porcelain", "--untracked-files=no")),
         variables=recorded(os.environ),
+    )
+
+
+def describe_gpu(device: Device) -> Gpu | None:
+    """Describes the GPU of a device and its software; None on a CPU."""
+    if device.gpu is None:
+        return None
+    return Gpu(
+        model=gpus.model_of(device),
+        pci_bus_id=gpus.bus_id_of(device),
+        driver=gpus.driver_version(),
+        cuda=device.cuda,
+        cudnn=device.cudnn,
+        nccl=device.nccl,
+        rocm=device.rocm,
     )
 
 
