@@ -1,7 +1,8 @@
-"""What several files share: both frameworks, and the runs of the contract (tests/support/contract.py), which are made once a backend."""
+"""What several files share: both frameworks, and the runs of the collected tests, which are made once."""
 
 import functools
 import importlib
+from collections import Counter
 
 import pytest
 
@@ -9,7 +10,6 @@ from common.backends import file_of
 from tests.support import small_data
 from tests.support.agreement_runs import FEW_SAMPLES, MANY_SAMPLES, NUM_TEST_SAMPLES
 from tests.support.backends import started_in_order
-from tests.support.contract import runs_of
 from tests.support.running import train_in_turn
 
 # The parameters of the runs that are over are kept (tests/support/fault_injection.py).
@@ -36,16 +36,31 @@ def data(tmp_path_factory):
     return {is_short: small_data.write(folder / f"{num}", num, NUM_TEST_SAMPLES) for is_short, num in num_samples.items()}
 
 
+def runs_of(items):
+    """[(name, ranks, run)] of all runs that tests need, by the function of its parameters in its mark `runs`."""
+    marked = [(mark.kwargs["needed"], getattr(item, "callspec", None)) for item in items if (mark := item.get_closest_marker("runs"))]
+    return list(dict.fromkeys(run for needed, callspec in marked for run in needed(**(callspec.params if callspec else {}))))
+
+
+def pytest_report_collectionfinish(items):
+    num_runs = Counter(file_of(name) for name, *_ in runs_of(items))
+    return f"runs to train: {num_runs.total()}: {', '.join(f'{num} of {name}' for name, num in num_runs.items())}" if num_runs else []
+
+
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory, data):
-    """A function that returns (record, final parameters) of a run of a backend, or of a variant, at a number of ranks."""
+def trained(tmp_path_factory, data, request):
+    """A function that returns (record, final parameters) of a run of a backend, or of a variant, at a number of ranks.
+
+    The runs of all collected tests are made in as few processes as can be.
+    """
+    needed = runs_of(request.session.items)
 
     @functools.cache
     def all_of(backends, ranks):
         """The runs of backends that one process can train, by process."""
-        named_runs = [named_run for backend in backends for named_run in runs_of(backend, ranks)]
+        named_runs = [(name, run) for name, num_ranks, run in needed if num_ranks == ranks and file_of(name) in backends]
         # Horovod cannot be started over Gloo after MPI.
-        runs = sorted(named_runs, key=lambda named_run: not named_run[0].endswith("@gloo"))
+        runs = sorted(named_runs, key=lambda named_run: (not named_run[0].endswith("@gloo"), backends.index(file_of(named_run[0]))))
         return [tuple(runs[first : first + RUNS_OF_A_PROCESS]) for first in range(0, len(runs), RUNS_OF_A_PROCESS)]
 
     @functools.cache

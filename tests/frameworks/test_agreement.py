@@ -9,7 +9,7 @@ import pytest
 from common import backends
 from common.backends import file_of, is_exact
 from common.config import Settings
-from common.declarations import declared
+from common.declarations import BASELINE, declared
 from common.model.families import training_flops
 from common.workloads import WORKLOADS
 from launch.run import available
@@ -50,6 +50,7 @@ def disagreement(record, reference, steps=slice(None)):
     return np.max(np.abs(losses - expected)[steps] / np.abs(expected)[steps])
 
 
+@pytest.mark.runs(needed=lambda name, comparison: [(name, comparison.ranks, comparison.run), comparison.reference])
 @pytest.mark.parametrize(("name", "comparison"), [pytest.param(*pair, id=identify(*pair)) for pair in COMPARISONS])
 def test_a_run_has_the_losses_of_its_reference(trained, name, comparison):
     run, reference_run = comparison.run, comparison.reference[-1]
@@ -80,11 +81,16 @@ def test_a_run_has_the_losses_of_its_reference(trained, name, comparison):
             np.testing.assert_allclose(parameters[key], values, rtol=tolerance, atol=tolerance * np.abs(values).max(), err_msg=key)
 
 
+def runs_with_a_fault(name, fault):
+    """The run of a backend with a fault, and its reference."""
+    name_of_run, run = faulty(name, fault)
+    return (name_of_run, ranks_of_faults(name), run), (BASELINE, 1, run.plain)
+
+
+@pytest.mark.runs(needed=runs_with_a_fault)
 @pytest.mark.parametrize(("name", "fault"), INJECTED)
 def test_an_injected_fault_changes_the_losses(trained, name, fault):
-    name_of_run, run = faulty(name, fault)
-    reference, _ = trained("single", 1, run.plain)
-    record, _ = trained(name_of_run, ranks_of_faults(name), run)
+    (record, _), (reference, _) = (trained(*run) for run in runs_with_a_fault(name, fault))
     if fault == "no_all_reduce" and not ROWS[file_of(name)].in_sync_under_faults:
         assert (record["status"], record["in_sync"]) == ("failed", False)
         assert "have different parameters after epoch 1" in record["error"]
@@ -93,15 +99,21 @@ def test_an_injected_fault_changes_the_losses(trained, name, fault):
 
 
 # At four ranks: the CNN's ten outputs are not divisible by four.
+@pytest.mark.runs(needed=lambda variant: [(f"deepspeed_zero{variant}", 4, RESTORED)])
 @pytest.mark.parametrize("variant", ["", "@0", "@2", "@3"])
 def test_zero_restores_an_unsharded_state(trained, variant):
     record, _ = trained(f"deepspeed_zero{variant}", 4, RESTORED)
     assert record["status"] == "ok", record["error"]
 
 
-@pytest.mark.parametrize("name", ["single", *EXACT])
+def num_ranks_of(name):
+    return 1 if name == BASELINE else 2
+
+
+@pytest.mark.runs(needed=lambda name: [(name, num_ranks_of(name), DECODER_ADAM)])
+@pytest.mark.parametrize("name", [BASELINE, *EXACT])
 def test_a_run_has_the_flops_of_its_samples_and_their_share_of_the_peak(trained, name):
-    num_ranks = 1 if name == "single" else 2
+    num_ranks = num_ranks_of(name)
     record, _ = trained(name, num_ranks, DECODER_ADAM)
     rate = training_flops(WORKLOADS["transformer"].model) * record["samples_per_second"] / num_ranks
     assert record["flops_per_second_per_rank"] == pytest.approx(rate)
@@ -109,6 +121,7 @@ def test_a_run_has_the_flops_of_its_samples_and_their_share_of_the_peak(trained,
     assert record["share_of_peak"] == pytest.approx(rate / record["peak_flops_per_second"])
 
 
+@pytest.mark.runs(needed=lambda ranks, run, counts: [("parameter_server", ranks, run)])
 @pytest.mark.parametrize(("ranks", "run", "counts"), [*((2, run, {"0": NUM_STEPS}) for run in FLOAT64), (3, ONE_STEP, {"0": 1, "1": 1})])
 def test_a_server_counts_the_updates_since_a_worker_fetched_its_parameters(trained, ranks, run, counts):
     record, _ = trained("parameter_server", ranks, run)
@@ -116,6 +129,7 @@ def test_a_server_counts_the_updates_since_a_worker_fetched_its_parameters(train
     assert (record["data_parallel_degree"], record["staleness"], record["left_out"]) == (ranks - 1, [counts] * num_epochs, [])
 
 
+@pytest.mark.runs(needed=lambda: [("parameter_server", 3, ASYNCHRONOUS)])
 def test_asynchronous_workers_converge_on_stale_parameters(trained):
     record, _ = trained("parameter_server", 3, ASYNCHRONOUS)
     assert (record["status"], record["backend"], record["exact"], record["in_sync"]) == ("ok", "parameter_server", False, True)
@@ -128,6 +142,7 @@ def test_asynchronous_workers_converge_on_stale_parameters(trained):
         assert 1 / 2 <= mean <= 1
 
 
+@pytest.mark.runs(needed=lambda: [("parameter_server", 3, LEFT_OUT)])
 def test_a_worker_whose_training_fails_is_left_out_and_the_others_go_on(trained):
     record, _ = trained("parameter_server", 3, LEFT_OUT)
     assert (record["status"], record["in_sync"], len(record["accuracies"])) == ("ok", True, NUM_ASYNCHRONOUS_EPOCHS), record["error"]

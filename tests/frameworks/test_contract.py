@@ -9,12 +9,12 @@ from common.config import TRAINING_SETTINGS
 from common.cost import communication_buffers, sharing
 from tests.support.agreement_runs import ACCUMULATED, CHANGES, FLOAT64, MIXED
 from tests.support.backends import DISTRIBUTED
-from tests.support.contract import NATIVE, REDUCED, ROWS
-from tests.support.running import ROOT
+from tests.support.contract import NATIVE, REDUCED, ROW_OF_BACKEND, ROWS
+from tests.support.running import BIN, ROOT, completed
 
 
 def test_every_backend_has_a_row_and_every_one_with_several_ranks_has_its_faults():
-    assert set(ROWS) == set(backends.declared())
+    assert set(ROW_OF_BACKEND) == set(backends.declared())
     assert {name for name, row in ROWS.items() if row.faults} == set(DISTRIBUTED)
 
 
@@ -37,3 +37,11 @@ def test_every_setting_of_training_that_a_backend_reads_is_changed_in_the_runs_o
     changed = {word for run in (*FLOAT64, *MIXED, ACCUMULATED) for word in run.arguments({True: {}, False: {}})}
     assert settings
     assert {name for name in settings if flag(name) not in {*changed, *itertools.chain(*CHANGES)}} == set()
+
+
+def test_the_tests_of_one_backend_train_its_runs_and_their_references_alone():
+    listed = completed(BIN / "python", "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", "tests/frameworks", "-k", "fsdp").stdout
+    num_runs = {name: int(num) for num, name in re.findall(r"(\d+) of (\w+)", re.search(r"runs to train: .*", listed)[0])}
+    assert set(num_runs) == {"fsdp", "single", "ddp"}
+    assert 20 < num_runs["fsdp"] < 40
+    assert num_runs["single"] + num_runs["ddp"] < num_runs["fsdp"]

@@ -52,6 +52,7 @@ def is_forecast(name):
 
 
 @pytest.mark.matrix
+@pytest.mark.runs(needed=lambda name: [(name, 2, FLOAT32)])
 @pytest.mark.parametrize("name", [name for name in HELD if is_forecast(name)])
 def test_the_forecast_is_what_the_rank_with_most_holds_after_a_step(name, trained):
     settings = workloads.resolve(settings_of(name, Settings()), 2)
@@ -65,6 +66,7 @@ def test_the_forecast_is_what_the_rank_with_most_holds_after_a_step(name, traine
 
 
 @pytest.mark.matrix
+@pytest.mark.runs(needed=lambda name: [(name, 2, FLOAT32)])
 @pytest.mark.parametrize("name", HELD)
 def test_a_rank_holds_its_share(name, trained):
     record, _ = trained(name, 2, FLOAT32)

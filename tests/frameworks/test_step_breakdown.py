@@ -291,7 +291,7 @@ def identify(backend, breakdown):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(("backend", "breakdown"), [("parameter_server", *ROWS["parameter_server"].breakdowns)])
+@pytest.mark.parametrize(("backend", "breakdown"), [(name, breakdown) for name in SERVED for breakdown in ROWS[name].breakdowns])
 def test_a_worker_sends_gradients_and_receives_parameters(backend, breakdown, measured):
     worker, server = measured(backend, breakdown)
     measurement = worker["step_breakdown"]

@@ -47,8 +47,6 @@ class Row(NamedTuple):
     """Whether it is held to no other Comparisons: TensorFlow takes long to start and to trace."""
     mixed_bound: float = runs.MIXED_BOUND
     """How far losses in mixed precision may be from the plain run's."""
-    runs: Mapping[int, list] = EMPTY
-    """{ranks: runs} that it makes besides those that are compared."""
     reduced: Mapping = EMPTY
     """{variant that reduces gradients in another way: bounds of the loss difference during the warm-up}; the CNN would amplify it."""
     native: tuple = ()
@@ -113,7 +111,7 @@ OF_ONE_PROCESS = [
     *runs.changed(runs.SHORT_CNN, *runs.CHANGES, ranks=1),
 ]
 
-ROWS = {
+ROW_OF_BACKEND = {
     "single": Row(),
     "single_tf": Row(
         comparisons=[*OF_ONE_PROCESS, *runs.in_mixed_precision([runs.MIXED_CNN], ranks=1, below=runs.MIXED_BOUND_OF_FRAMEWORKS)]
@@ -144,7 +142,6 @@ ROWS = {
         one_model=("3", "native", "2+native", "3+native"),
         native=("native", "2+native", "3+native"),
         comparisons=runs.ZERO,
-        runs={4: [(variant, runs.RESTORED) for variant in ("0", "", "2", "3")]},
         # In stage 3, gradients in its buffer, and again as those of the master parameters.
         held={"0": REPLICATED, "": HALF_OF_STATE, "2": HALF_OF_STATE, "3": {"after_step": (0.5, 1, 1)}},
         # Stage 1 keeps its shard of the gradients only, and stage 3 has them twice.
@@ -219,7 +216,6 @@ ROWS = {
         faulty=("", runs.ONE_STEP),
         in_sync_under_faults=True,
         comparisons=runs.SERVER,
-        runs={3: [("", runs.ASYNCHRONOUS), ("", runs.LEFT_OUT)]},
         held={"": {"after_forward": (1, 0, 0), "after_backward": (1, 1, 0), "after_step": (1, 1, 0)}},
         breakdowns=(Breakdown("cnn", (), {"send": 1, "receive": 1}),),
     ),
@@ -279,6 +275,8 @@ ROWS = {
         breakdowns=(Breakdown("cnn", ACCUMULATE, {"all_reduce": 1, "broadcast": 1}),),
     ),
 }
+# A backend can be taken away before its row.
+ROWS = {name: row for name, row in ROW_OF_BACKEND.items() if name in declared()}
 
 
 def named(field):
@@ -379,15 +377,3 @@ def injected():
 
 
 INJECTED = tuple(injected())
-
-
-def runs_of(backend, ranks):
-    """[(name, run)] of all runs of a backend at a number of ranks."""
-    needed = [(with_variant(backend, variant), ranks, run) for variant, run in ROWS[backend].runs.get(ranks, ())]
-    needed += [(name, 2, runs.FLOAT32) for name in HELD]
-    for name, comparison in COMPARISONS:
-        needed += [(name, comparison.ranks, comparison.run), comparison.reference]
-    for name, fault in INJECTED:
-        name_of_run, run = faulty(name, fault)
-        needed += [(name_of_run, ranks_of_faults(name), run), (BASELINE, 1, run.plain)]
-    return list(dict.fromkeys((name, run) for name, size, run in needed if (file_of(name), size) == (backend, ranks)))

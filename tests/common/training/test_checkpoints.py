@@ -1,6 +1,5 @@
 """Checkpoints: any backend resumes the run of any other, and the checkpoint of a different run is refused."""
 
-import itertools
 import threading
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -239,13 +238,16 @@ CHAINS = {
 
 
 @pytest.fixture(scope="module")
-def resumed(data, tmp_path_factory):
+def resumed(data, tmp_path_factory, request):
     """Returns {(chain, optimizer): (the record of the whole run, [(record, final parameters) of each run], the folder of checkpoints)}.
+
+    They are those of the collected tests.
 
     All runs of a backend are made in the same processes, and those of most backends on PyTorch too.
     """
     folder = tmp_path_factory.mktemp("chains")
-    keys = [*itertools.product(CHAINS, OPTIMIZERS)]
+    items = [item for item in request.session.items if "resumed" in item.fixturenames]
+    keys = [(item.callspec.params["name"], item.callspec.params["optimizer"]) for item in items]
 
     def run(key, backend, num_epochs, *options):
         name, optimizer = key
