@@ -137,7 +137,7 @@ def without_owned_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def ignored_variables(further: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables of this process, with those that it has removed, and `further` ones that have no effect on a run."""
-    return owned_variables(os.environ | removed_variables | further)
+    return owned_variables({**os.environ, **removed_variables, **further})
 
 
 def describe_ignored(variables: Mapping[str, str]) -> str:
