@@ -14,13 +14,13 @@ from common import command_line
 from common.errors import UserError
 from common.record.definition import Record
 from common.record.reading import Damaged
+from common.words import listed
 from launch.report import collect, comparable, regressions, several, summary
 from launch.report.export import csv, files, json, markdown, screen, terminal
 from launch.report.glance import answer as glance
 from launch.report.glance.answer import Glance
 from launch.report.live import RELOAD_SECONDS
 from launch.report.summary import Answer
-from launch.report.words import listed
 
 EXPORTS = ("--markdown", "--csv", "--html", "--svg")
 REGRESSED = 3

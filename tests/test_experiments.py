@@ -6,11 +6,12 @@ from collections import Counter
 
 import pytest
 
+from common.words import listed
 from launch.report import collect, entries, measures
 from launch.report.questions import first
 from launch.report.questions.first import SLOWER
 from launch.report.statistics import MARGIN, Ratio
-from launch.report.words import EQUAL, NO_DIFFERENCE, interval, listed
+from launch.report.words import EQUAL, NO_DIFFERENCE, interval
 from tests.bench.shared import verdict
 from tests.support.running import ROOT
 

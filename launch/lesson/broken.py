@@ -12,13 +12,13 @@ from pathlib import Path
 from common.declarations import BASELINE, ROOT
 from common.record import reading
 from common.record.definition import Record
+from common.terminal import Column, Table, filled, print_tables
+from common.words import ranks_of
 from launch.launchers import detect
 from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
 from launch.lesson import running
 from launch.lesson.faults import FAULTS
-from launch.report.export import terminal
-from launch.report.tables import Column, Table, accuracy_column, filled
-from launch.report.words import ranks_of
+from launch.report.tables import accuracy_column
 from launch.run import processes, turns
 from launch.run.verified import Verified, verified
 
@@ -74,7 +74,7 @@ def main() -> None:
     folder = running.new_folder("broken")
     runs = {BASELINE: 1, RIGHT: int(ranks)} | dict.fromkeys(FAULTS, int(ranks))
     tables = table_of([train(name, num_ranks, options, folder) for name, num_ranks in runs.items()])
-    terminal.show_result(tables, [*(f"{name}: {fault.__doc__}" for name, fault in FAULTS.items()), HINT])
+    print_tables(tables, [*(f"{name}: {fault.__doc__}" for name, fault in FAULTS.items()), HINT])
 
 
 if __name__ == "__main__":

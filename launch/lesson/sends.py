@@ -5,11 +5,10 @@ python -m launch.lesson.sends [RANKS] [OPTIONS OF launch/matrix.sh], such as 4 -
 
 from common.cost import sharing
 from common.declarations import BASELINE
+from common.terminal import Table, print_tables
 from launch.lesson import running
 from launch.report import entries, limits
-from launch.report.export import terminal
 from launch.report.questions import choice
-from launch.report.tables import Table
 
 COLUMNS = ("backend", "ranks", "sent per step (MB)", "by formula (MB)", "by collective (MB)")
 
@@ -30,7 +29,7 @@ def main() -> None:
     tables = [table_of(table) for comparison in entries.comparisons(completed) for table in choice.tables(comparison, limit_of)]
     formulas = {record.backend: way.formula for record in completed if (way := sharing.of(record.backend))}
     lines = [f"{backend}: {formula}" for backend, formula in formulas.items()]
-    terminal.show_result(tables, ["by formula, of n ranks, r replicas and P bytes of parameters:", *lines])
+    print_tables(tables, ["by formula, of n ranks, r replicas and P bytes of parameters:", *lines])
 
 
 if __name__ == "__main__":

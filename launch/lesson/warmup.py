@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from operator import itemgetter
 
+from common.terminal import Column, Table, filled, print_tables
 from launch.lesson import running
-from launch.report.export import terminal
-from launch.report.tables import Column, Table, filled
 
 TRAINING = (
     "--backends", "ddp", "--workloads", "cnn", "--optimizer", "adam", "--learning-rate", "0.01", "--batch-size", "8", "--epochs", "14",
@@ -31,7 +30,7 @@ def main() -> None:
     runs = [running.matrix(f"warmup-{case}", "8", *TRAINING, "--warmup-epochs", epochs)[0] for case, epochs in CASES.items()]
     without, warmed = (record.accuracies for record in runs)
     endings = f"{without[-1]:.2f} without warm-up, {warmed[-1]:.2f} with it"
-    terminal.show_result(table_of(without, warmed), [f"accuracy after {len(warmed)} epochs: {endings}; of ten digits chance is 0.10"])
+    print_tables(table_of(without, warmed), [f"accuracy after {len(warmed)} epochs: {endings}; of ten digits chance is 0.10"])
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from common.backends import declaration_of, file_of
 from common.declarations import ALONE, declared
+from common.words import listed
 from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import interval, level, listed, runs_against
+from launch.report.words import interval, level, runs_against
 
 PREPOSITIONS = {"framework": "in", "library": "with", "transport": "over"}
 FACTORS = tuple(PREPOSITIONS)

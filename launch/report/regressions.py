@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from common.errors import UserError
 from common.record.definition import Record
+from common.terminal import Column, filled
+from common.words import ranks_of
 from launch.report import comparable, entries, environments, measures, statistics
 from launch.report.entries import Entry
 from launch.report.statistics import Ratio
-from launch.report.tables import BACKEND, MIB, RANKS, Column, Section, apart, filled, in_unit, interval_column, through
-from launch.report.words import interval, ranks_of
+from launch.report.tables import BACKEND, MIB, RANKS, Section, apart, in_unit, interval_column, through
+from launch.report.words import interval
 
 QUESTION = "What changed against the baseline?"
 WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not judged: too few runs"

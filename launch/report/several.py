@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from common.record.definition import Record
 from common.record.reading import Damaged
+from common.words import listed
 from launch.report import comparable, entries
 from launch.report.questions import failed, machines
 from launch.report.summary import Answer, left_out
 from launch.report.tables import Section
-from launch.report.words import listed
 
 ALONE = "For everything else about a machine, compare its records alone."
 

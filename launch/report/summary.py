@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.reading import Damaged
+from common.words import listed, ranks_of
 from launch.report import comparable, entries, environments, limits, statistics
 from launch.report.entries import Comparison
 from launch.report.questions import (
@@ -25,7 +26,7 @@ from launch.report.questions import (
 )
 from launch.report.questions.controls import Judgement
 from launch.report.tables import Findings, Section
-from launch.report.words import listed, ranks_of, runs_against
+from launch.report.words import runs_against
 
 # NCCL's name of TCP, in the log of what it has chosen.
 NCCL_OVER_TCP = "Socket"

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from common.terminal import OVERSUBSCRIBED, Cell, Column, Table
 
 MIB, MB = 2**20, 10**6
 NOT_MEASURED = "not measured"
 
-Cell = float | str | None
 Subject = TypeVar("Subject")
 
 
@@ -20,47 +21,6 @@ class MayBeOversubscribed(Protocol):
 
 
 Ran = TypeVar("Ran", bound=MayBeOversubscribed)
-
-
-class Column(NamedTuple, Generic[Subject]):
-    """A column: its heading, with its unit, how it computes its cell from the subject of a row, and the format of its numbers.
-
-    `brief`: a document with one table per comparison has this column, whichever question it is from.
-    """
-
-    name: str
-    value_of: Callable[[Subject], Cell]
-    form: str = ""
-    brief: bool = False
-
-    def text(self, value: Cell) -> str:
-        """Returns a value as text; an unknown value is a dash."""
-        if value is None:
-            return "-"
-        return format(value, self.form) if self.form and isinstance(value, float) else str(value)
-
-
-class Table(NamedTuple):
-    """A title, columns and rows with one cell for each column."""
-
-    title: str
-    columns: Sequence[Column[Any]]
-    rows: list[tuple[Cell, ...]]
-
-    @property
-    def texts(self) -> list[list[str]]:
-        """The rows as texts."""
-        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
-
-    @property
-    def numeric_columns(self) -> set[int]:
-        """The indices of the columns that have a number."""
-        return {index for row in self.rows for index, value in enumerate(row) if isinstance(value, (int, float))}
-
-    @property
-    def oversubscribed(self) -> bool:
-        """Whether the rows are of entries with more ranks than cores."""
-        return self.title.endswith(OVERSUBSCRIBED)
 
 
 class Findings(NamedTuple):
@@ -89,8 +49,6 @@ interval_column = partial(Column, "95 % interval", brief=True)
 time_column = partial(Column, "time to solution (s)", form=".2f", brief=True)
 rate_column = partial(Column, "samples/s", form=".0f")
 accuracy_column = partial(Column, "accuracy", form=".4f")
-# Ends the titles of tables and charts of entries with more ranks than cores.
-OVERSUBSCRIBED = "oversubscribed: not a scaling measurement"
 
 
 def of_metric(columns: Sequence[Column[Subject]], metric: str) -> tuple[Column[Subject], ...]:
@@ -116,12 +74,6 @@ def milliseconds(seconds: float | None) -> float | None:
 def in_unit(value: float | None, unit: float) -> float | None:
     """Returns a value in a unit, such as MB; None where it is not known."""
     return None if value is None else value / unit
-
-
-def filled(title: str, columns: Sequence[Column[Subject]], subjects: Iterable[Subject]) -> list[Table]:
-    """Returns the table with a row for each subject, in a list; an empty list where there are no subjects."""
-    rows = [tuple(column.value_of(subject) for column in columns) for subject in subjects]
-    return [Table(title, columns, rows)] if rows else []
 
 
 def apart(title: str, entries: Iterable[Ran]) -> list[tuple[str, list[Ran]]]:

@@ -1,20 +1,10 @@
-"""Numbers, ratios and lists as text, for the report and for the live display."""
+"""Ratios and numbers as text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from launch.report.statistics import MARGIN, Ratio
 
 NO_DIFFERENCE, EQUAL = "no difference shown", f"no difference beyond {100 * MARGIN:g} %"
-
-
-def ranks_of(number: int) -> str:
-    """Returns `1 rank` or `2 ranks`."""
-    return f"{number} rank" if number == 1 else f"{number} ranks"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Returns `a, b and c`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def interval(ratio: Ratio | None) -> str | None:

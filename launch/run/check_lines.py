@@ -21,9 +21,9 @@ from common.declarations import ROOT
 from common.process import binding, machine, slurm
 from common.process.meeting import HOST_SUFFIX_VARIABLE
 from common.record import records
+from common.words import ranks_of
 from launch.launchers import allocation_end, commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN
-from launch.report.words import ranks_of
 from launch.run import available, lock, room
 from launch.run.plan import Job
 from launch.run.seen import Level, Seen

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from common.progress import Progress
 from common.record.definition import Record
-from launch.report.words import ranks_of
+from common.words import ranks_of
 from launch.run.plan import Job, NumberedJob
 
 PLAIN_INTERVAL_SECONDS = 30.0

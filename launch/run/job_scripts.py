@@ -14,9 +14,9 @@ from common.config import as_arguments, cores_per_rank
 from common.declarations import ROOT
 from common.errors import UserError
 from common.record.definition import Record
+from common.words import ranks_of
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
 from launch.report import comparable
-from launch.report.words import ranks_of
 from launch.run import setup_modules
 from launch.run.plan import Job
 from launch.run.remaining import MARGIN

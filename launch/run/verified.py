@@ -10,8 +10,8 @@ from common.declarations import BASELINE
 from common.errors import UserError
 from common.model import own_causes, own_checks
 from common.model.own_model import OwnModel
+from common.record import samples
 from common.record.definition import Record
-from launch.report import samples
 
 # Relative, of the loss of a step.
 BOUND = 1e-9

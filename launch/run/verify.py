@@ -13,12 +13,12 @@ from common.errors import UserError
 from common.model import own_model
 from common.model.own_model import OwnModel
 from common.record.definition import Record
+from common.terminal import Column, filled, print_tables
 from launch.launchers.machine_files import Machine
-from launch.report import comparable, live, tables
-from launch.report.export import terminal
+from launch.report import comparable, live
 from launch.report.glance import answer as glance
 from launch.report.summary import Answer
-from launch.report.tables import Column, Section
+from launch.report.tables import Section
 from launch.run.matrix_options import Matrix
 from launch.run.plan import Job
 from launch.run.verified import Verified, verified
@@ -89,11 +89,11 @@ def show(records: Sequence[Record], page: Path) -> int:
     columns = [*COLUMNS]
     if any(run.difference_by_rank is not None for run in runs):
         columns.insert(3, BY_RANK)
-    section = Section("verify", QUESTION, answer(runs), tables.filled("verify", columns, runs))
+    section = Section("verify", QUESTION, answer(runs), filled("verify", columns, runs))
     page_answer = page_of(records, section)
     live.write_page_of(page, page_answer, glance.answer(page_answer))
     links = [f"page: {page}"] if page.exists() else []
-    terminal.show_result(section.tables, [section.question, *section.sentences, *links])
+    print_tables(section.tables, [section.question, *section.sentences, *links])
     return 1 if not runs or any(run.reason for run in runs) else 0
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from common import command_line
 from common.errors import UserError
-from launch.report.export import terminal
+from common.terminal import open_console
 
 PROGRAM = "python -m launch.trace.profile"
 HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
@@ -125,7 +125,7 @@ def run(arguments: Arguments) -> int:
     profiles = [read(path) for path_or_folder in arguments.files for path in paths_of(path_or_folder)]
     if not profiles:
         raise UserError("no file is given; give files mpi_profile.JOB.RANK, or a folder with them")
-    console = terminal.open_console()
+    console = open_console()
     if len(profiles) > 1:
         console.print(table_of_ranks(sorted(profiles, key=lambda profile: profile.rank)))
     for profile in selected(profiles):

@@ -7,11 +7,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.cost.memory_forecast import Forecast, Training
+from common.terminal import Column, Table, filled
 from launch.forecast.memory import described
 from launch.forecast.memory.fits import Fit
 from launch.report.export import colours, drawing
 from launch.report.summary import Answer
-from launch.report.tables import BACKEND, RANKS, Column, Section, Table, filled, in_unit
+from launch.report.tables import BACKEND, RANKS, Section, in_unit
 
 PARTS = {
     "parameters": colours.BLUE,

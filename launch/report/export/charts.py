@@ -10,6 +10,7 @@ from altair import Color, Detail, LayerChart, Order, Scale, Shape, Tooltip, X, Y
 
 from common.declarations import BASELINE
 from common.errors import UserError
+from common.words import ranks_of
 from launch.report import comparable
 from launch.report.entries import Comparison, Entry
 from launch.report.export import colours, drawing
@@ -17,7 +18,6 @@ from launch.report.glance.answer import Glance, Panel, Standing
 from launch.report.questions import cost, scaling, step
 from launch.report.statistics import Ratio
 from launch.report.summary import Answer
-from launch.report.words import ranks_of
 
 # The data of a mark.
 Row = dict[str, Any]

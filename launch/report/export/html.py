@@ -7,13 +7,14 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from common.terminal import OVERSUBSCRIBED, Column
 from launch.report import comparable, environments
 from launch.report.export import charts, colours, drawing
 from launch.report.export.charts import Chart
 from launch.report.glance import sentences
 from launch.report.glance.answer import Glance
 from launch.report.summary import Answer
-from launch.report.tables import BACKEND, OVERSUBSCRIBED, Column
+from launch.report.tables import BACKEND
 
 FOLDER = Path(__file__).parent
 # Longer texts may wrap.

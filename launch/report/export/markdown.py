@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from common.errors import printable
+from common.terminal import Cell, Column, Table
 from launch.report.summary import Answer
-from launch.report.tables import BACKEND, RANKS, Cell, Column, Section, Table
+from launch.report.tables import BACKEND, RANKS, Section
 
 # The section whose tables take the brief columns of the tables with the same titles in the sections MERGED. Other tables of MERGED
 # stand here only if they have brief columns of their own.

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 
 from common import backends
+from common.words import listed
 from launch.report import factors, limits, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import listed
 
 # Nobody repeats a matrix more often.
 MAX_REPEATS = 100

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from common import metric
+from common.words import ranks_of
 from launch.report import comparable, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.glance import advice, causes, state
@@ -13,7 +14,7 @@ from launch.report.glance.names import short_names
 from launch.report.questions import first, machines
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 from launch.report.summary import Answer
-from launch.report.words import EQUAL, NO_DIFFERENCE, ranks_of, runs_against
+from launch.report.words import EQUAL, NO_DIFFERENCE, runs_against
 
 
 class Standing(NamedTuple):

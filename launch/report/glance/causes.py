@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from common.record.definition import Record
+from common.words import ranks_of
 from launch.report import factors, limits
 from launch.report.entries import Comparison, Entry
 from launch.report.glance.names import short_names
 from launch.report.questions import first, leaving, machines, step
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import ranks_of
 
 # A factor with a smaller effect explains little.
 SMALL = 0.02

@@ -1,7 +1,7 @@
 """The answer in plain words: a line for each workload."""
 
+from common.words import listed
 from launch.report.glance.answer import Glance, Group, Panel, Standing
-from launch.report.words import listed
 
 NUM_NAMED = 3
 

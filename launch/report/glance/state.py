@@ -4,10 +4,10 @@ import textwrap
 from collections.abc import Sequence
 
 from common.record.definition import Record
+from common.words import listed
 from launch.report import noise
 from launch.report.questions import controls, cost, failed
 from launch.report.summary import Answer
-from launch.report.words import listed
 
 NUM_SHOWN_FAILURES = 2
 LONGEST_REASON = 120

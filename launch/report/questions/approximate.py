@@ -5,12 +5,14 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.record.definition import Record
+from common.terminal import Column, filled
+from common.words import ranks_of
 from launch.report import entries, epochs, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import same
 from launch.report.statistics import Ratio, mean, present
-from launch.report.tables import BACKEND, RANKS, Column, Findings, filled, interval_column, of_metric, through
-from launch.report.words import interval, ranks_of
+from launch.report.tables import BACKEND, RANKS, Findings, interval_column, of_metric, through
+from launch.report.words import interval
 
 QUESTION = "What do approximate backends gain, and what do they cost?"
 NUM_STEPS = 20

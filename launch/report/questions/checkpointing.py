@@ -5,9 +5,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.record.parts import CheckpointIo
+from common.terminal import Column, filled
 from launch.report import statistics
 from launch.report.entries import Comparison, Entry
-from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, filled, through
+from launch.report.tables import BACKEND, MB, RANKS, Findings, through
 
 QUESTION = "What do checkpoints cost?"
 

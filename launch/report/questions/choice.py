@@ -7,12 +7,13 @@ from typing import NamedTuple
 from common.backends import file_of
 from common.declarations import declared
 from common.record.definition import Record
+from common.terminal import Column, Table, filled
+from common.words import ranks_of
 from launch.report import limits, measures, volumes
 from launch.report.entries import Comparison, Entry
 from launch.report.limits import Limit
 from launch.report.questions import step
-from launch.report.tables import BACKEND, MB, MIB, NOT_MEASURED, RANKS, Column, Table, apart, filled, in_unit, through
-from launch.report.words import ranks_of
+from launch.report.tables import BACKEND, MB, MIB, NOT_MEASURED, RANKS, apart, in_unit, through
 
 TERA = 10**12
 # The share of the peak of a run that is faster.

@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 from common.config import CONTROL_DELAY, Control
 from common.record.definition import Record
+from common.words import ranks_of
 from launch.report import entries, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
 from launch.report.statistics import Ratio
-from launch.report.words import interval, ranks_of, uncertainty
+from launch.report.words import interval, uncertainty
 
 DELAY = f"{100 * CONTROL_DELAY:g} %"
 

@@ -8,11 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from common.record.definition import Record
+from common.terminal import Cell, Column, filled
+from common.words import ranks_of
 from launch.report import limits, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import choice
-from launch.report.tables import BACKEND, MIB, NOT_MEASURED, RANKS, Cell, Column, Findings, apart, filled, in_unit, milliseconds, through
-from launch.report.words import ranks_of, span
+from launch.report.tables import BACKEND, MIB, NOT_MEASURED, RANKS, Findings, apart, in_unit, milliseconds, through
+from launch.report.words import span
 
 QUESTION = "What does each backend cost?"
 STARTUP = ("launch", "import", "init")

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from common.terminal import Column, filled
+from common.words import ranks_of
 from launch.report.entries import Comparison
 from launch.report.factors import Pair, Part, pairs, parts, sentences
 from launch.report.questions import first
 from launch.report.statistics import Ratio
-from launch.report.tables import BACKEND, RANKS, Column, Findings, filled, interval_column, through
-from launch.report.words import interval, level, ranks_of
+from launch.report.tables import BACKEND, RANKS, Findings, interval_column, through
+from launch.report.words import interval, level
 
 QUESTION = "What makes the difference: framework, library or transport?"
 

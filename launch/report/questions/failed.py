@@ -9,8 +9,9 @@ import psutil
 
 from common.record.definition import Record
 from common.record.reading import Damaged
+from common.terminal import Column, filled
 from launch.report.entries import Comparison
-from launch.report.tables import BACKEND, RANKS, Column, Findings, filled
+from launch.report.tables import BACKEND, RANKS, Findings
 
 QUESTION = "What failed, and why?"
 STATUSES = {"diverged": "diverged", "failed": "failed", "timeout": "timed out", "started": "unfinished"}

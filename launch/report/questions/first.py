@@ -4,17 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from common.terminal import Column, filled
+from common.words import listed, ranks_of
 from launch.report import epochs, factors, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio, mean, present
 from launch.report.tables import (
     BACKEND,
     RANKS,
-    Column,
     Findings,
     accuracy_column,
     apart,
-    filled,
     interval_column,
     of_metric,
     rate_column,
@@ -26,8 +26,6 @@ from launch.report.words import (
     NO_DIFFERENCE,
     interval,
     level,
-    listed,
-    ranks_of,
     runs_against,
     span,
     speed_up_interval,

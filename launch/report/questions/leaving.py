@@ -5,13 +5,15 @@ from typing import NamedTuple
 
 from common.backends import declaration_of, file_of
 from common.declarations import ALONE
+from common.terminal import Column, filled
+from common.words import listed, ranks_of
 from launch.report import factors, measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.factors import Cell
 from launch.report.questions import cost, first
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.tables import NOT_MEASURED, Column, Findings, filled, interval_column
-from launch.report.words import interval, level, listed, ranks_of, runs_against
+from launch.report.tables import NOT_MEASURED, Findings, interval_column
+from launch.report.words import interval, level, runs_against
 
 LIBRARY = "Horovod"
 QUESTION = f"Should I leave {LIBRARY}?"

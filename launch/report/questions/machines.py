@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 from common.command_line import flag
 from common.record.definition import Record
+from common.terminal import Column, Table, filled
+from common.words import ranks_of
 from launch.report import comparable, environments, limits
 from launch.report.entries import Comparison
 from launch.report.questions import first
 from launch.report.questions.first import Place
-from launch.report.tables import BACKEND, RANKS, Column, Findings, Table, filled
-from launch.report.words import interval, ranks_of
+from launch.report.tables import BACKEND, RANKS, Findings
+from launch.report.words import interval
 
 QUESTION = "Which backend is fastest on which machine?"
 # These are shown of each machine, also where they do not differ.

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from common.record.definition import Record
+from common.words import ranks_of
 from launch.report import noise
 from launch.report.noise import QUIET_PERCENT
 from launch.report.tables import Findings
-from launch.report.words import ranks_of
 
 QUESTION = "How quiet was the machine?"
 # The median of fewer ranks is near the slowest of them.

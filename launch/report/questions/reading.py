@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from common.record.definition import Record
+from common.terminal import Column, filled
 from launch.report import statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
-from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, filled, in_unit, milliseconds
+from launch.report.tables import BACKEND, MB, RANKS, Findings, in_unit, milliseconds
 
 QUESTION = "What does reading the data from disk cost?"
 

@@ -5,12 +5,13 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from functools import partial
 from typing import Any, NamedTuple
 
+from common.record import samples
 from common.record.definition import Record
-from launch.report import samples
+from common.terminal import Column, filled
+from common.words import listed, ranks_of
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import mean, present
-from launch.report.tables import RANKS, Column, Findings, accuracy_column, filled, of_metric
-from launch.report.words import listed, ranks_of
+from launch.report.tables import RANKS, Findings, accuracy_column, of_metric
 
 QUESTION = "Does every backend train the same thing?"
 # In float32, equal training agrees this well in its first steps; later steps amplify rounding (tests/frameworks/test_agreement.py).

@@ -5,12 +5,14 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from common.record.definition import Record
+from common.terminal import Column, filled
+from common.words import listed, ranks_of
 from launch.report import comparable, factors, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
 from launch.report.statistics import Ratio
-from launch.report.tables import BACKEND, RANKS, Column, Findings, filled, interval_column, rate_column, through, time_column
-from launch.report.words import listed, ranks_of, span, speed_up_interval, with_interval
+from launch.report.tables import BACKEND, RANKS, Findings, interval_column, rate_column, through, time_column
+from launch.report.words import span, speed_up_interval, with_interval
 
 QUESTION = "How does each backend scale?"
 # Equal runs may differ in the last bit.

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.parts import Library
+from common.terminal import Column, filled
+from common.words import ranks_of
 from launch.report import epochs, measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import Difference
-from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, apart, filled, in_unit, milliseconds, through
-from launch.report.words import ranks_of, span
+from launch.report.tables import BACKEND, MB, RANKS, Findings, apart, in_unit, milliseconds, through
+from launch.report.words import span
 
 BUBBLE = {"num_stages", "num_microbatches", "bubble_fraction", "bubble_fraction_in_theory"}
 QUESTION = "Where does the time of a step go?"

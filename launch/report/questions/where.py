@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.trace_parts import MpiOfRank
-from launch.report.tables import BACKEND, MB, RANKS, Column, Findings, filled, in_unit, through
-from launch.report.words import ranks_of
+from common.terminal import Column, filled
+from common.words import ranks_of
+from launch.report.tables import BACKEND, MB, RANKS, Findings, in_unit, through
 
 QUESTION = "Where did the time in MPI go?"
 

@@ -14,9 +14,9 @@ from common.cost import memory_estimate
 from common.process import gpus, machine
 from common.record import records
 from common.record.definition import Record
+from common.words import ranks_of
 from launch.launchers import allocation_end
 from launch.launchers.commands import Launcher
-from launch.report.words import ranks_of
 from launch.run import runner, turns
 from launch.run.best import search, table
 from launch.run.best.search import Cell, Measured, Trial

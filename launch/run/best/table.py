@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.config import NO_SETTING
-from launch.report import statistics, tables
-from launch.report.export import terminal
+from common.terminal import Cell, Column, filled, print_tables
+from launch.report import statistics
 from launch.report.statistics import Ratio
-from launch.report.tables import MIB, Cell, Column
+from launch.report.tables import MIB
 from launch.report.words import interval
 from launch.run.best import search
 from launch.run.best.search import Cell as Searched
@@ -89,4 +89,4 @@ COLUMNS: tuple[Column[Best], ...] = (
 def show(bests: Sequence[Best]) -> None:
     """Prints the table, the fastest of each workload and size first."""
     ordered = sorted(bests, key=lambda best: (best.workload, best.num_ranks, -(best.speed or 0.0)))
-    terminal.show_result(tables.filled(QUESTION, COLUMNS, ordered), [NOTE] if bests else [])
+    print_tables(filled(QUESTION, COLUMNS, ordered), [NOTE] if bests else [])

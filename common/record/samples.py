@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from common.record.definition import Record
-from launch.report.words import ranks_of
+from common.words import ranks_of
 
 
 class Pair(NamedTuple):
