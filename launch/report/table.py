@@ -69,7 +69,7 @@ def fields() -> list[Field]:
     return list(_fields(Record, ()))
 
 
-def _fields(kind: type, path: tuple[str, ...]) -> Iterator[Field]:
+def _fields(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         here = (*path, field.name)
