@@ -203,7 +203,7 @@ def first_error_under_torchrun() -> str | None:
     return None
 
 
-def describe_failure(problem: BaseException, place: Place | str | None) -> tuple[int, str]:
+def describe_failure(problem: BaseException, place: Place | None) -> tuple[int, str]:
     """Gives the exit status and a message of one line for an exception, and for the place of the rank where it is known.
 
     It prints the traceback of a failure that is neither a RunError nor out of memory. Exit status 1: failed; 2: invalid arguments, data or

@@ -34,10 +34,10 @@ class Place(NamedTuple):
 
 
 class Hang(NamedTuple):
-    """A rank had no heartbeat for some seconds. Its place is a Place in a training, and words elsewhere."""
+    """A rank had no heartbeat for some seconds."""
 
     rank: Annotated[int, FROM_0]
-    place: Place | str
+    place: Place
     seconds: Annotated[float, FROM_0]
 
     def __str__(self) -> str:

@@ -34,13 +34,13 @@ class Watchdog:
         self, timeout_seconds: float, rank: int, on_hang: Callable[[Hang | Late], object] = print, join_seconds: float = JOIN_SECONDS
     ) -> None:
         self.rank, self._on_hang = rank, on_hang
-        self.place: Place | str = Place()
+        self.place = Place()
         self._idle_seconds, self._join_seconds = 0.0, join_seconds
         if timeout_seconds:
             threading.Thread(target=self._run, args=(timeout_seconds,), daemon=True).start()
 
-    def begin(self, place: Place | str) -> None:
-        """Notes that a step at a Place begins, or an activity in words, such as `in all_reduce of 8 bytes over mpi`; also a heartbeat."""
+    def begin(self, place: Place) -> None:
+        """Notes that a step begins; also a heartbeat."""
         self.place = place
         self.heartbeat()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from common.process import machine, slurm
-from common.process.messages import Hang, Place
+from common.process.messages import Hang
 from common.progress import Progress
 from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS, Launcher
 
@@ -132,9 +132,9 @@ def describe_hang(hangs: Sequence[Hang], num_ranks: int) -> str:
     """
     by_rank = {hang.rank: hang for hang in hangs}
     places = [hang.place for hang in hangs]
-    first_place, last_place = min(places, key=_place_in_training), max(places, key=_place_in_training)
+    first_place, last_place = min(places), max(places)
     missing = sorted(set(range(num_ranks)) - set(by_rank))
-    behind = sorted(rank for rank, hang in by_rank.items() if _place_in_training(hang.place) < _place_in_training(last_place))
+    behind = sorted(rank for rank, hang in by_rank.items() if hang.place < last_place)
     limit = f"{hangs[0].seconds:.0f} s (--watchdog-timeout)"
     if missing:
         return f"{name_ranks(missing)} hung without a report, as a stopped process does; the others waited {first_place} for {limit}"
@@ -142,11 +142,6 @@ def describe_hang(hangs: Sequence[Hang], num_ranks: int) -> str:
         return f"{name_ranks(behind)} hung {first_place} for {limit}; the others waited {last_place}"
     hung_ranks = "all ranks" if num_ranks > 1 else "the only rank"
     return f"{hung_ranks} hung {first_place} for {limit}"
-
-
-def _place_in_training(place: Place | str) -> Place:
-    """Returns the place in a training; where a hang has words instead, the place before the first epoch."""
-    return place if isinstance(place, Place) else Place()
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

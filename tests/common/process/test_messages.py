@@ -18,7 +18,6 @@ MESSAGES = [
     Progress(16, 16, 44, 44, math.inf, 1.0, 1234.5),
     Hang(3, Place(), 120.0),
     Hang(0, Place(1, 23, 22), 9.0),
-    Hang(0, "in all_reduce of 64 bytes over mpi", 9.0),
     TurnEnded([7]),
     TurnEnded([4194304, 1]),
 ]
