@@ -40,7 +40,7 @@ def test_horovod_is_told_the_place_of_each_rank(places, slots):
 
 def test_under_horovodrun_horovod_keeps_its_own_server(monkeypatch):
     before = dict(os.environ)
-    gloo.begin(Ranks(0, 2, 0, 2, "horovodrun"), "")
+    gloo.begin(Ranks(0, 2, 0, 2, "horovodrun"))
     assert os.environ == before
 
 
