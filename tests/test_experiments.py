@@ -11,8 +11,7 @@ from launch.report import collect, entries, measures
 from launch.report.questions import first
 from launch.report.questions.first import SLOWER
 from launch.report.statistics import MARGIN, Ratio
-from launch.report.words import EQUAL, NO_DIFFERENCE, interval
-from tests.bench.shared import verdict
+from launch.report.words import EQUAL, NO_DIFFERENCE, interval, level
 from tests.support.running import ROOT
 
 EXPERIMENTS = ROOT / "results" / "reference" / "experiments"
@@ -33,6 +32,11 @@ def ratio_of(value, interval):
     """The ratio of six pairs of a cell and of the cell of its interval."""
     low, high = interval.split(" to ")
     return Ratio(float(value), float(low), float(high), 6, 6, True)
+
+
+def verdict(ratio):
+    """How the sides of a ratio of epochs compare, in words."""
+    return level(ratio) or (SLOWER if ratio.value > 1 else "faster")
 
 
 def text_of(page):

@@ -28,7 +28,6 @@ from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
 from common.record import environment, records
 from common.training import loop, program
-from tests.bench import shared
 
 PROGRAM = "python -m tests.bench.targets"
 # From one size to the next. With more, a larger size would take more steps, and so could never be faster.
@@ -213,13 +212,19 @@ def cell(epochs):
 
 def table(curves, targets):
     """The epochs to each target, by fault and number of ranks, of runs at one learning rate."""
-    lines = [shared.head(["learning rate", "run", "ranks", *(f"epochs to {target:g}" for target in targets)])]
+    columns = ["learning rate", "run", "ranks", *(f"epochs to {target:g}" for target in targets)]
+    lines = [row(columns), row(["---"] * len(columns))]
     for fault in (CORRECT, *FAULTS):
         by_target = [epochs_by_size([curve for curve in curves if curve.fault == fault], target) for target in targets]
         for size in by_target[0]:
             cells = (cell(by_size[size]) for by_size in by_target)
-            lines.append(shared.row((f"{curves[0].learning_rate:g}", fault, size, *cells)))
+            lines.append(row((f"{curves[0].learning_rate:g}", fault, size, *cells)))
     return "\n".join(lines) + "\n"
+
+
+def row(cells):
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def conclusion(best_first):
@@ -235,4 +240,4 @@ def conclusion(best_first):
 
 
 if __name__ == "__main__":
-    shared.main(run, Search, __file__, __doc__)
+    command_line.main(run, Search, PROGRAM, __doc__.splitlines()[0])

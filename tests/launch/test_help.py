@@ -1,6 +1,7 @@
 """The help of a run and of a matrix, as they print it: each has the options that its reader can give, in sections."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -9,9 +10,10 @@ from common.command_line import flag
 from common.config import Settings
 from common.declarations import own_settings
 from tests.support.forked import run_module
-from tests.support.help_texts import sections_of
 from tests.support.running import BIN, completed
 
+SECTION = re.compile(r"^ (\S.*?) *\n -+ *\n((?:  .*\n)*)", re.MULTILINE)
+OPTION = re.compile(r"^  (\S.*\n(?:   .*\n)*)", re.MULTILINE)
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
 OF_SINGLE = set(FIELDS) - config.not_for(config.SINGLE_RUN).keys() - own_settings().keys()
 # The first options of each section.
@@ -27,6 +29,12 @@ OF_A_MATRIX = {
     **{title: OF_A_RUN[title] for title in ("machine", "record", "data reading", "timeout")},
     "backend": ["--powersgd-rank", "--deepspeed-config"],
 }  # fmt: skip
+
+
+def sections_of(text):
+    """Returns {title: {option: its help in one line}} of a help, as it is printed where the output takes ASCII only."""
+    sections = {title: [" ".join(entry.split()) for entry in OPTION.findall(entries)] for title, entries in SECTION.findall(text)}
+    return {title: {re.match(r"[\w-]*", entry)[0]: entry for entry in entries} for title, entries in sections.items()}
 
 
 def help_of(module):
