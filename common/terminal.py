@@ -23,15 +23,11 @@ Subject = TypeVar("Subject")
 
 
 class Column(NamedTuple, Generic[Subject]):
-    """A column: its heading, with its unit, how it computes its cell from the subject of a row, and the format of its numbers.
-
-    `brief`: a document with one table per comparison has this column, whichever question it is from.
-    """
+    """A column: its heading, with its unit, how it computes its cell from the subject of a row, and the format of its numbers."""
 
     name: str
     value_of: Callable[[Subject], Cell]
     form: str = ""
-    brief: bool = False
 
     def text(self, value: Cell) -> str:
         """Returns a value as text; an unknown value is a dash."""
@@ -56,11 +52,6 @@ class Table(NamedTuple):
     def numeric_columns(self) -> set[int]:
         """The indices of the columns that have a number."""
         return {index for row in self.rows for index, value in enumerate(row) if isinstance(value, (int, float))}
-
-    @property
-    def oversubscribed(self) -> bool:
-        """Whether the rows are of runs with more ranks than cores."""
-        return self.title.endswith(OVERSUBSCRIBED)
 
 
 def filled(title: str, columns: Sequence[Column[Subject]], subjects: Iterable[Subject]) -> list[Table]:

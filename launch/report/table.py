@@ -77,7 +77,7 @@ def _fields(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
         if column in LEFT_OUT:
             continue
         declared = _known(hints[field.name])
-        if dataclasses.is_dataclass(declared):
+        if isinstance(declared, type) and dataclasses.is_dataclass(declared):
             yield from _fields(declared, here)
         else:
             yield Field(column, here, _dtype(declared))

@@ -42,11 +42,11 @@ class Section(NamedTuple):
 
 
 # Columns of subjects with a number of ranks and a backend, such as entries and records.
-RANKS = Column("ranks", attrgetter("num_ranks"), brief=True)
-BACKEND = Column("backend", attrgetter("backend"), brief=True)
+RANKS = Column("ranks", attrgetter("num_ranks"))
+BACKEND = Column("backend", attrgetter("backend"))
 # Columns that several tables have, each with a function of its own subjects.
-interval_column = partial(Column, "95 % interval", brief=True)
-time_column = partial(Column, "time to solution (s)", form=".2f", brief=True)
+interval_column = partial(Column, "95 % interval")
+time_column = partial(Column, "time to solution (s)", form=".2f")
 rate_column = partial(Column, "samples/s", form=".0f")
 accuracy_column = partial(Column, "accuracy", form=".4f")
 

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import altair
 import numpy as np
-from altair import Color, Detail, LayerChart, Order, Scale, Shape, Tooltip, X, Y
+from altair import Color, LayerChart, Order, Scale, Shape, Tooltip, X, Y
 
 from common.declarations import BASELINE
 from common.errors import UserError
+from common.record.definition import Record
 from common.words import ranks_of
 from launch.report import comparable
 from launch.report.entries import Comparison, Entry
@@ -30,6 +31,7 @@ ROOM = 1.6
 NUM_LOSS_POINTS = 120
 NEUTRAL = "#808080"
 IN_ANSWER = "answer"
+ONE_RUN_EACH = "One run per backend, of the same seed where available."
 
 
 class Chart(NamedTuple):
@@ -164,32 +166,35 @@ def _ends(ratio: Ratio) -> Row:
     return {"low": ratio.low or ratio.value, "high": ratio.high or ratio.value}
 
 
-def _accuracy(ran: Iterable[Entry], at: str, comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
-    """Returns the accuracy, or other metric, of every run over its time."""
+def _accuracy(ran: Sequence[Entry], at: str, comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
+    """Returns the accuracy, or other metric, over time of one run of each backend."""
     if comparison.target is None:
         return []
     rows: list[Row] = []
-    for entry in ran:
-        for number, record in enumerate(entry.ok):
-            begun = (record.load_seconds or 0.0) if not record.resumed_after_epochs else 0.0
-            epochs = zip(record.train_seconds, record.eval_seconds, strict=False)
-            lengths = [train + (evaluate or 0.0) for train, evaluate in epochs if train is not None]
-            ends = list(itertools.accumulate(lengths, initial=begun))[1:]
-            # The repeat is not unique: two matrices may have the same one.
-            run = {"backend": entry.backend, "run": number}
-            rows += [
-                run | {"epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
-                for epoch, (end, accuracy) in enumerate(zip(ends, record.accuracies, strict=False), 1) if accuracy is not None
-            ]  # fmt: skip
-    metric, colour = comparison.metric, _colour(look_of, rows)
+    for backend, record in _one_run_each(ran).items():
+        epochs = zip(record.train_seconds, record.eval_seconds, strict=False)
+        lengths = [train + (evaluate or 0.0) for train, evaluate in epochs if train is not None]
+        ends = itertools.islice(itertools.accumulate(lengths, initial=record.load_seconds or 0.0), 1, None)
+        rows += [
+            {"backend": backend, "epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
+            for epoch, (end, accuracy) in enumerate(zip(ends, record.accuracies, strict=False), 1) if accuracy is not None
+        ]  # fmt: skip
+    metric = comparison.metric
     y = Y("accuracy:Q", title=metric, scale=Scale(zero=False))
-    curve = altair.Chart().encode(x=X("seconds:Q", title="time (s)"), y=y, color=colour, detail=Detail("run:N"))
+    curve = altair.Chart().encode(x=X("seconds:Q", title="time (s)"), y=y, color=_colour(look_of, rows))
     return _chart(
-        f"{metric.capitalize()} over time", at, f"The dashed line is the target, {comparison.target:g}.", rows, 230,
+        f"{metric.capitalize()} over time", at, f"{ONE_RUN_EACH} The dashed line is the target, {comparison.target:g}.", rows, 230,
         altair.Chart(altair.Data(values=[{"accuracy": comparison.target}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(y=y),
         curve.mark_line(strokeWidth=1.5),
         curve.mark_point(filled=True, opacity=1).encode(shape=_shape(rows, look_of), tooltip=["backend:N", "epoch:Q", "accuracy:Q"]),
     )  # fmt: skip
+
+
+def _one_run_each(ran: Iterable[Entry]) -> dict[str, Record]:
+    """Returns a run of each backend that trained from the start, of the same seed where there is one."""
+    started = [entry for entry in ran if entry.from_start]
+    seed = started[0].from_start[0].seed if started else None
+    return {entry.backend: next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]) for entry in started}
 
 
 def _shape(rows: Iterable[Row], look_of: Mapping[str, str]) -> Shape:
@@ -253,9 +258,8 @@ def _stacked(
 
 
 def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> list[Chart]:
-    """Returns the losses of one run of each backend, of the same seed where there is one."""
-    ran = [entry for entry in completed if entry.from_start]
-    by_backend = {entry.backend: _same_seed_losses(entry, ran[0].from_start[0].seed) for entry in ran}
+    """Returns the losses of one run of each backend."""
+    by_backend = {backend: record.losses for backend, record in _one_run_each(completed).items()}
     longest = max(map(len, by_backend.values()), default=0)
     steps = sorted({*range(1, min(longest, 20) + 1), *np.linspace(1, longest, NUM_LOSS_POINTS).astype(int).tolist()})
     rows = [
@@ -274,8 +278,4 @@ def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> 
         curve.mark_line(strokeWidth=1.2 + 1.3 * place).transform_filter(altair.FieldEqualPredicate(field="backend", equal=backend))
         for place, backend in zip(reversed(range(len(backends))), backends, strict=True)
     ]
-    return _chart("Loss", at, "One run per backend, of the same seed where available; equal curves overlap.", rows, 230, *curves)
-
-
-def _same_seed_losses(entry: Entry, seed: int) -> Sequence[float | None]:
-    return next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]).losses
+    return _chart("Loss", at, f"{ONE_RUN_EACH} Equal curves overlap.", rows, 230, *curves)

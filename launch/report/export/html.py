@@ -7,29 +7,25 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from common.terminal import OVERSUBSCRIBED, Column
+from common.record.definition import Record
 from launch.report import comparable, environments
 from launch.report.export import charts, colours, drawing
 from launch.report.export.charts import Chart
 from launch.report.glance import sentences
 from launch.report.glance.answer import Glance
 from launch.report.summary import Answer
-from launch.report.tables import BACKEND
 
 FOLDER = Path(__file__).parent
 # Longer texts may wrap.
 LONG = 60
-# The sentences of a question that are seen at once.
-NUM_SENTENCES = 3
 
 
 def text(answer: Answer, glance: Glance, reload_seconds: int | None = None) -> str:
     """Returns the whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
-        answer=answer, glance=glance, sentences=list(map(_unbroken, sentences.sentences(glance))),
-        num_sentences=NUM_SENTENCES, charts=charts.of(answer, glance), facts=_facts(answer), oversubscribed=OVERSUBSCRIBED, json=_json,
-        colour=colours.of_backends(answer.backends).get, is_backend=_is_backend, long=LONG,
+        answer=answer, glance=glance, sentences=list(map(_unbroken, sentences.sentences(glance))), charts=charts.of(answer, glance),
+        facts=_facts(answer.runs), json=_json, colour=colours.of_backends(answer.backends).get, long=LONG,
         style=Markup((FOLDER / "page.css").read_text("utf-8")), script=Markup((FOLDER / "page.js").read_text("utf-8")),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
@@ -40,18 +36,13 @@ def _unbroken(sentence: str) -> str:
     return sentence.replace(" %", "\u00a0%").replace(" s.", "\u00a0s.")
 
 
-def _is_backend(column: Column) -> bool:
-    return column.name == BACKEND.name
-
-
 @cache
 def _library() -> Markup:
     return Markup(drawing.library())
 
 
-def _facts(answer: Answer) -> dict[str, str]:
+def _facts(records: list[Record]) -> dict[str, str]:
     """Returns the values, by name, of the environment of the runs; none without runs."""
-    records = answer.runs
     if not records:
         return {}
     values_of = environments.values_of(records)
@@ -59,15 +50,9 @@ def _facts(answer: Answer) -> dict[str, str]:
     facts = {
         "runs": [str(len(records))],
         "days": dates if len(dates) < 3 else [f"{dates[0]} to {dates[-1]}"],
-        "processor": values_of["processor"],
-        "cores of a node": values_of["cores"],
         "device": [device for record in records if (device := comparable.device_of(record))],
-        "GPU": values_of["GPU"],
         "nodes": [str(record.num_nodes) for record in records if record.num_nodes],
-        "MPI": values_of["MPI"],
-        "Python": values_of["Python"],
-        "commit": [commit.removesuffix("+changes") for commit in values_of["commit"]],
-        **{name: values_of[name] for record in records for name in record.environment.packages},
+        **values_of,
     }
     return {name: ", ".join(sorted(set(values))) for name, values in facts.items() if values}
 

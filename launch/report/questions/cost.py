@@ -45,7 +45,7 @@ def _stage(stage: str, row: Row) -> float | None:
 COLUMNS: tuple[Column[Row], ...] = (
     *through("entry", BACKEND, RANKS),
     *(Column(f"{stage} (s)", partial(_stage, stage), ".2f") for stage in STAGES),
-    Column("peak memory per rank (MiB)", lambda row: peak_mib(row.entry), ".0f", brief=True),
+    Column("peak memory per rank (MiB)", lambda row: peak_mib(row.entry), ".0f"),
     Column("median step (ms)", lambda row: milliseconds(median_step_seconds(row.entry)), ".2f"),
     Column("step increase over own 1 rank (ms)", lambda row: milliseconds(row.step_increase_seconds), ".2f"),
 )

@@ -35,9 +35,9 @@ class SizedPart(NamedTuple):
 
 PART_COLUMNS: tuple[Column[SizedPart], ...] = (
     RANKS,
-    Column("part", attrgetter("part.factor"), brief=True),
-    Column("of seconds per epoch", lambda row: f"{row.part.above} over {row.part.below}", brief=True),
-    Column("ratio", attrgetter("part.ratio.value"), ".2f", brief=True),
+    Column("part", attrgetter("part.factor")),
+    Column("of seconds per epoch", lambda row: f"{row.part.above} over {row.part.below}"),
+    Column("ratio", attrgetter("part.ratio.value"), ".2f"),
     interval_column(lambda row: interval(row.part.ratio)),
     Column("verdict", lambda row: _verdict(row.part.ratio)),
     Column("on average", lambda row: row.part.circumstances or None),

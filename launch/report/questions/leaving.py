@@ -51,12 +51,12 @@ def _startup(entry: Entry) -> float | None:
 
 
 COLUMNS: tuple[Column[Move], ...] = (
-    Column("ranks", lambda move: move.num_ranks, brief=True),
-    Column("from", lambda move: move.left.backend, brief=True),
-    Column("to", lambda move: move.taken.backend, brief=True),
-    Column("ratio of seconds per epoch", lambda move: move.ratio.value, ".2f", brief=True),
+    Column("ranks", lambda move: move.num_ranks),
+    Column("from", lambda move: move.left.backend),
+    Column("to", lambda move: move.taken.backend),
+    Column("ratio of seconds per epoch", lambda move: move.ratio.value, ".2f"),
     interval_column(lambda move: interval(move.ratio)),
-    Column("verdict", lambda move: move.verdict, brief=True),
+    Column("verdict", lambda move: move.verdict),
     Column("peak memory per rank from (MiB)", lambda move: cost.peak_mib(move.left), ".0f"),
     Column("to (MiB)", lambda move: cost.peak_mib(move.taken), ".0f"),
     Column("start-up from (s)", lambda move: _startup(move.left), ".2f"),

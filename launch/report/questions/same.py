@@ -97,7 +97,7 @@ def _beginning(digest: str | None) -> str | None:
 
 
 COLUMNS: tuple[Column[Group], ...] = (
-    Column(RANKS.name, lambda group: group[0].entry.num_ranks, brief=RANKS.brief),
+    Column(RANKS.name, lambda group: group[0].entry.num_ranks),
     Column("backends", lambda group: ", ".join(agreement.entry.backend for agreement in group)),
     Column("seeds", lambda group: len({record.seed for record in group[0].entry.from_start})),
     Column("initial parameters", lambda group: _beginning(_initial(group[0].shown))),

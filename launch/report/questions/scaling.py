@@ -49,10 +49,10 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("samples/s over own 1 rank", lambda row: row.rate and row.rate.value, ".2f"),
     interval_column(lambda row: speed_up_interval(row.rate) if row.entry.num_ranks > 1 else None),
     Column("ceiling without communication", lambda row: with_interval(row.ceiling, speed_up_interval)),
-    Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f", brief=True),
+    Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f"),
     time_column(lambda row: measures.time_of(row.entry)),
     Column("speed-up over own 1 rank", lambda row: row.speed_up and row.speed_up.value, ".2f"),
-    Column(SPEED_UP_OVER_PLAIN, lambda row: with_interval(row.speed_up_over_plain, speed_up_interval), brief=True),
+    Column(SPEED_UP_OVER_PLAIN, lambda row: with_interval(row.speed_up_over_plain, speed_up_interval)),
     Column("remark", attrgetter("remark")),
 )
 

@@ -89,9 +89,9 @@ COLUMNS: tuple[Column[Row], ...] = (
     *through("entry", BACKEND, RANKS),
     Column("step in training (ms)", lambda row: milliseconds(row.timed_step_seconds), ".2f"),
     Column("step in breakdown (ms)", _milliseconds(breakdown_step_seconds), ".2f"),
-    *(Column(f"{part} (ms)", partial(_part, part), ".2f", brief=part == PARTS[-1]) for part in PARTS),
+    *(Column(f"{part} (ms)", partial(_part, part), ".2f") for part in PARTS),
     Column("overhead, 95 % interval (ms)", lambda row: _interval_text(overhead_interval(*row))),
-    Column("exposed, 95 % interval (ms)", lambda row: _interval_text(exposed_interval(*row)), brief=True),
+    Column("exposed, 95 % interval (ms)", lambda row: _interval_text(exposed_interval(*row))),
     Column("communication (ms)", _milliseconds(communication_seconds), ".2f"),
     Column("sent (MB)", lambda row: in_unit(row.entry.trimmed_mean(_bytes_sent), MB), ".2f"),
     Column("bus bandwidth (MB/s)", _bandwidth("bus_bytes_per_second"), ".0f"),
@@ -99,15 +99,14 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 BUBBLE_COLUMNS: tuple[Column[Bubble], ...] = (
     *through("entry", BACKEND, RANKS),
-    Column("stages of a model", lambda row: row.of_runs[0]["num_stages"], "d", brief=True),
-    Column("micro-batches", lambda row: row.of_runs[0]["num_microbatches"], "d", brief=True),
+    Column("stages of a model", lambda row: row.of_runs[0]["num_stages"], "d"),
+    Column("micro-batches", lambda row: row.of_runs[0]["num_microbatches"], "d"),
     Column(
         "bubble, measured (%)",
         lambda row: statistics.trimmed_mean(100 * bubble["bubble_fraction"] for bubble in row.of_runs),
         ".0f",
-        brief=True,
     ),
-    Column("bubble, in theory (%)", lambda row: 100 * row.of_runs[0]["bubble_fraction_in_theory"], ".0f", brief=True),
+    Column("bubble, in theory (%)", lambda row: 100 * row.of_runs[0]["bubble_fraction_in_theory"], ".0f"),
 )
 
 

@@ -13,9 +13,8 @@ from rich.console import Console
 from common.errors import UserError
 from launch.report import collect, summary
 from launch.report.export import csv, drawing, files, markdown, readme, terminal
-from launch.report.questions import first
-from tests.support.answers import answered, drawn, picture, section
-from tests.support.made_records import ended, made, noisy, repeats, step_breakdown, tensor_bytes
+from tests.support.answers import answered, drawn, picture
+from tests.support.made_records import ended, made, repeats, step_breakdown, tensor_bytes
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed
 
@@ -63,34 +62,17 @@ def test_csv_has_every_number_of_a_record_and_leaves_cells_empty_without():
     assert {name: (with_all[name], without[name]) for name in expected} == expected
 
 
-def test_markdown_has_the_brief_columns_beside_those_of_the_first_question_and_no_table_to_choose_by():
+def test_markdown_has_every_sentence_and_the_tables_of_the_main_questions():
     records = [made(step_breakdown=step_breakdown(num_ranks=1)), ended("failed", num_ranks=2)]
-    answer = answered(records)
-    table, *other_tables = markdown.tables(answer, answer.sections[0])
-    brief = dict.fromkeys(
-        column.name for section in answer.sections if section.key in (markdown.MAIN, *markdown.MERGED)
-        for table in section.tables[-1:] for column in table.columns if column.brief
-    )  # fmt: skip
-    assert (other_tables, [column.name for column in table.columns]) == ([], list(brief))
-    ran, failed = (dict(zip([column.name for column in table.columns], row, strict=True)) for row in table.rows)
-    names = ("efficiency (%)", "peak memory per rank (MiB)")
-    assert [ran[name] for name in names] == [100.0, 300.0]
-    assert [failed[name] for name in names] == [None, None]
-    assert markdown.tables(answer, section(records, "cost")) == []
+    answer, text = answered(records), markdown.text(answered(records))
+    assert all(markdown.escaped(sentence) in text for section in answer.sections for sentence in (section.question, *section.sentences))
+    shown = {section.key for section in answer.sections for table in section.tables if _line(table) in text}
+    assert shown == {"first", "failed"}
+    assert text.splitlines()[2] == markdown.ALL_TABLES
 
 
-def test_markdown_leaves_long_tables_and_details_of_oversubscribed_entries_to_the_command_that_it_names():
-    changes = {"num_ranks": 2, "oversubscribed": True}
-    runs = [noisy(speeds, repeat=repeat, **changes) for repeat, speeds in enumerate(([100.0, 100.0], [100.0, 50.0]))]
-    answer = answered([run | {"step_breakdown": step_breakdown()} for run in runs])
-    num_tables = {section.key: (len(section.tables), len(markdown.tables(answer, section))) for section in answer.sections}
-    assert {key: num_tables[key] for key in ("first", "cost", "same")} == {
-        "first": (1, 1),
-        "cost": (2, 0),
-        "same": (1, 0),
-    }
-    assert markdown.tables(answer, answer.sections[0])[0].columns == tuple(column for column in first.COLUMNS if column.brief)
-    assert markdown.text(answer).splitlines()[2] == markdown.ALL_TABLES
+def _line(table):
+    return f"| {' | '.join(markdown.escaped(column.name) for column in table.columns)} |"
 
 
 def test_the_committed_report_is_that_of_the_committed_records():
