@@ -25,7 +25,7 @@ from launch.report.summary import Answer
 EXPORTS = ("--markdown", "--csv", "--html", "--svg")
 REGRESSED = 3
 POLL_SECONDS = 1.0
-PROGRAM = "python -m launch.compare"
+PROGRAM = ".venv/bin/python -m launch.compare"
 # The sections that options add to the answer.
 ASKED_FOR = ("baseline",)
 # A longer command, with the names of many files, is not repeated.

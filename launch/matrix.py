@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -17,11 +17,16 @@ from common.model import own_file
 from common.process import binding
 from common.record import reading, records
 from common.record.definition import Record
+from common.terminal import Table
 from launch.forecast.memory.fits import size_of
 from launch.launchers import commands, detect, machine_files
-from launch.report.statistics import MIN_RUNS_CONFIDENT
+from launch.report import live
+from launch.report.statistics import MIN_RUNS_CONFIDENT, simultaneous_ratio
+from launch.report.tables import Section
+from launch.report.words import interval
 from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, verify
 from launch.run.best import session as best
+from launch.run.best.table import Gain
 from launch.run.matrix_options import Matrix
 from launch.run.options import seen_from_root
 from launch.run.plan import Job, plan, stamped
@@ -150,10 +155,37 @@ def start(prepared: Prepared) -> int:
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
         page = folder / f"{stamp}.html"
-        status = run_all(matrix, run_records, jobs, launcher, page)
+        report = functools.partial(write_report, page) if not matrix.verify else lambda *_: None
+        status = run_all(matrix, run_records, jobs, launcher, report)
         if matrix.best:
-            status = max(status, best.run(all_jobs, stamp, launcher, best_options(matrix)))
-    return verify.show(run_records, page) if matrix.verify else status
+            status = max(status, best.run(all_jobs, stamp, launcher, best_options(matrix), gain_of))
+    return verify.show(run_records, functools.partial(write_verification, page, run_records)) if matrix.verify else status
+
+
+def write_report(page: Path, run_records: Sequence[Record], has_ended: bool) -> None:
+    """Writes the page of a matrix; of one that has ended also prints the answer."""
+    if has_ended:
+        live.conclude(page, run_records, links_to)
+    else:
+        live.write_page(page, run_records)
+
+
+def links_to(page: Path) -> list[str]:
+    """Returns where the page of a matrix is, and the command that prints all of its tables."""
+    tables = f"all tables: {commands.PYTHON[0]} -m launch.compare {page.with_suffix('')}-*.json --full"
+    return [f"page: {page}", tables] if page.exists() else [tables]
+
+
+def write_verification(page: Path, run_records: Sequence[Record], question: str, sentences: list[str], tables: list[Table]) -> list[str]:
+    """Writes the page of a verification and returns where it is; nothing where it could not be written."""
+    live.write_section(page, run_records, Section("verify", question, sentences, tables))
+    return [f"page: {page}"] if page.exists() else []
+
+
+def gain_of(above: list[float], below: list[float]) -> Gain:
+    """Returns the gain of a search, by the rule of the report."""
+    ratio = simultaneous_ratio(above, below, paired=True, num_compared=2)
+    return Gain(ratio.value, interval(ratio))
 
 
 def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict[str, Any]]:

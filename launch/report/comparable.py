@@ -1,25 +1,13 @@
 """Whether records are comparable: one machine, one training, and equal settings wherever the run time depends on them."""
 
-import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from common import backends
-from common.command_line import flag
-from common.config import TRAINING_SETTINGS, Role, Settings, with_role
-from common.declarations import own_settings
+from common.config import TRAINING_SETTINGS
 from common.errors import UserError
-from common.model import model_sizes
 from common.record.definition import Record
+from common.record.differences import COMPARED, COMPARED_OF_BACKEND, OF_MODEL, setting_differences
 from launch.report import entries
-
-# How data is read from disk, like workload and scaling, makes groups; of the device the one that was used is compared.
-MAY_DIFFER = {*with_role(Role.MAY_DIFFER), *backends.variant_settings()}
-COMPARED = [field.name for field in dataclasses.fields(Settings) if field.name not in MAY_DIFFER and field.name not in own_settings()]
-# Of the runs of one backend.
-COMPARED_OF_BACKEND = [name for name in own_settings() if name not in MAY_DIFFER]
-# Settings of the model, which the digest of a workload has as they come out: a default may be given.
-OF_MODEL = (*model_sizes.FIELDS, "model_args", "tokenizer")
 
 
 def check(records: Sequence[Record]) -> None:
@@ -102,9 +90,3 @@ def _check_equal(
         first = first_of_group.setdefault(group_of(record), record)
         if value_of(record) != value_of(first):
             raise UserError(f"{_names(record, first)} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")
-
-
-def setting_differences(settings: Settings, first_settings: Settings, names: Iterable[str]) -> dict[str, str]:
-    """Returns by name a text on each of these settings that differs."""
-    values = {name: (getattr(settings, name), getattr(first_settings, name)) for name in names}
-    return {name: f"{flag(name)} {value} and {first_value}" for name, (value, first_value) in values.items() if value != first_value}

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from common.errors import UserError, printable
 from common.record.definition import Record
-from launch.report import summary
+from launch.report import comparable, summary
 from launch.report.export import files, screen
 from launch.report.glance import answer as glance
 from launch.report.glance.answer import Glance
 from launch.report.summary import Answer
+from launch.report.tables import Section
 
 RELOAD_SECONDS = 5
 
@@ -38,6 +39,12 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
         # `conclude` has a line for this.
         return
     write_page_of(path, answer, glance.answer(answer), RELOAD_SECONDS)
+
+
+def write_section(path: Path, records: Sequence[Record], section: Section) -> None:
+    """Writes a page that has one section alone, as of a verification."""
+    answer = Answer(comparable.machine_of(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
+    write_page_of(path, answer, glance.answer(answer))
 
 
 def write_page_of(path: Path, answer: Answer, at_a_glance: Glance, reload_seconds: int | None = None) -> None:

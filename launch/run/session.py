@@ -10,7 +10,7 @@ import secrets
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from common.process import binding, machine
 from common.record.definition import Record
 from launch.launchers import allocation_end
 from launch.launchers.commands import Launcher
-from launch.report import live
 from launch.run import room, runner, turns
 from launch.run.display import Display
 from launch.run.plan import Job, NumberedJob, groups
@@ -29,18 +28,23 @@ if TYPE_CHECKING:
     from launch.run.matrix_options import Matrix
 
 
-def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, page: Path) -> int:
-    """Runs the jobs, those of a group side by side, shows them with those that are done, and returns the exit status."""
-    # A verification has a few steps, and runs of other batch sizes.
-    has_report = not matrix.verify
+# Reports the records of a matrix that runs, or has ended.
+Report = Callable[[Sequence[Record], bool], object]
+
+
+def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, report: Report) -> int:
+    """Runs the jobs, those of a group side by side, shows them while they run, and returns the exit status.
+
+    `report` is called with the records, also those that were done before, and with whether the matrix has ended.
+    """
     remaining = Remaining(allocation_end.end())
     left: list[NumberedJob] = []
     groups_run: list[list[NumberedJob]] = []
     try:
         with Display(len(jobs)) as display:
             for group in numbered_groups(matrix, jobs):
-                if run_records and has_report:
-                    live.write_page(page, run_records)
+                if run_records:
+                    report(run_records, False)
                 if not remaining.has_time_for(group):
                     left += group
                     continue
@@ -48,8 +52,8 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
                     run_group(group, launcher, matrix.time_limit, display, run_records)
                 groups_run.append(group)
     finally:
-        if run_records and has_report:
-            live.conclude(page, run_records, links_to)
+        if run_records:
+            report(run_records, True)
         if unrecorded := without_final_record([job for group in groups_run for _, job in group]):
             print(f"without a final record: {', '.join(unrecorded)}")
         if left:
@@ -58,12 +62,6 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
             print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
     all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)
     return 0 if all_ok and not left and not unrecorded else 1
-
-
-def links_to(page: Path) -> list[str]:
-    """Returns where the page of a matrix is, and the command that prints all of its tables."""
-    tables = f"all tables: python -m launch.compare {page.with_suffix('')}-*.json --full"
-    return [f"page: {page}", tables] if page.exists() else [tables]
 
 
 def without_final_record(jobs: Iterable[Job]) -> list[str]:

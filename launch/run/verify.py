@@ -1,8 +1,7 @@
 """The matrix that verifies a model of the user's own: every backend against one process, in float64."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 from common import workloads
 from common.backends import ALL
@@ -13,12 +12,8 @@ from common.errors import UserError
 from common.model import own_model
 from common.model.own_model import OwnModel
 from common.record.definition import Record
-from common.terminal import Column, filled, print_tables
+from common.terminal import Column, Table, filled, print_tables
 from launch.launchers.machine_files import Machine
-from launch.report import comparable, live
-from launch.report.glance import answer as glance
-from launch.report.summary import Answer
-from launch.report.tables import Section
 from launch.run.matrix_options import Matrix
 from launch.run.plan import Job
 from launch.run.verified import Verified, verified
@@ -83,23 +78,18 @@ def _by_rank(jobs: Sequence[Job]) -> Iterator[Job]:
             yield plain._replace(settings=dataclasses.replace(plain.settings, **of_ranks, run_id=run_id))
 
 
-def show(records: Sequence[Record], page: Path) -> int:
-    """Prints a line for each run, writes the page, and returns the exit status: 1 where one differs."""
+def show(records: Sequence[Record], write_page: Callable[[str, list[str], list[Table]], list[str]]) -> int:
+    """Prints a line for each run and returns the exit status: 1 where one differs.
+
+    `write_page` takes the question, sentences and tables for a page, and returns lines that say where it is.
+    """
     runs = verified(records)
     columns = [*COLUMNS]
     if any(run.difference_by_rank is not None for run in runs):
         columns.insert(3, BY_RANK)
-    section = Section("verify", QUESTION, answer(runs), filled("verify", columns, runs))
-    page_answer = page_of(records, section)
-    live.write_page_of(page, page_answer, glance.answer(page_answer))
-    links = [f"page: {page}"] if page.exists() else []
-    print_tables(section.tables, [section.question, *section.sentences, *links])
+    sentences, tables = answer(runs), filled("verify", columns, runs)
+    print_tables(tables, [QUESTION, *sentences, *write_page(QUESTION, sentences, tables)])
     return 1 if not runs or any(run.reason for run in runs) else 0
-
-
-def page_of(records: Sequence[Record], section: Section) -> Answer:
-    """Returns what the page of a verification has."""
-    return Answer(comparable.machine_of(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
 
 
 def answer(runs: Sequence[Verified]) -> list[str]:

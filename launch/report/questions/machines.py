@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from common.command_line import flag
 from common.record.definition import Record
+from common.record.differences import COMPARED
 from common.terminal import Column, Table, filled
 from common.words import ranks_of
 from launch.report import comparable, environments, limits
@@ -118,7 +119,7 @@ def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:
             | {"device": _texts(records, comparable.device_of)}
             | environments.values_of(records)
         )
-        values_of |= {flag(name): _texts(records, attrgetter(f"settings.{name}")) for name in comparable.COMPARED}
+        values_of |= {flag(name): _texts(records, attrgetter(f"settings.{name}")) for name in COMPARED}
         texts_of[machine] = {name: ", ".join(values) or None for name, values in values_of.items()}
     names = dict.fromkeys(itertools.chain(*texts_of.values()))
     differences = [Difference(name, {machine: texts.get(name) for machine, texts in texts_of.items()}) for name in names]

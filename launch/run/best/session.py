@@ -35,7 +35,7 @@ class Options(NamedTuple):
     limit_bytes: float | None
 
 
-def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options) -> int:
+def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, gain_of: table.GainOf) -> int:
     """Searches for each backend, workload and size of the jobs, prints the table, and returns the exit status: 1 where a default failed."""
     remaining = Remaining(allocation_end.end())
     searched = {(job.settings.workload, job.num_ranks, job.backend): job for job in jobs if not is_repeat(job)}
@@ -58,7 +58,7 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options) -
                     runs_of_job[name] = runs, cell
                 print(line(job, trial, runs, record), flush=True)
     finally:
-        bests = [table.best_of(*name, runs, cell) for name, (runs, cell) in runs_of_job.items()]
+        bests = [table.best_of(*name, runs, cell, gain_of) for name, (runs, cell) in runs_of_job.items()]
         table.show([best for best in bests if best])
     return 0 if all(bests) else 1
 

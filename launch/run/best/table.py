@@ -1,14 +1,11 @@
 """The table of a search: what each backend reaches at its best, and what it gains over the default."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import geometric_mean
 from typing import NamedTuple
 
 from common.config import NO_SETTING
 from common.terminal import Cell, Column, filled, print_tables
-from launch.report import statistics
-from launch.report.statistics import Ratio
-from launch.report.tables import MIB
-from launch.report.words import interval
 from launch.run.best import search
 from launch.run.best.search import Cell as Searched
 from launch.run.best.search import Measured, Runs, Trial
@@ -18,6 +15,20 @@ NOTE = (
     "Batch and setting were searched in runs of one epoch, and the backends followed one another. Samples/s and gain are of runs of the "
     "default and the best in turns. These runs are in no other table."
 )
+
+
+MIB = 2**20
+
+
+class Gain(NamedTuple):
+    """The throughput of the best over that of the default, and its 95 % interval as text; None from too few pairs."""
+
+    value: float
+    interval: str | None
+
+
+# The gain from the throughputs of the best and of the default in each pair.
+GainOf = Callable[[list[float], list[float]], Gain]
 
 
 class Best(NamedTuple):
@@ -31,13 +42,13 @@ class Best(NamedTuple):
     # Of the runs in turns, or else of those that searched.
     default_speed: float | None
     speed: float | None
-    gain: Ratio | None
+    gain: Gain | None
     rank_bytes: float | None
     seconds_to_target: Cell
     end: str | None
 
 
-def best_of(workload: str, num_ranks: int, backend: str, runs: Runs, cell: Searched) -> Best | None:
+def best_of(workload: str, num_ranks: int, backend: str, runs: Runs, cell: Searched, gain_of: GainOf) -> Best | None:
     """Returns what a search has found; None before its first run has completed."""
     default = Trial(cell.default_batch)
     if runs.get(default, Measured(None)).samples_per_second is None:
@@ -47,8 +58,8 @@ def best_of(workload: str, num_ranks: int, backend: str, runs: Runs, cell: Searc
     pairs = paired_speeds(default, chosen, runs, cell.num_pairs)
     if pairs:
         above, below = [list(side) for side in zip(*pairs, strict=True)]
-        gain = statistics.simultaneous_ratio(above, below, paired=True, num_compared=2)
-        default_speed, speed = statistics.geometric_mean(below), statistics.geometric_mean(above)
+        gain = gain_of(above, below)
+        default_speed, speed = geometric_mean(below), geometric_mean(above)
     solution = runs.get(chosen._replace(purpose="solution"))
     seconds_to_target: Cell = None
     if solution:
@@ -62,10 +73,9 @@ def paired_speeds(default: Trial, chosen: Trial, runs: Runs, num_pairs: int) -> 
     """Returns the throughput of the best and of the default in each pair that is complete."""
     pairs = []
     for repeat in range(num_pairs if chosen != default else 0):
-        in_turns = [runs.get(trial._replace(purpose="pair", repeat=repeat)) for trial in (chosen, default)]
-        speeds = statistics.complete([run.samples_per_second if run else None for run in in_turns])
-        if speeds:
-            pairs.append((speeds[0], speeds[1]))
+        above, below = (runs.get(trial._replace(purpose="pair", repeat=repeat), Measured(None)) for trial in (chosen, default))
+        if above.samples_per_second and below.samples_per_second:
+            pairs.append((above.samples_per_second, below.samples_per_second))
     return pairs
 
 
@@ -77,7 +87,7 @@ COLUMNS: tuple[Column[Best], ...] = (
     Column("--batch-size", lambda best: best.chosen.batch_size),
     Column("setting", lambda best: None if best.chosen.setting == NO_SETTING else best.chosen.setting),
     Column("gain", lambda best: best.gain and best.gain.value, ".2f"),
-    Column("95 % interval", lambda best: best.gain and interval(best.gain)),
+    Column("95 % interval", lambda best: best.gain and best.gain.interval),
     Column("default samples/s", lambda best: best.default_speed, ".0f"),
     Column("default batch", lambda best: best.default.batch_size),
     Column("memory of a rank (MiB)", lambda best: best.rank_bytes and best.rank_bytes / MIB, ".0f"),

@@ -1,11 +1,12 @@
 """A model of the user's own is verified: each backend against one process."""
 
+import functools
+
 import pytest
 
-from launch.launchers.commands import Launcher
-from launch.matrix import prepare
-from launch.run import session, verify
+from launch.matrix import prepare, write_verification
 from launch.run import verified as verification
+from launch.run import verify
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
 from tests.support.own_models import BEGINNING, SOUND, TRAPS
@@ -85,30 +86,23 @@ def test_parameters_without_a_gradient_and_other_failures_are_named(tmp_path):
     assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "differs: failed, rank 1 was killed"
 
 
+def shown(records, page):
+    return verify.show(records, functools.partial(write_verification, page, records))
+
+
 def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(capsys, tmp_path):
     page = tmp_path / "page.html"
     reference = made(backend="single", losses=LOSSES, parameter_digests=DIGESTS)
     for losses, status, answer in ((CLOSE, 0, "All 1 runs agree."), (LATE, 1, "1 of 1 runs differ.")):
-        assert verify.show(typed([reference, made(num_ranks=2, losses=losses, parameter_digests=DIGESTS)]), page) == status
+        assert shown(typed([reference, made(num_ranks=2, losses=losses, parameter_digests=DIGESTS)]), page) == status
         printed, text = capsys.readouterr().out, page.read_text()
         assert answer in printed
         assert f"page: {page}" in printed.replace("\n", "")
         assert answer in text
         assert ("differs" in text.split("<main>")[1]) is bool(status)
         assert not any(words in text for words in ("Nothing to compare", "Can it be relied on?"))
-    assert verify.show(typed([reference]), page) == 1
-    assert verify.show(typed([made(num_ranks=2)]), page) == 1
-
-
-def test_runs_with_other_micro_batches_are_not_compared_in_a_report(tmp_path):
-    def run_all(**changes):
-        run_records = typed([made(backend="single"), made(backend="single", settings={"accumulate": 2, "batch_size": 8})])
-        return session.run_all(verify.Matrix(**changes), run_records, [], Launcher("mpich", "mpiexec"), tmp_path / "page.html")
-
-    assert run_all(verify=True) == 0
-    assert not list(tmp_path.iterdir())
-    with refused("compare them separately"):
-        run_all()
+    assert shown(typed([reference]), page) == 1
+    assert shown(typed([made(num_ranks=2)]), page) == 1
 
 
 def test_settings_of_its_own_and_a_process_alone_are_added():

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from launch.matrix import gain_of
 from launch.run.best import search, table
 from launch.run.best.search import Cell, Measured, Trial
 
@@ -84,8 +85,8 @@ def test_a_batch_whose_run_fails_ends_the_batches_and_the_one_before_counts():
 
 def test_a_search_whose_default_fails_ends():
     assert described(searched(lambda *_: None)) == [(16, "none")]
-    assert table.best_of("cnn", 2, "ddp", {Trial(16): Measured(None)}, CELL) is None
-    assert table.best_of("cnn", 2, "ddp", {}, CELL) is None
+    assert table.best_of("cnn", 2, "ddp", {Trial(16): Measured(None)}, CELL, gain_of) is None
+    assert table.best_of("cnn", 2, "ddp", {}, CELL, gain_of) is None
 
 
 def test_the_default_and_the_best_are_repeated_in_turns_and_a_whole_training_ends_the_search():
@@ -110,13 +111,14 @@ def test_the_gain_is_that_of_the_pairs_and_not_that_of_the_runs_by_which_the_bes
     for repeat, (below, above) in enumerate([(100.0, 120.0), (200.0, 260.0), (50.0, 61.0)]):
         runs[Trial(16, purpose="pair", repeat=repeat)] = Measured(below)
         runs[best._replace(purpose="pair", repeat=repeat)] = Measured(above)
-    best_so_far = table.best_of("cnn", 2, "ddp", runs, cell)
+    best_so_far = table.best_of("cnn", 2, "ddp", runs, cell, gain_of)
     assert best_so_far.gain.value == pytest.approx(math.prod((1.2, 1.3, 1.22)) ** (1 / 3))
-    assert best_so_far.gain.low < 1.2 < best_so_far.gain.high
+    low, high = map(float, best_so_far.gain.interval.split(" to "))
+    assert low < 1.2 < high
     assert (best_so_far.default_speed, best_so_far.speed) == (pytest.approx(100.0), pytest.approx(100 * best_so_far.gain.value))
     assert (best_so_far.chosen, best_so_far.seconds_to_target) == (best, "not reached")
     runs[best._replace(purpose="solution")] = Measured(150.0, None, 3.5)
     # An interrupted pair does not count.
     del runs[Trial(16, purpose="pair", repeat=2)]
-    unfinished = table.best_of("cnn", 2, "ddp", runs, cell)
-    assert (unfinished.seconds_to_target, unfinished.gain.num_above, unfinished.gain.low) == (3.5, 2, None)
+    unfinished = table.best_of("cnn", 2, "ddp", runs, cell, gain_of)
+    assert (unfinished.seconds_to_target, unfinished.gain.interval) == (3.5, None)
