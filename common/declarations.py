@@ -79,7 +79,7 @@ class Backend(NamedTuple):
     can_share_gpu: bool = False
     """Whether it supports --share-gpu."""
     models: tuple[str, ...] = ()
-    """The models of common/model/families.py that it trains; empty: all."""
+    """The models of common/model/description.py that it trains; empty: all."""
     untied: bool = False
     """Whether it trains no model whose embedding is its head's weight too."""
 
@@ -109,9 +109,7 @@ class Backend(NamedTuple):
     deals: bool = False
     """Whether a rank's share of what is sharded is whole tensors."""
     buffers: str | None = None
-    """Its buffers for the exchange, a name in BUFFERS of common/cost/communication_buffers.py; None: it has none."""
-    offloads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """By each name in OFFLOADS of common/cost/memory_forecast.py the variants whose library can keep that in main memory."""
+    """Its buffers for the exchange, as launch/memory.py names them; None: it has none."""
 
     @property
     def variants(self) -> dict[str, tuple[str | int, ...]]:

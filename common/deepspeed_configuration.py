@@ -99,7 +99,7 @@ def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:
         "train_batch_size": plan.global_batch,
         "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": settings.accumulate,
-        "gradient_clipping": workloads.clip_norm(settings) or 0.0,
+        "gradient_clipping": workloads.workload_of(settings).clip_norm or 0.0,
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {
             "stage": settings.zero_stage,

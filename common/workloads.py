@@ -12,12 +12,12 @@ from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS, Settings, as_json, check, check_accuracy
 from common.errors import UserError
-from common.model import conventions, model_sizes, own_file, own_model, schedules
-from common.model.families import Decoder
+from common.model import conventions, schedules
+from common.model.decoder import Decoder
 from common.model.own_model import OwnModel
 from common.model.schedules import CONSTANT
 from common.model.weights import DTYPES
-from common.model.workload_table import OF_FILE, WORKLOADS, Workload
+from common.model.workload_table import OF_FILE, SIZES, WORKLOADS, Workload, resized
 
 RESOLVED = "the settings are resolved"
 
@@ -29,35 +29,26 @@ def workload_of(settings: Settings) -> Workload:
     no tokens.
     """
     if settings.model is not None:
-        return _own_workload(settings)
+        return _workload_of_file(settings)
     if settings.model_args is not None:
         raise UserError("--model-args is for --model; leave it out")
     if settings.workload not in WORKLOADS:
         raise UserError(f"there is no workload {settings.workload!r}; choose from: {', '.join(WORKLOADS)}")
-    workload = _resized(WORKLOADS[settings.workload], settings)
-    if settings.tokenizer is None:
-        return workload
-    if not isinstance(workload.model, Decoder):
-        raise UserError(f"--tokenizer is not for {settings.workload}, which has no tokens; leave it out")
-    return workload._replace(model=workload.model._replace(num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens))
+    workload = WORKLOADS[settings.workload]
+    sizes = {name: size for name in SIZES if (size := getattr(settings, name)) is not None}
+    model = resized(workload.model, sizes, settings.workload)
+    if settings.tokenizer is not None:
+        if not isinstance(model, Decoder):
+            raise UserError(f"--tokenizer is not for {settings.workload}, which has no tokens; leave it out")
+        model = dataclasses.replace(model, num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens)
+    return workload._replace(model=model)
 
 
-def _resized(workload: Workload, settings: Settings) -> Workload:
-    """Returns the workload with a model of the sizes that are given. Raises UserError for sizes that its model has not."""
-    sizes = {name: size for name in model_sizes.FIELDS if (size := getattr(settings, name)) is not None}
-    if not sizes:
-        return workload
-    if not isinstance(workload.model, model_sizes.Transformer):
-        raise UserError(model_sizes.not_for(next(iter(sizes)), settings.workload))
-    return workload._replace(model=model_sizes.resized(workload.model, sizes, settings.workload))
-
-
-def _own_workload(settings: Settings) -> Workload:
-    """Returns the workload of a user's file."""
+def _workload_of_file(settings: Settings) -> Workload:
     for name in ("tokenizer", "dataset", "data_dir"):
         if getattr(settings, name) not in (None, OF_FILE):
             raise UserError(f"{flag(name)} is not for --model, whose data() reads its data itself; leave it out")
-    for name in model_sizes.FIELDS:
+    for name in SIZES:
         if getattr(settings, name) is not None:
             raise UserError(f"{flag(name)} is not for --model, whose sizes are --model-args; leave it out")
     model = OwnModel(str(settings.model), settings.model_args)
@@ -66,14 +57,27 @@ def _own_workload(settings: Settings) -> Workload:
     rates = {"sgd": learning_rate or 0.01, "adam": learning_rate or 0.001}
     batch_size, epochs, target = (file.constant(name) for name in ("BATCH_SIZE", "EPOCHS", "TARGET"))
     metric = "accuracy" if file.has_accuracy else "metric"
-    lower_is_better = file.constant("LOWER_IS_BETTER")
-    return Workload(model, (OF_FILE,), batch_size, batch_size, epochs, target, "sgd", rates, metric, lower_is_better)
+    decided = {setting: function for setting, function in (("optimizer", "optimizer"), ("schedule", "scheduler")) if file.has(function)}
+    return Workload(
+        model, (OF_FILE,), batch_size, batch_size, epochs, target, "sgd", rates, metric, file.constant("LOWER_IS_BETTER"),
+        file.constant("CLIP_NORM"), decided, file.name,
+    )  # fmt: skip
 
 
 def gradient_bytes(settings: Settings) -> int:
     """Returns the bytes of the gradients of all parameters, which data parallelism all-reduces once a step."""
     parameters = workload_of(settings).parameters.values()
     return sum(math.prod(parameter.shape) for parameter in parameters) * np.dtype(DTYPES[settings.precision]).itemsize
+
+
+def num_optimizer_states(settings: Settings) -> float:
+    """Returns the number of tensors of the parameters' shapes that the optimizer keeps: Adam's two moments, or the velocity of SGD."""
+    workload = workload_of(settings)
+    if (of_model := workload.model.optimizer_states()) is not None:
+        return of_model
+    if (settings.optimizer or workload.optimizer) == "adam":
+        return 2
+    return 1 if settings.momentum else 0
 
 
 def resolve(settings: Settings, degree: int) -> Settings:
@@ -89,26 +93,15 @@ def resolve(settings: Settings, degree: int) -> Settings:
         raise UserError(f"--target is not for {settings.workload}, which is for throughput only")
     if workload.metric == "accuracy":
         check_accuracy(settings.target)
-    if settings.model is not None:
-        if settings.optimizer is not None and own_file.read(settings.model, settings.model_args).has("optimizer"):
-            raise UserError(f"--optimizer is not for {settings.model}, which has an optimizer(); leave it out")
-        if settings.schedule != CONSTANT and _has_scheduler(settings):
-            raise UserError(f"--schedule is not for {settings.model}, which has a scheduler(); leave it out")
-        settings = dataclasses.replace(settings, workload=own_file.name_of(settings.model))
+    for name, function in workload.decided.items():
+        if getattr(settings, name) != getattr(Settings, name):
+            article = "an" if function == "optimizer" else "a"
+            raise UserError(f"{flag(name)} is not for {settings.model}, which has {article} {function}(); leave it out")
+    settings = dataclasses.replace(settings, workload=workload.name or settings.workload)
     defaults = workload.defaults(settings.optimizer)
     resolved = dataclasses.replace(settings, **{name: value for name, value in defaults.items() if getattr(settings, name) is None})
     batch_plan(resolved, degree)
     return resolved
-
-
-def clip_norm(settings: Settings) -> float | None:
-    """Returns the CLIP_NORM of the file of the settings; None where gradients are not clipped."""
-    model = workload_of(settings).model
-    return model.file.constant("CLIP_NORM") if isinstance(model, OwnModel) else None
-
-
-def _has_scheduler(settings: Settings) -> bool:
-    return settings.model is not None and own_file.read(settings.model, settings.model_args).has("scheduler")
 
 
 def learning_rate_factor(scaling: str, degree: int) -> float:
@@ -126,11 +119,11 @@ def learning_rates(settings: Settings, num_steps: int, factor: float) -> np.ndar
     assert learning_rate, RESOLVED
     assert num_epochs, RESOLVED
     assert optimizer, RESOLVED
-    if not (_has_scheduler(settings) and isinstance(model := workload_of(settings).model, OwnModel)):
+    of_model = workload_of(settings).model.scheduled_rates(learning_rate, optimizer, num_epochs * num_steps)
+    if of_model is None:
         return schedules.learning_rates(learning_rate, factor, warmup_epochs, settings.schedule, num_epochs, num_steps)
-    rates = own_model.learning_rates(model, learning_rate, optimizer, num_epochs * num_steps)
     scaled = schedules.learning_rates(1.0, factor, warmup_epochs, CONSTANT, num_epochs, num_steps)
-    return np.reshape(rates, scaled.shape) * scaled
+    return np.reshape(of_model, scaled.shape) * scaled
 
 
 def batch_plan(settings: Settings, degree: int) -> BatchPlan:
@@ -145,7 +138,7 @@ def digest(settings: Settings, data_digest: str) -> str:
     """
     workload = workload_of(settings)
     resolved = resolve(settings, 1)
-    counted = TRAINING_SETTINGS if resolved.schedule == CONSTANT and not _has_scheduler(resolved) else (*TRAINING_SETTINGS, "epochs")
+    counted = TRAINING_SETTINGS if resolved.schedule == CONSTANT and "schedule" not in workload.decided else (*TRAINING_SETTINGS, "epochs")
     spec = {name: value for name, value in as_json(resolved).items() if name in counted and value != getattr(Settings, name)}
-    spec |= {"model": workload.model._asdict(), "parameters": workload.parameters, "conventions": conventions.VERSION, "data": data_digest}
+    spec |= {"model": workload.model.identity(), "parameters": workload.parameters, "conventions": conventions.VERSION, "data": data_digest}
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()

@@ -28,7 +28,7 @@ BACKEND = Backend(
     library_settings={
         "overlap_comm": (True,), "contiguous_gradients": (True,), "reduce_bucket_size": (262144,), "allgather_bucket_size": (262144,),
     },
-    buffers="zero", offloads={"offload": ("", "2", "3"), "offload_parameters": ("3",)}, change="wrap in DeepSpeed's engine",
+    buffers="zero", change="wrap in DeepSpeed's engine",
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ BACKEND = Backend(
     approximate=("bf16", "native"),
     multiple_of={"hsdp": 2}, by_default=False, precisions={"native": "bf16"},
     sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid", "bf16": "zero3_two_bytes", "native": "zero3_gathered_in_two_bytes"},
-    buffers="gathered", offloads={"offload_parameters": ("", "hsdp")}, change="fully_shard each block",
+    buffers="gathered", change="fully_shard each block",
 )  # fmt: skip
 
 

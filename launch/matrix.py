@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from common import backends, command_line, config
+from common import backends, command_line, config, units
 from common.config import Settings
 from common.declarations import ROOT
 from common.errors import UserError
@@ -18,7 +18,6 @@ from common.process import binding
 from common.record import reading, records
 from common.record.definition import Record
 from common.terminal import Table
-from launch.forecast.memory.fits import size_of
 from launch.launchers import commands, detect, machine_files
 from launch.report import live
 from launch.report.statistics import MIN_RUNS_CONFIDENT, simultaneous_ratio
@@ -105,7 +104,7 @@ def best_options(matrix: Matrix) -> best.Options:
     """Returns how a matrix searches. Raises UserError for a memory limit that is none, or without a search."""
     if matrix.memory_limit is not None and not matrix.best:
         raise UserError("--memory-limit is for --best; leave it out")
-    limit_bytes = None if matrix.memory_limit is None else size_of(matrix.memory_limit, "--memory-limit")
+    limit_bytes = None if matrix.memory_limit is None else units.size_of(matrix.memory_limit, "--memory-limit")
     return best.Options(matrix.repeats, matrix.time_limit, limit_bytes)
 
 

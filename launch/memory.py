@@ -1,71 +1,269 @@
-"""How much memory a training needs on each rank, by backend, before it runs."""
+"""How much memory a training needs on each rank, by backend, before it runs (launch/MEMORY.md)."""
 
-import functools
+import dataclasses
+import heapq
+import json
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from common import command_line
-from common.backends import chosen, has_one_rank
-from common.cost import memory_forecast
-from common.cost.memory_forecast import Training
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from common import command_line, units, workloads
+from common.backends import chosen, declaration_of, has_one_rank, settings_of
+from common.command_line import FROM_1, LAYERS, RANKS
+from common.config import Optimizer, Settings
+from common.cost import parallelism, sharing, state_memory
 from common.errors import UserError
-from launch.forecast.memory import described, shown
-from launch.forecast.memory.described import Memory
-from launch.forecast.memory.fits import fit, size_of
-from launch.forecast.memory.shown import Row
-from launch.report.export import files, terminal
+from common.model import pipelining
+from common.model.description import parameters_of, parts_of
+from common.model.workload_table import WORKLOADS
+
+if TYPE_CHECKING:
+    from frameworks.shared.pytorch.activations import StepBytes
 
 PROGRAM = "python -m launch.memory"
-WAYS = (
+BACKENDS = (
     "single", "ddp", "horovod_torch", "zero_redundancy", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "fsdp", "fsdp@hsdp",
-    "tensor_parallel", "pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble", "deepspeed_zero@2+offload",
-    "deepspeed_zero@3+offload", "deepspeed_zero@3+offload_parameters",
+    "tensor_parallel", "pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble",
 )  # fmt: skip
+UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
+PLAIN_WIDTH = 240
+# Of Horovod's fusion buffer: 0.28.1, HOROVOD_FUSION_THRESHOLD.
+FUSION_BYTES = 128 * 2**20
+# Numbers in DeepSpeed 0.19.8: reduce_bucket_size and stage3_max_live_parameters.
+REDUCE_BUCKET, MAX_LIVE = 500_000_000, 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The training whose memory is forecast, as launch/matrix.sh takes it, and what is shown."""
+
+    workload: Annotated[str, tyro.conf.arg(help=f"Workload: {', '.join(WORKLOADS)}.")] = "transformer"
+    model: str | None = None
+    """A model of your own (frameworks/own_model/README.md): its file, or package.module."""
+    model_args: str | None = None
+    """Arguments of its model() as a JSON object."""
+    layers: Annotated[int | None, LAYERS] = None
+    """Layers of a Transformer."""
+    width: Annotated[int | None, FROM_1] = None
+    """Width of a Transformer."""
+    heads: Annotated[int | None, FROM_1] = None
+    """Heads of a Transformer."""
+    context: Annotated[int | None, FROM_1] = None
+    """Positions in a sample of a decoder."""
+    tokenizer: Path | None = None
+    """File with the vocabulary of a decoder. Default: bytes."""
+    batch_size: Annotated[int | None, FROM_1] = None
+    """Samples per step of a rank, or of the ranks that compute one model together. Default: the workload's."""
+    ranks: Annotated[int, RANKS] = 8
+    """Number of ranks."""
+    ranks_per_node: Annotated[int | None, RANKS] = None
+    """Ranks of a node, over which fsdp@hsdp shards. Default: all, in two halves."""
+    precision: Literal["fp32", "tf32", "fp64", "bf16"] = "fp32"
+    """Numerical precision."""
+    optimizer: Optimizer | None = None
+    """Default: the workload's."""
+    recompute: bool = False
+    """Do not keep the activations inside a layer, but compute them again."""
+    microbatches: Annotated[int | None, FROM_1] = None
+    """Micro-batches of a pipeline's step. Default: as many as ranks."""
+    backends: str | None = None
+    """Backends and variants, separated by commas. Default: those that divide memory differently. What cannot divide the model is left out
+    with the reason."""
+    fits: str | None = None
+    """Memory of a rank, such as 80GB: say which backends fit."""
+    json: bool = False
+    """Print JSON, in bytes."""
+
+
+class Forecast(NamedTuple):
+    """Bytes of tensors of the rank that needs most.
+
+    `activations` are those after the forward pass. `buffers` are the most that a library has for its exchange. `peak` is the most of all at
+    once, since activations go as gradients come.
+    """
+
+    backend: str
+    num_ranks: int
+    parameters: float
+    gradients: float
+    optimizer_state: float
+    activations: float
+    buffers: float
+    peak: float
 
 
 def run(arguments: Memory) -> int:
     """Prints the forecast and returns the exit status. Raises UserError, before anything is printed, where nothing can be forecast."""
-    training = described.training_of(arguments)
-    limit = size_of(arguments.fits) if arguments.fits is not None else None
-    files.check_all({"--picture": arguments.picture, "--json": arguments.json})
-    rows, left_out = [], []
-    for name in _names(arguments.backends):
-        num_ranks = 1 if has_one_rank(name.partition("+")[0]) else arguments.ranks
-        reason = memory_forecast.problem(name, training, num_ranks)
-        if reason and arguments.backends:
-            raise UserError(reason)
-        if reason:
-            left_out.append(reason)
-        else:
-            rows.append(_row(name, training, num_ranks))
-    fits = [fit(row.backend, training, row.num_ranks, limit) for row in rows] if limit else []
-    text_of = {
-        arguments.picture: functools.partial(shown.picture, training, rows),
-        arguments.json: functools.partial(shown.as_json, training, rows, left_out, fits),
-    }
-    failures = files.write_all({path: text for path, text in text_of.items() if path})
-    terminal.show(shown.answer(training, rows, left_out, fits, limit))
-    if failures:
-        raise UserError(failures)
+    limit = units.size_of(arguments.fits, "--fits") if arguments.fits is not None else None
+    settings = settings_from(arguments)
+    names = BACKENDS if arguments.backends is None else command_line.names_in(arguments.backends)
+    if not names:
+        raise UserError(f"--backends is {arguments.backends!r}; give backends such as ddp,fsdp,deepspeed_zero@3")
+    chosen(",".join(names))
+    sizes = {name: 1 if has_one_rank(name) else arguments.ranks for name in names}
+    reasons = {name: problem(name, settings, size, arguments.ranks_per_node) for name, size in sizes.items()}
+    left_out = list(filter(None, reasons.values()))
+    if left_out and arguments.backends:
+        raise UserError(left_out[0])
+    forecasts = forecast([name for name in names if not reasons[name]], settings, sizes, arguments.ranks_per_node)
+    if arguments.json:
+        rows = [row._asdict() | ({} if limit is None else {"fits": row.peak <= limit}) for row in forecasts]
+        print(json.dumps({"backends": rows, "left_out": left_out}, indent=2))
+    else:
+        show(settings, forecasts, left_out, limit)
     return 0
 
 
-def _names(text: str | None) -> Sequence[str]:
-    """Reads the names of a comma-separated list, or returns WAYS for None. Raises UserError for an unknown name."""
-    names = WAYS if text is None else command_line.names_in(text)
-    if not names:
-        raise UserError(f"--backends is {text!r}; give backends such as ddp,fsdp,deepspeed_zero@3")
+def settings_from(arguments: Memory) -> Settings:
+    """Returns the resolved settings of the training. Raises UserError where they describe none."""
+    names = {field.name for field in dataclasses.fields(Settings)} & {field.name for field in dataclasses.fields(arguments)}
+    given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    given |= {"microbatches": arguments.microbatches or arguments.ranks, "scaling": "weak"}
+    return workloads.resolve(Settings(**given), 1)
+
+
+def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None) -> str | None:
+    """Returns why there is no forecast of this training at this number of ranks under a backend, or a variant; None if there is."""
+    if declaration_of(name).num_servers:
+        return f"there is no forecast for {name}, whose ranks do different things; leave it out"
+    return parallelism.problem(name, settings_of(name, settings), num_ranks, ranks_per_node)
+
+
+def forecast(names: Sequence[str], settings: Settings, sizes: dict[str, int], ranks_per_node: int | None) -> list[Forecast]:
+    """Returns the forecast of each backend, or variant, where there is no `problem`. It imports PyTorch, which takes seconds."""
+    from frameworks.shared.pytorch import activations
+
+    step = None
+    forecasts = []
     for name in names:
-        chosen(name.partition("+")[0])
-    return names
+        of_name, num_ranks = settings_of(name, settings), sizes[name]
+        if declaration_of(name).pipelined:
+            num_stages = of_name.stages if declaration_of(name).model_parallel == "stages" else num_ranks
+            forecasts.append(of_pipeline(name, of_name, num_ranks, num_stages, activations.of_stages(of_name, num_stages)))
+        elif declaration_of(name).divides:
+            forecasts.append(of_division(name, of_name, num_ranks, activations.of_divided_step(of_name, num_ranks)))
+        else:
+            step = step or activations.of_step(settings)
+            forecasts.append(of_replicas(name, of_name, num_ranks, ranks_per_node, step))
+    return forecasts
 
 
-def _row(name: str, training: Training, num_ranks: int) -> Row:
-    by_rank = memory_forecast.by_rank(name, training, num_ranks)
-    most = max(by_rank, key=lambda forecast: forecast.peak)
-    recomputed = None
-    if described.can_forecast_recomputed(training.model) and not training.recompute:
-        recomputed = memory_forecast.of(name, training._replace(recompute=True), num_ranks).activations
-    return Row(name, num_ranks, most, recomputed, by_rank)
+def of_replicas(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None, step: "StepBytes") -> Forecast:
+    """Forecasts a rank that computes a whole model."""
+    held = state_memory.state(name, settings, num_ranks, ranks_per_node)
+    sizes = [math.prod(initial.shape) for initial in parameters_of(workloads.workload_of(settings).model).values()]
+    whole = sharing.whole_bytes(name, sum(sizes), settings)
+    way = sharing.of(name)
+    if way and declaration_of(name).buffers == "gathered":
+        # Whole parameters are buffers beside the shards.
+        held["parameters"] = whole["parameters"] * sharing.num_replicas(way, parallelism.num_nodes(num_ranks, ranks_per_node)) / num_ranks
+    if way and declaration_of(name).deals:
+        held |= {part: whole[part] * largest_hand(sizes, num_ranks) for part in way.sharded}
+    buffers = buffer_bytes(name, settings, sizes, step.layer_sizes)
+    peak = held["parameters"] + held["optimizer_state"] + buffers + step.peak_with(held["gradients"] / whole["gradients"])
+    return Forecast(name, num_ranks, **held, activations=step.activations, buffers=buffers, peak=peak)
+
+
+def of_division(name: str, settings: Settings, num_ranks: int, step: "StepBytes") -> Forecast:
+    """Forecasts a rank that has a part of each matrix, and the whole vectors of norms."""
+    shapes = [initial.shape for initial in parameters_of(workloads.workload_of(settings).model).values()]
+    num_held = sum(math.prod(shape) / (num_ranks if len(shape) > 1 else 1) for shape in shapes)
+    held = sharing.whole_bytes(name, num_held, settings)
+    peak = held["parameters"] + held["optimizer_state"] + step.peak
+    return Forecast(name, num_ranks, **held, activations=step.activations, buffers=0, peak=peak)
+
+
+def of_pipeline(name: str, settings: Settings, num_ranks: int, num_stages: int, stage_bytes: "Sequence[StepBytes]") -> Forecast:
+    """Forecasts the rank of a pipeline that needs most: all its stages, with several micro-batches under way."""
+    schedule, num_microbatches = settings.pipeline_schedule, pipelining.microbatches_of(settings)
+    workload = workloads.workload_of(settings)
+    parts, stages = parts_of(workload.model), pipelining.stages_of(workload.model, schedule, num_stages)
+    num_samples = (settings.batch_size or workload.batch_size) / num_microbatches
+    passed = [sharing.element_bytes(name, settings) * num_samples * math.prod(part.passed_shape) for part in parts]
+    by_rank = []
+    for rank in range(num_stages):
+        of_rank = [(stage, step) for stage, step in zip(stages, stage_bytes, strict=True) if stage.rank == rank]
+        num_parameters = sum(part.num_parameters for stage, _ in of_rank for part in parts[stage.start : stage.end])
+        held = sharing.whole_bytes(name, num_parameters, settings)
+        # A stage also keeps the outputs that it has sent on.
+        of_pass = max(step.activations + passed[stage.end - 1] for stage, step in of_rank)
+        kept = of_pass * pipelining.num_under_way(schedule, rank, num_stages, num_microbatches)
+        working = max(step.peak_without_gradients - step.activations for _, step in of_rank)
+        # A rank receives for each micro-batch activations from the stage before, and gradients from the one after.
+        ends = [end for stage, _ in of_rank for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
+        received = sum(passed[end - 1] for end in ends) * num_microbatches
+        by_rank.append(
+            Forecast(name, num_ranks, **held, activations=kept, buffers=received, peak=sum(held.values()) + kept + working + received)
+        )
+    return max(by_rank, key=lambda row: row.peak)
+
+
+def buffer_bytes(name: str, settings: Settings, sizes: Sequence[int], layer_sizes: Sequence[int]) -> float:
+    """Returns the bytes of parameters and gradients that a library holds in order to exchange them, beside those that are trained.
+
+    `sizes` are the numbers of elements of the parameters, and `layer_sizes` of the layers that FSDP gathers by themselves.
+    """
+    variant = name.partition("@")[2]
+    num_parameters, layer = sum(sizes), max(layer_sizes, default=0)
+    # A tensor is gathered and reduced as a whole.
+    bucket = min(num_parameters, max(REDUCE_BUCKET, *sizes))
+    elements = {
+        None: 0,
+        # The gradients once more, unless they are views of the buckets: Li et al. 2020, arXiv:2006.15704, section 4.2.
+        "buckets": num_parameters,
+        # All gradients in one vector, and that vector over the number of ranks.
+        "packed": 2 * num_parameters,
+        # A layer, the next one, and gradients that are being scattered, beside what is in no layer; or all parameters, with `keep`.
+        "gathered": num_parameters + layer if variant == "keep" else num_parameters - sum(layer_sizes) + 3 * layer,
+        # A bucket of gradients and its flattened copy; in stage 3 parameters too, for their next use.
+        "zero": bucket * (1 if variant == "0" else 2) + (min(num_parameters, max(MAX_LIVE, *sizes)) if variant == "3" else 0),
+    }
+    kind = declaration_of(name).buffers
+    return FUSION_BYTES if kind == "fusion" else elements[kind] * sharing.element_bytes(name, settings)
+
+
+def largest_hand(sizes: Sequence[int], num_ranks: int) -> float:
+    """Returns the largest share of all elements that a rank has, where the largest parameter goes to the rank with least, and so on.
+
+    PyTorch's ZeroRedundancyOptimizer deals parameters like this.
+    """
+    hands = [0] * num_ranks
+    for size in sorted(sizes, reverse=True):
+        heapq.heapreplace(hands, hands[0] + size)
+    return max(hands) / sum(sizes)
+
+
+def show(settings: Settings, forecasts: Sequence[Forecast], left_out: Sequence[str], limit: float | None) -> None:
+    """Prints the forecasts as a table, the reasons for what is left out, and what fits into `limit` bytes."""
+    console = Console()
+    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    num_parameters = sum(math.prod(initial.shape) for initial in workloads.workload_of(settings).parameters.values())
+    unit, size = next((unit for unit in UNITS if max(row.peak for row in forecasts) >= unit[1]), UNITS[-1])
+    recomputed = ", recomputed" if settings.recompute else ""
+    table = Table(
+        title=f"{settings.workload}: {num_parameters:,} parameters; {settings.batch_size:,} samples per step, {settings.precision}, "
+        f"{settings.optimizer}{recomputed}: memory per rank ({unit})",
+        title_justify="left", box=box.SIMPLE,
+    )  # fmt: skip
+    for name in Forecast._fields:
+        table.add_column(name.replace("_", " ").replace("num ", ""), justify="left" if name == "backend" else "right")
+    for backend, num_ranks, *sizes in forecasts:
+        table.add_row(backend, str(num_ranks), *(f"{num_bytes / size:.3f}" for num_bytes in sizes))
+    console.print(table)
+    for reason in left_out:
+        console.print(f"left out: {reason}", soft_wrap=True, highlight=False)
+    console.print("Programs, the allocator's reserve and the workspace of kernels come on top.")
+    if limit is not None:
+        fitting = [row.backend for row in forecasts if row.peak <= limit]
+        text = f"{len(fitting)} of {len(forecasts)} fit into {limit / size:.4g} {unit} per rank: {', '.join(fitting)}"
+        console.print(text.removesuffix(": "), soft_wrap=True, highlight=False)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ RECORDS = [next((ROOT / "results" / "reference" / "two-cores").glob(f"*-cnn-ddp-
 ALWAYS = {
     "frameworks.single": [("--results", "PATH/results")],
     "launch.matrix": [("--backends", "single", "--results", "PATH/results", "--dry-run")],
-    "launch.memory": [("--workload", "cnn", "--backends", "ddp,fsdp"), ("--layers", "2", "--width", "256", "--fits", "80GB")],
+    "launch.memory": [("--workload", "cnn", "--backends", "ddp,fsdp"), ("--layers", "2", "--backends", "ddp", "--fits", "80GB")],
     "launch.trace.build": [("--library", "PATH/library.so")],
 }
 # What is given for a positional argument without a default, where another one is tried.

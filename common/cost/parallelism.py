@@ -6,9 +6,8 @@ from common.config import Settings, check
 from common.data.sharding import DataParallel
 from common.declarations import Backend
 from common.errors import UserError
-from common.model import families, pipelining
-from common.model.families import Model
-from common.model.own_model import OwnModel
+from common.model import pipelining
+from common.model.description import Model
 from common.workloads import WORKLOADS, batch_plan, workload_of
 
 
@@ -36,33 +35,22 @@ def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int |
     """
     check(settings)
     backend, workload = declaration_of(name), workload_of(settings)
-    if isinstance(workload.model, OwnModel) and backend.framework != "PyTorch":
-        return f"{name} does not train {workload.model.file.name}: the model is PyTorch's"
+    if backend.framework not in workload.model.frameworks:
+        return f"{name} does not train {workload.name or settings.workload}: the model is {' and '.join(workload.model.frameworks)}'s"
     if not trains(name, workload.model):
         able = [workload_name for workload_name in WORKLOADS if trains(name, WORKLOADS[workload_name].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
-    if reason := families.problem(workload.model):
-        return f"{settings.workload} cannot be trained: {reason}"
-    if reason := problem_of_division(name, settings, workload.model, num_ranks, ranks_per_node):
+    if reason := _problem_of_division(name, settings, workload.model, num_ranks, ranks_per_node):
         return reason
-    if reason := _problem_of_recompute(settings, workload.model):
-        return reason
+    if settings.recompute and not workload.model.has_layers():
+        reason = f"{workload.name or settings.workload}, which has no layers to compute again (a file names them in layers())"
+        return f"--recompute would save no memory of {reason}; leave it out"
     num_ranks_of_model = _num_ranks_of_model(backend, settings, num_ranks)
     num_shards = (num_ranks - backend.num_servers) // num_ranks_of_model
     return _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards)
 
 
-def _problem_of_recompute(settings: Settings, model: Model) -> str | None:
-    """Returns why --recompute would save no memory of a model; None if it would, or is not asked for."""
-    if not settings.recompute or families.can_recompute(model):
-        return None
-    if isinstance(model, OwnModel):
-        return f"--recompute needs layers(model) in {model.file.path.name}, which returns the modules to compute again"
-    able = ", ".join(name for name, preset in WORKLOADS.items() if families.can_recompute(preset.model))
-    return f"--recompute would save no memory of {settings.workload}, which has few layers; leave it out, or choose from {able}"
-
-
-def problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int, ranks_per_node: int | None = None) -> str | None:
+def _problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int, ranks_per_node: int | None = None) -> str | None:
     """Returns why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
     backend = declaration_of(name)
     if reason := _problem_of_size(name, backend, num_ranks, ranks_per_node or num_ranks):

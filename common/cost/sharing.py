@@ -4,22 +4,15 @@ A backend's declaration names its way (`sharing` in common/backends.py). The for
 Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054, sections 5 and 7); that of the ring all-reduce is from Patarasuk and Yuan 2009.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from common import backends
 from common.backends import declaration_of
 from common.config import Settings
 from common.declarations import declared
-from common.model import own_model
-from common.model.own_model import OwnModel
 from common.trainer import Held
-from common.workloads import gradient_bytes
-
-if TYPE_CHECKING:
-    from common.cost.memory_forecast import Training
+from common.workloads import gradient_bytes, num_optimizer_states
 
 # The parts of the state of a training.
 PARTS = Held._fields
@@ -29,24 +22,21 @@ StateBytes = dict[str, float]
 
 class Precision(NamedTuple):
     """Bytes of a number: of the `parameters` and their gradients, of the tensors that an optimizer keeps from step to step (`states`), of
-    its own copy of the parameters (`masters`; 0: it has none), and of the factors of matrix products (`products`)."""
+    its own copy of the parameters (`masters`; 0: it has none)."""
 
     parameters: int
     states: int
     masters: int
-    products: int
 
 
-# No run here has the last two. In bf16_masters parameters and gradients have 16 bits and the optimizer has a float32 copy: Micikevicius
-# et al. 2018, arXiv:1710.03740, section 3.1; with Adam the 16 bytes per parameter of ZeRO, section 3.1. In bf16_pure
-# all numbers have 16 bits.
+# In bf16_masters parameters and gradients have 16 bits and the optimizer has a float32 copy: Micikevicius et al. 2018, arXiv:1710.03740,
+# section 3.1; with Adam the 16 bytes per parameter of ZeRO, section 3.1.
 PRECISIONS = {
-    "fp32": Precision(4, 4, 0, 4),
-    "tf32": Precision(4, 4, 0, 4),
-    "fp64": Precision(8, 8, 0, 8),
-    "bf16": Precision(4, 4, 0, 2),
-    "bf16_masters": Precision(2, 4, 4, 2),
-    "bf16_pure": Precision(2, 2, 0, 2),
+    "fp32": Precision(4, 4, 0),
+    "tf32": Precision(4, 4, 0),
+    "fp64": Precision(8, 8, 0),
+    "bf16": Precision(4, 4, 0),
+    "bf16_masters": Precision(2, 4, 4),
 }
 TWO_BYTES, FLOAT32_BYTES = 2, 4
 
@@ -127,7 +117,7 @@ def sent_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 1
     settings, replicas = backends.settings_of(name, settings), num_replicas(sharing, num_nodes)
     num_shards = num_ranks // replicas
     sent = sharing.sent(num_shards, settings) + _all_reduce(replicas, settings) / num_shards
-    size = PRECISIONS[precision_of(name, settings.precision)].parameters / _element_bytes(settings)
+    size = element_bytes(name, settings) / _element_bytes(settings)
     return sent * gradient_bytes(settings) * size
 
 
@@ -146,7 +136,7 @@ def held_bytes(sharing: Sharing, num_ranks: int, whole: StateBytes, num_nodes: i
     return {part: num_bytes / (num_shards if part in sharing.sharded else 1) for part, num_bytes in whole.items()}
 
 
-def whole_bytes(name: str, num_parameters: float, settings: Settings | Training) -> StateBytes:
+def whole_bytes(name: str, num_parameters: float, settings: Settings) -> StateBytes:
     """Returns the bytes of a whole model under a backend, or a variant.
 
     The optimizer state has float32 master parameters where the precision has them, or the backend does and shards them.
@@ -155,7 +145,7 @@ def whole_bytes(name: str, num_parameters: float, settings: Settings | Training)
     if sharing and sharing.sharded and declaration_of(name).float32_masters:
         precision = precision._replace(states=FLOAT32_BYTES, masters=FLOAT32_BYTES)
     parameters = num_parameters * precision.parameters
-    optimizer_state = num_parameters * (_num_states(settings) * precision.states + precision.masters)
+    optimizer_state = num_parameters * (num_optimizer_states(settings) * precision.states + precision.masters)
     return dict(zip(PARTS, (parameters, parameters, optimizer_state), strict=True))
 
 
@@ -164,13 +154,9 @@ def precision_of(name: str, precision: str) -> str:
     return backends.by_variant(declaration_of(name).precisions, name) or precision
 
 
-def _num_states(settings: Settings | Training) -> float:
-    """Returns the number of tensors of the parameters' shapes that an optimizer keeps: Adam's two moments, or the velocity of SGD."""
-    if isinstance(settings.model, OwnModel) and settings.model.file.has("optimizer"):
-        return own_model.num_states(settings.model)
-    if settings.optimizer == "adam":
-        return 2
-    return 1 if settings.momentum else 0
+def element_bytes(name: str, settings: Settings) -> int:
+    """Returns the bytes of a parameter that a backend, or a variant, holds."""
+    return PRECISIONS[precision_of(name, settings.precision)].parameters
 
 
 def group_size(name: str, collective: str, num_ranks: int, num_nodes: int = 1) -> int:

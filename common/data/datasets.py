@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +12,15 @@ from common.config import Settings
 from common.data import image_folders, images, own_data, stored, texts
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
-from common.model.families import Cnn, EncoderDecoder, ResNet50
-from common.model.own_model import OwnModel
+from common.model.description import Model
+from common.model.encoder_decoder import EncoderDecoder
+from common.model.resnet import ResNet50
 from common.model.weights import DTYPES
+from common.model.workload_table import OF_FILE, TEXTS
 from common.progress import OnProgress, no_progress
 from common.workloads import workload_of
+
+Reader = Callable[[OnProgress], Dataset]
 
 
 def loader(settings: Settings) -> Callable[..., Dataset]:
@@ -25,28 +30,43 @@ def loader(settings: Settings) -> Callable[..., Dataset]:
     for damaged ones.
     """
     workload = workload_of(settings)
-    model = workload.model
     name = settings.dataset or workload.datasets[0]
     if settings.data_format != "memory":
-        if isinstance(model, OwnModel):
+        if name == OF_FILE:
             raise UserError(f"--data-format {settings.data_format} is for Tandem's own workloads; data() of --model reads its data itself")
         if settings.data_dir is None:
             raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
         dataset = stored.find(settings.data_dir, settings)
         return lambda _=None: dataset
-    if isinstance(model, OwnModel):
-        read = own_data.reader(model, settings)
-    elif isinstance(model, Cnn):
-        read = images.reader(name, settings.data_dir, settings.precision)
-    elif isinstance(model, ResNet50):
-        read = image_folders.reader(settings.data_dir, model) if name == "imagefolder" else partial(_random_images, model)
-    elif isinstance(model, EncoderDecoder):
-        read = partial(_random_vectors, model, settings.precision)
-    else:
-        read = texts.reader(name, settings.data_dir, model.context, tokens.vocabulary(settings.tokenizer))
+    read = READERS[name](name, workload.model, settings)
     return lambda on_progress=no_progress: read(on_progress)
 
 
+def _of_images(name: str, _: Model, settings: Settings) -> Reader:
+    return images.reader(name, settings.data_dir, settings.precision)
+
+
+def _of_texts(name: str, model: Any, settings: Settings) -> Reader:
+    return texts.reader(name, settings.data_dir, model.context, tokens.vocabulary(settings.tokenizer))
+
+
+def _of_folders(_: str, model: Any, settings: Settings) -> Reader:
+    return image_folders.reader(settings.data_dir, model)
+
+
+def _of_file(_: str, model: Any, settings: Settings) -> Reader:
+    return own_data.reader(model, settings)
+
+
+def _random(_: str, model: Any, settings: Settings) -> Reader:
+    return partial(_random_images, model) if model.pixels else partial(_random_vectors, model, settings.precision)
+
+
+# By the name of a data set, which the row of a workload has with a model that it is for.
+READERS: dict[str, Callable[[str, Model, Settings], Reader]] = {
+    "digits": _of_images, "mnist": _of_images, "pydoc-types": _of_texts, **dict.fromkeys(TEXTS, _of_texts), "random": _random,
+    "imagefolder": _of_folders, OF_FILE: _of_file,
+}  # fmt: skip
 NUM_RANDOM_SAMPLES = 2048
 NUM_RANDOM_IMAGES = 256
 

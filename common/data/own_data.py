@@ -1,8 +1,9 @@
 """The data sets of a user's file as the training loop reads them: samples by index, collated when a batch needs them."""
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,6 +41,9 @@ class OwnSamples:
     def num_losses(self) -> np.ndarray:
         """One for each sample: the loss is a mean over samples."""
         return np.ones(len(self), np.int64)
+
+    def seeded(self, *seeds: int) -> Self:
+        return dataclasses.replace(self, seeds=seeds)
 
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
         row = indices.tolist()

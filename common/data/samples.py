@@ -4,9 +4,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
+
+from common.model.description import counted
 
 # Batches that each worker reads ahead, as many as those of PyTorch's DataLoader.
 NUM_AHEAD = 2
@@ -29,6 +31,10 @@ class Samples(Protocol):
         """Returns the inputs and targets of the samples at these indices, in their order."""
         ...
 
+    def seeded(self, *seeds: int) -> Self:
+        """Returns the samples with what they draw following from these seeds."""
+        ...
+
 
 @dataclass(frozen=True)
 class InMemory:
@@ -47,6 +53,9 @@ class InMemory:
     def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.inputs[indices], self.targets[indices]
 
+    def seeded(self, *_: int) -> Self:
+        return self
+
 
 class Dataset(NamedTuple):
     """Training and held-out samples, and a digest of their values and their split, the same on disk as in memory.
@@ -57,11 +66,6 @@ class Dataset(NamedTuple):
     train: Samples
     test: Samples
     digest: str
-
-
-def counted(targets: np.ndarray) -> np.ndarray:
-    """Returns whether each target counts, booleans of shape (samples, …), one for each loss."""
-    return targets >= 0 if np.issubdtype(targets.dtype, np.integer) else np.ones(targets.shape[:-1], bool)
 
 
 def count_losses(targets: np.ndarray) -> np.ndarray:

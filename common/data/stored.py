@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -39,6 +39,9 @@ class OnDisk:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def seeded(self, *_: int) -> Self:
+        return self
 
     def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _rows(self.inputs, indices), _rows(self.targets, indices)

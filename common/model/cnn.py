@@ -1,30 +1,26 @@
 """The CNN of the ALCF tutorials and of Horovod's and PyTorch's MNIST examples."""
 
+from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
 
-from common.model.operations import Activation, Convolution, Dense, Pooling
-from common.model.parts import FLOAT32, INDEX_BYTES, Part, Sizes, product
+import numpy as np
+
+from common.model.description import BuiltIn, Part, product
 from common.model.weights import he_uniform
 
 
-class Cnn(NamedTuple):
+@dataclass(frozen=True)
+class Cnn(BuiltIn):
     """Two convolutions, which do not pad, a max-pooling, and two dense layers: 1,199,882 parameters."""
 
-    input_shape: tuple[int, ...] = (28, 28)
-    target_shape: tuple[int, ...] = ()
+    input_shape: tuple[int, ...] = (28, 28)  # pyright: ignore[reportIncompatibleMethodOverride]
+    target_shape: tuple[int, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]
     whole_inputs: bool = False
     whole_targets: bool = True
 
-    pixels = False
-    tokens_per_sample = None
     channels = 32, 64
     window, pooling = 3, 2
     hidden, num_classes = 128, 10
-
-    @property
-    def logits_shape(self) -> tuple[int, ...]:
-        return (self.num_classes,)
 
     @property
     def convolved_shapes(self) -> list[tuple[int, int, int]]:
@@ -39,28 +35,29 @@ class Cnn(NamedTuple):
         height, width, channels = self.convolved_shapes[-1]
         return height // self.pooling, width // self.pooling, channels
 
-    def parts(self, sizes: Sizes = FLOAT32, _: int = 1) -> list[Part]:
-        """Returns the layers. Each keeps its result after the activation function, and the pooling its result and the places of maxima."""
+    def parts(self) -> list[Part]:
+        """Returns the layers, a part each."""
         first, second = self.convolved_shapes
-        pooled, window, factor = prod(self.pooled_shape), (self.window, self.window), sizes.factor
-        height, width = self.input_shape
-        images = height, width, 1
-        to_first = Convolution(input_shape=images, num_outputs=first[-1], size=self.window, has_bias=True, takes_batch=True)
-        to_second = Convolution(input_shape=first, num_outputs=second[-1], size=self.window, has_bias=True)
-        to_hidden = Dense(input_shape=(pooled,), num_outputs=self.hidden, has_bias=True)
-        to_classes = Dense(input_shape=(self.hidden,), num_outputs=self.num_classes, has_bias=True)
-        relus = [Activation(name="relu", input_shape=shape) for shape in (first, second, (self.hidden,))]
-        pooling = Pooling(input_shape=second, size=self.pooling, stride=self.pooling)
-        conv1 = product("conv1", he_uniform((first[-1], 1, *window)), to_first).followed_by(relus[0])
-        conv2 = product("conv2", he_uniform((second[-1], first[-1], *window)), to_second).followed_by(relus[1], pooling)
-        dense1 = product("dense1", he_uniform((self.hidden, pooled)), to_hidden).followed_by(relus[2])
-        dense2 = product("dense2", he_uniform((self.num_classes, self.hidden)), to_classes)
-        # Mixed precision casts the images.
-        cast = prod(self.input_shape) if sizes.mixed else 0
-        # The backward pass has the gradients of a layer's result before and after its activation function.
-        return [
-            Part("conv1", (conv1,), first, factor * (prod(first) + cast), 2 * factor * prod(first)),
-            Part("conv2", (conv2,), self.pooled_shape, factor * (prod(second) + pooled) + INDEX_BYTES * pooled, 2 * factor * prod(second)),
-            Part("dense1", (dense1,), (self.hidden,), factor * self.hidden, 2 * factor * self.hidden),
-            Part("dense2", (dense2,), (self.num_classes,), sizes.statistic * self.num_classes, 2 * sizes.statistic * self.num_classes),
-        ]
+        pooled, window = prod(self.pooled_shape), (self.window, self.window)
+        conv1 = product("conv1", he_uniform((first[-1], 1, *window)), prod(first[:2]), has_bias=True)
+        conv2 = product("conv2", he_uniform((second[-1], first[-1], *window)), prod(second[:2]), has_bias=True)
+        dense1 = product("dense1", he_uniform((self.hidden, pooled)), has_bias=True)
+        dense2 = product("dense2", he_uniform((self.num_classes, self.hidden)), has_bias=True)
+        shapes = first, self.pooled_shape, (self.hidden,), (self.num_classes,)
+        return [Part(layer.name, (layer,), shape) for layer, shape in zip((conv1, conv2, dense1, dense2), shapes, strict=True)]
+
+
+# The (channels, height, width) of the flattened images that a layer takes. The columns of its weight have this order in weights.py. The
+# frameworks order them by (height, width, channels), as images lie in their memory.
+FLATTENED = {"dense1.weight": (Cnn.channels[-1], *Cnn().pooled_shape[:2])}
+
+
+def flattened_channels_last(name: str, array: np.ndarray) -> np.ndarray:
+    """Converts a weight (outputs, columns) from the order of weights.py to that of the frameworks."""
+    return array.reshape(len(array), *FLATTENED[name]).transpose(0, 2, 3, 1).reshape(len(array), -1)
+
+
+def flattened_channels_first(name: str, array: np.ndarray) -> np.ndarray:
+    """Converts a weight (outputs, columns) from the order of the frameworks to that of weights.py."""
+    channels, height, width = FLATTENED[name]
+    return array.reshape(len(array), height, width, channels).transpose(0, 3, 1, 2).reshape(len(array), -1)

@@ -5,7 +5,7 @@ import pickle
 from typing import Any
 
 from common.command_line import shortened
-from common.model import own_file, own_metric, own_model
+from common.model import own_file, own_model
 from common.model.own_file import OwnFile
 from common.model.own_model import OwnModel
 from common.model.weights import OPTIMIZER_STATE
@@ -34,10 +34,10 @@ def check(model: OwnModel) -> None:
     if file.has("optimizer"):
         _expect_optimizer(file, own_file.call(file, "optimizer", module.parameters()))
     if file.has("scheduler"):
-        own_model.learning_rates(model, file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
+        model.scheduled_rates(file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
     _expect_sums(file, module.eval(), inputs, targets)
     if file.has("finish"):
-        own_metric.finished(model, own_metric.flat(own_metric.of_first(model)).tolist(), own_model.NUM_FIRST)
+        own_model.finished(model, own_model.flat_sums(own_model.first_sums(model)).tolist(), own_model.NUM_FIRST)
 
 
 def trained(model: OwnModel) -> list[str]:
@@ -72,7 +72,7 @@ def loss_of(file: OwnFile, outputs: Any, targets: Any) -> Any:
 def _expect_metric(file: OwnFile, value: Any) -> None:
     has_finish = file.has("finish")
     try:
-        own_metric.flat(value) if has_finish else float(value)
+        own_model.flat_sums(value) if has_finish else float(value)
     except (TypeError, ValueError, RuntimeError):
         expected = "with finish() it must return sums, as a tensor or a tuple or dictionary of them" if has_finish else OF_RIGHT
         own_file.refuse(file, own_file.line_of(file, "metric"), f"metric() returns {shortened(repr(value))}; {expected}")
@@ -102,7 +102,7 @@ def _expect_sums(file: OwnFile, module: Any, inputs: Any, targets: Any) -> None:
             for of_part in [own_file.mapped(lambda tensor, part=part: tensor[part], targets)]
         ]
         whole, first, second = (float(own_file.call(file, "loss", *part).mean()) for part in parts)
-        metrics = [own_metric.flat(own_file.call(file, "metric", *part)) for part in parts] if file.has("metric") else []
+        metrics = [own_model.flat_sums(own_file.call(file, "metric", *part)) for part in parts] if file.has("metric") else []
     if abs(whole - first - second) < TOLERANCE * abs(whole) / 2:
         own_file.refuse(file, own_file.line_of(file, "loss"), "loss() is a sum over the samples of a batch; return their mean")
     if metrics and _is_no_sum(*metrics):

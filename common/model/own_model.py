@@ -1,81 +1,110 @@
-"""The family of a model of the user's own: its parameters are those of the module that a file builds, and its FLOPs are counted."""
+"""A model of the user's own: its parameters, metric, schedule and optimizer are those of a file in plain PyTorch."""
 
 import functools
 import importlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, final
 
 import numpy as np
 
+from common.command_line import shortened
 from common.model import own_file
+from common.model.description import Layer, Model, Part, Samples
 from common.model.own_file import OwnFile
-from common.model.parts import Layer, Part, Sizes
 from common.model.weights import BUILT, DTYPES, Initial
 
 # Samples from the beginning of the data, of which the batches of the checks and of the warm-up are made.
 NUM_FIRST = 8
 
 
+@final
 @dataclass(frozen=True)
-class OwnModel:
+class OwnModel(Model):
     """A model in a file, with the arguments of its function as a JSON object."""
 
     source: str
     arguments: str | None
 
-    tokens_per_sample = None
+    frameworks = ("PyTorch",)
+    # A loss is a mean over all samples of a batch.
+    pads = False
 
     @property
     def file(self) -> OwnFile:
         return own_file.read(self.source, self.arguments)
 
-    def _asdict(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Returns what identifies the model, wherever its file lies."""
         return {"source": self.file.digest, "arguments": self.file.arguments}
 
-    def parts(self, sizes: Sizes, num_divisions: int) -> Sequence[Part]:
-        """Returns one part, of which neither stages nor activations are known. Its FLOPs are those of `training_flops`."""
+    def parts(self) -> list[Part]:
+        """Returns one part, which no pipeline cuts."""
         layers: dict[str, dict[str, Initial]] = {}
-        for name, shape in _shapes(self.source, self.arguments).items():
-            layer, _, parameter = name.rpartition(".")
-            layers.setdefault(layer, {})[parameter] = Initial(shape, BUILT, 0.0)
-        return [Part("model", tuple(Layer(name, parameters, flops=0) for name, parameters in layers.items()))]
+        for name, parameter in own_file.build(self.file, seed=0).named_parameters():
+            layer, _, of_layer = name.rpartition(".")
+            layers.setdefault(layer, {})[of_layer] = Initial(tuple(parameter.shape), BUILT, 0.0)
+        return [Part("model", tuple(Layer(name, parameters) for name, parameters in layers.items()))]
+
+    def initial_values(self, seed: int, precision: str) -> dict[str, np.ndarray]:
+        """Returns the values of the parameters with which the module is built.
+
+        They are not those of the trainer's module, on which Horovod takes a step of the optimizer to make its state.
+        """
+        parameters = own_file.build(self.file, seed).named_parameters()
+        return {name: parameter.detach().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
+
+    def training_flops(self) -> int | None:
+        """Counts those of a step on the first samples by PyTorch's counter; None where it finds none."""
+        module = own_file.build(self.file, seed=0)
+        inputs, targets = own_file.in_precision(first_batch(self, NUM_FIRST), "fp32")
+        counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
+        with counting as counter:
+            own_file.call(self.file, "loss", module(inputs), targets).mean().backward()
+        return round(counter.get_total_flops() / NUM_FIRST) or None
+
+    def has_layers(self) -> bool:
+        return _has_layers(self)
+
+    def has_buffers(self) -> bool:
+        return _has_buffers(self)
+
+    def samples(self, inputs: Any, targets: Any, sample_weights: np.ndarray, precision: str) -> Samples:
+        inputs, targets = own_file.in_precision((inputs, targets), precision)
+        return Samples(inputs, targets, sample_weights.astype(DTYPES[precision]))
+
+    def first_samples(self, num_samples: int, precision: str) -> Samples:
+        return self.samples(*first_batch(self, num_samples), np.full(num_samples, 1 / num_samples), precision)
+
+    def metric(self, num_correct: float, num_losses: float, sums: Sequence[float], is_finite: bool) -> float:
+        """Raises UserError where what the file computes is no number that can be compared with a target, though the loss is finite."""
+        value = finished(self, sums, round(num_losses)) if sums else num_correct / num_losses
+        has_accuracy = self.file.has_accuracy
+        if is_finite and not (0 <= value <= 1 if has_accuracy else math.isfinite(value)):
+            name, expected = (
+                ("finish" if self.file.has("finish") else "metric"),
+                "the number of right ones" if has_accuracy else "a finite number",
+            )
+            self.refuse(name, f"{name}() gives {value:g} for the held-out samples; return {expected}")
+        return value
+
+    def optimizer_states(self) -> float | None:
+        return _num_states(self) if self.file.has("optimizer") else None
+
+    def scheduled_rates(self, learning_rate: float, optimizer: str, num_steps: int) -> list[float] | None:
+        """Returns the rates of scheduler() for an optimizer that begins with this one.
+
+        Raises UserError where the scheduler changes something else, which the trainers would not follow.
+        """
+        return _scheduled_rates(self, learning_rate, optimizer, num_steps) if self.file.has("scheduler") else None
+
+    def refuse(self, name: str, message: str) -> NoReturn:
+        """Raises UserError with the line of a function of the file."""
+        own_file.refuse(self.file, own_file.line_of(self.file, name), message)
 
 
-@functools.cache
-def _shapes(source: str, arguments: str | None) -> dict[str, tuple[int, ...]]:
-    module = own_file.build(own_file.read(source, arguments), seed=0)
-    return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-
-
-@functools.cache
-def has_layers(model: OwnModel) -> bool:
-    """Returns whether the module has layers that can be computed again, or sharded, one at a time."""
-    return bool(own_file.layers_of(model.file, own_file.build(model.file, seed=0)))
-
-
-@functools.cache
-def has_buffers(model: OwnModel) -> bool:
-    """Returns whether the module has state beside its parameters, such as running statistics."""
-    module = own_file.build(model.file, seed=0)
-    return not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys()
-
-
-def initial_values(model: OwnModel, seed: int, precision: str) -> dict[str, np.ndarray]:
-    """Returns the values of the parameters with which the module is built.
-
-    They are not those of the trainer's module, on which Horovod takes a step of the optimizer to make its state.
-    """
-    parameters = own_file.build(model.file, seed).named_parameters()
-    return {name: parameter.detach().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
-
-
-def learning_rates(model: OwnModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
-    """Returns the learning rate of each step by the file's scheduler(), of an optimizer that begins with this one.
-
-    Raises UserError where the scheduler changes something else, which the trainers would not follow.
-    """
+def _scheduled_rates(model: OwnModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
     file, torch = model.file, own_file.torch()
     line, parameters = own_file.line_of(file, "scheduler"), [torch.nn.Parameter(torch.zeros(1))]
     if file.has("optimizer"):
@@ -87,7 +116,7 @@ def learning_rates(model: OwnModel, learning_rate: float, optimizer: str, num_st
     before = _options(stepped)
     scheduler = own_file.call(file, "scheduler", stepped, num_steps)
     if not hasattr(scheduler, "step"):
-        own_file.refuse(file, line, f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
+        model.refuse("scheduler", f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
     rates = []
     for step in range(num_steps):
         if step:
@@ -97,9 +126,7 @@ def learning_rates(model: OwnModel, learning_rate: float, optimizer: str, num_st
         of_groups = {float(group["lr"]) for group in stepped.param_groups}
         rates += of_groups
         if len(of_groups) != 1 or _options(stepped) != before:
-            own_file.refuse(
-                file, line, "scheduler() may change the learning rate alone, and for all parameters alike (cycle_momentum=False)"
-            )
+            model.refuse("scheduler", "scheduler() may change the learning rate alone, and for all parameters alike (cycle_momentum=False)")
     return rates
 
 
@@ -110,7 +137,18 @@ def _options(optimizer: Any) -> list[dict[str, Any]]:
 
 
 @functools.cache
-def num_states(model: OwnModel) -> float:
+def _has_layers(model: OwnModel) -> bool:
+    return bool(own_file.layers_of(model.file, own_file.build(model.file, seed=0)))
+
+
+@functools.cache
+def _has_buffers(model: OwnModel) -> bool:
+    module = own_file.build(model.file, seed=0)
+    return not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys()
+
+
+@functools.cache
+def _num_states(model: OwnModel) -> float:
     """Returns how many numbers optimizer() keeps for each parameter, after a step without a gradient."""
     file, module = model.file, own_file.build(model.file, seed=0)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -123,28 +161,57 @@ def num_states(model: OwnModel) -> float:
 
 
 @functools.cache
-def first_samples(file_path: str, arguments: str | None) -> list[Any]:
+def _first_of_data(model: OwnModel) -> list[Any]:
     """Returns the first samples of the training data."""
-    file = own_file.read(file_path, arguments)
-    train, _ = own_file.data_of(file)
-    return [own_file.seeded_sample(file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
+    train, _ = own_file.data_of(model.file)
+    return [own_file.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
 
 
 def first_batch(model: OwnModel, batch_size: int, start: int = 0) -> tuple[Any, Any]:
     """Returns a batch of the first samples, from the one of index `start` on, each as often as it takes."""
-    samples = first_samples(model.source, model.arguments)
+    samples = _first_of_data(model)
     return own_file.batch_of(model.file, [samples[index % len(samples)] for index in range(start, start + batch_size)], 0)
 
 
-def training_flops(model: OwnModel) -> int | None:
-    """Counts the operations of matrix products, convolutions and attention to train on one sample, by PyTorch's counter.
+# The metric of a file whose number is no mean over samples: sums by metric(), of which finish() makes the number. The sums are a tensor, or
+# nested tuples, lists and dictionaries of tensors and numbers. They are added up over batches and ranks.
 
-    It is None where the counter finds none.
-    """
-    file, num_samples = model.file, NUM_FIRST
-    module = own_file.build(file, seed=0)
-    inputs, targets = own_file.in_precision(first_batch(model, num_samples), "fp32")
-    counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
-    with counting as counter:
-        own_file.call(file, "loss", module(inputs), targets).mean().backward()
-    return round(counter.get_total_flops() / num_samples) or None
+
+@functools.cache
+def first_sums(model: OwnModel) -> Any:
+    """Returns what metric() returns for the first samples: the sums of every batch are nested alike."""
+    file, torch = model.file, own_file.torch()
+    inputs, targets = own_file.in_precision(first_batch(model, NUM_FIRST), "fp32")
+    with torch.no_grad():
+        outputs = own_file.attempt(file, own_file.line_of(file, "model"), own_file.build(file, seed=0).eval(), inputs)
+        return own_file.call(file, "metric", outputs, targets)
+
+
+def num_sums(model: OwnModel) -> int:
+    """Returns the number of sums; 0 for a file without finish(), whose metric is a mean."""
+    return flat_sums(first_sums(model)).numel() if model.file.has("finish") else 0
+
+
+def flat_sums(sums: Any, device: Any = "cpu") -> Any:
+    """Returns the sums as one tensor of one dimension in float64, in which they are added up."""
+    torch = own_file.torch()
+    leaves, _ = _pytree().tree_flatten(sums)
+    return torch.cat([torch.as_tensor(leaf, dtype=torch.float64, device=device).detach().flatten() for leaf in leaves])
+
+
+def finished(model: OwnModel, sums: Sequence[float], num_samples: int) -> float:
+    """Returns the number that finish() makes of the sums. Raises UserError where it makes none."""
+    torch = own_file.torch()
+    leaves, structure = _pytree().tree_flatten(first_sums(model))
+    shapes = [torch.as_tensor(leaf).shape for leaf in leaves]
+    parts = torch.tensor(sums, dtype=torch.float64).split([shape.numel() for shape in shapes])
+    nested = _pytree().tree_unflatten([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)], structure)
+    value = own_file.call(model.file, "finish", nested, num_samples)
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        model.refuse("finish", f"finish() returns {shortened(repr(value))}; it must return a number")
+
+
+def _pytree() -> Any:
+    return importlib.import_module("torch.utils._pytree")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from common.model.families import Model, parts_of
+from common.model.description import Model, parts_of
 
 if TYPE_CHECKING:
     from common.config import Settings
@@ -44,8 +44,7 @@ SCHEDULES = {
 }
 
 
-# The cache distinguishes types, since tuples of equal sizes are equal whatever their family is.
-@functools.lru_cache(typed=True)
+@functools.cache
 def stages_of(model: Model, schedule: str, num_ranks: int) -> list[Stage]:
     """Returns the stages of a model under a schedule of that name, in a pipeline of that many ranks."""
     ranks = list(range(num_ranks))

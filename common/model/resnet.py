@@ -1,11 +1,10 @@
 """ResNet-50, which its convolutions describe."""
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.model import operations
-from common.model.operations import Activation, Dense, Pooling, Residual
-from common.model.parts import FLOAT32, INDEX_BYTES, Layer, Part, Sizes, norm, product
+from common.model.description import BuiltIn, Layer, Part, norm, product
 from common.model.weights import normal
 
 # A bottleneck has this many times as many outputs as its 3x3 convolution: He et al. 2015, arXiv:1512.03385, table 1.
@@ -14,7 +13,8 @@ EXPANSION = 4
 POOLING_SIZE, POOLING_STRIDE = 3, 2
 
 
-class ResNet50(NamedTuple):
+@dataclass(frozen=True)
+class ResNet50(BuiltIn):
     """ResNet-50 v1.5: 25,557,032 parameters, with torchvision's names.
 
     He et al. 2015, arXiv:1512.03385, table 1; in v1.5 the 3x3 convolution has the stride of its stage, and not the 1x1 convolution before
@@ -34,7 +34,6 @@ class ResNet50(NamedTuple):
     whole_targets: bool = True
 
     pixels = True
-    tokens_per_sample = None
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -44,36 +43,15 @@ class ResNet50(NamedTuple):
     def target_shape(self) -> tuple[int, ...]:
         return ()
 
-    @property
-    def logits_shape(self) -> tuple[int, ...]:
-        return (self.num_classes,)
-
-    def parts(self, sizes: Sizes = FLOAT32, _: int = 1) -> list[Part]:
-        """Returns the first convolution with its pooling, the blocks, and the last layer.
-
-        Batch norms and convolutions keep their inputs. The input of the first block is among the tensors that the pooling keeps.
-        """
-        factor, first = sizes.factor, first_convolution(self)
-        pooled = halved(first.output_size) ** 2 * first.num_outputs
-        stem = factor * (3 * self.image_size**2 + 2 * first.num_results + pooled) + INDEX_BYTES * pooled
-        convolution, batch_norm = first.layers(self.norm_epsilon, takes_batch=True)
-        pooling = Pooling(input_shape=first.output_shape, size=POOLING_SIZE, stride=POOLING_STRIDE, padding=POOLING_SIZE // 2)
-        batch_norm = batch_norm.followed_by(Activation(name="relu", input_shape=first.output_shape), pooling)
-        parts = [Part("stem", (convolution, batch_norm), None, stem, 2 * factor * first.num_results)]
-        inputs = 0
-        for block in (block for stage in stages(self) for block in stage):
-            results = [convolution.num_results for convolution in block.computed]
-            # The input of every batch norm is kept, and the result of each but the shortcut's.
-            kept = sum(results) + sum(convolution.num_results for convolution in block.convolutions)
-            parts.append(
-                Part(block.name, block.layers(self.norm_epsilon), None, factor * kept, 2 * factor * max(results), inputs, block.name)
-            )
-            inputs = factor * block.convolutions[-1].num_results
-        mean = Pooling(input_shape=stages(self)[-1][-1].convolutions[-1].output_shape)
-        to_classes = Dense(input_shape=(num_features(self),), num_outputs=self.num_classes, has_bias=True)
-        dense = product("fc", normal((self.num_classes, num_features(self)), 0.01), to_classes)._replace(operations=(mean, to_classes))
-        logits = sizes.statistic * self.num_classes
-        return [*parts, Part("fc", (dense,), None, factor * num_features(self) + logits, 2 * logits)]
+    def parts(self) -> list[Part]:
+        """Returns the first convolution, the blocks, and the last layer."""
+        blocks = [block for stage in stages(self) for block in stage]
+        dense = product("fc", normal((self.num_classes, num_features(self)), 0.01), has_bias=True)
+        return [
+            Part("stem", first_convolution(self).layers()),
+            *(Part(block.name, tuple(layer for one in block.computed for layer in one.layers()), block=block.name) for block in blocks),
+            Part("fc", (dense,)),
+        ]
 
 
 class Convolution(NamedTuple):
@@ -94,16 +72,7 @@ class Convolution(NamedTuple):
     def output_size(self) -> int:
         return halved(self.input_size) if self.stride == 2 else self.input_size
 
-    @property
-    def output_shape(self) -> tuple[int, int, int]:
-        return self.output_size, self.output_size, self.num_outputs
-
-    @property
-    def num_results(self) -> int:
-        """The number of elements of the output for one image."""
-        return math.prod(self.output_shape)
-
-    def layers(self, epsilon: float, takes_batch: bool = False) -> tuple[Layer, Layer]:
+    def layers(self) -> tuple[Layer, Layer]:
         """Returns the convolution and its batch norm.
 
         The weights of convolutions are normal with variance 2 / fan-out (He et al. 2015, arXiv:1502.01852, section 2.2). A block's last
@@ -111,12 +80,7 @@ class Convolution(NamedTuple):
         """
         weight = normal((self.num_outputs, self.num_inputs, self.size, self.size), math.sqrt(2 / (self.num_outputs * self.size**2)))
         scale = 0.0 if self.norm.endswith("bn3") else 1.0
-        convolution = operations.Convolution(
-            input_shape=(self.input_size, self.input_size, self.num_inputs), num_outputs=self.num_outputs, size=self.size,
-            stride=self.stride, padding=self.size // 2, takes_batch=takes_batch,
-        )  # fmt: skip
-        batch_norm = operations.Norm(name="batch", input_shape=self.output_shape, epsilon=epsilon)
-        return product(self.name, weight, convolution), norm(self.norm, batch_norm, scale)
+        return product(self.name, weight, self.output_size**2), norm(self.norm, self.num_outputs, scale=scale)
 
 
 class Bottleneck(NamedTuple):
@@ -133,18 +97,6 @@ class Bottleneck(NamedTuple):
     def computed(self) -> tuple[Convolution, ...]:
         """The three or four convolutions of the block."""
         return (*self.convolutions, self.shortcut) if self.shortcut else self.convolutions
-
-    def layers(self, epsilon: float) -> tuple[Layer, ...]:
-        """Returns the layers of these. A ReLU follows each but the shortcut, and the last one the sum with the shortcut."""
-        layers: list[Layer] = []
-        for convolution in self.computed:
-            product_layer, batch_norm = convolution.layers(epsilon)
-            if convolution is self.convolutions[-1]:
-                batch_norm = batch_norm.followed_by(Residual(input_shape=convolution.output_shape, low=True))
-            if convolution is not self.shortcut:
-                batch_norm = batch_norm.followed_by(Activation(name="relu", input_shape=convolution.output_shape))
-            layers += [product_layer, batch_norm]
-        return tuple(layers)
 
 
 def halved(size: int) -> int:

@@ -1,9 +1,18 @@
 """The table of workloads: model, data, hyperparameters and target of each."""
 
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
+from common.command_line import flag
+from common.errors import UserError
 from common.metric import Metric
-from common.model.families import Cnn, Decoder, EncoderDecoder, Model, ResNet50, parameters_of
+from common.model.cnn import Cnn
+from common.model.decoder import Decoder
+from common.model.description import Model, parameters_of
+from common.model.encoder_decoder import EncoderDecoder
+from common.model.resnet import ResNet50
 from common.model.weights import Initial
 
 
@@ -11,7 +20,8 @@ class Workload(NamedTuple):
     """A model and the default settings to train it.
 
     The first of `datasets` is the default. A workload with `target` None is for throughput only: it has no accuracy and no time
-    to solution. `metric` is the name of what is compared with the target.
+    to solution. `metric` is the name of what is compared with the target. `clip_norm`: the largest norm of the whole gradient.
+    `decided` has the functions of a file that decide a setting, by its name, and `name` is the file's.
     """
 
     model: Model
@@ -24,6 +34,9 @@ class Workload(NamedTuple):
     learning_rates: dict[str, float]
     metric: Metric = "accuracy"
     lower_is_better: bool = False
+    clip_norm: float | None = None
+    decided: Mapping[str, str] = MappingProxyType({})
+    name: str | None = None
 
     @property
     def parameters(self) -> dict[str, Initial]:
@@ -69,3 +82,30 @@ WORKLOADS = {
 }
 # The workloads of a matrix that names none.
 BY_DEFAULT = ("cnn", "transformer")
+
+Transformer = Decoder | EncoderDecoder
+# The field of a Transformer that each setting changes, if the Transformer has it.
+SIZES = {
+    "layers": "num_layers", "width": "width", "heads": "num_heads", "context": "context",
+    "source_length": "source_length", "target_length": "target_length",
+}  # fmt: skip
+
+
+def resized(model: Model, sizes: Mapping[str, int], workload: str) -> Model:
+    """Returns the model of a workload with these SIZES. The width inside of an encoder's and decoder's layers keeps its ratio.
+
+    Raises UserError for a size that the model has not, and where its heads do not divide its width.
+    """
+    for name in sizes:
+        if not (isinstance(model, Transformer) and hasattr(model, SIZES[name])):
+            raise UserError(f"{flag(name)} is not for {workload}, whose model has no such size; leave it out, or choose another workload")
+    if not (sizes and isinstance(model, Transformer)):
+        return model
+    changed = dataclasses.replace(model, **{SIZES[name]: size for name, size in sizes.items()})
+    if isinstance(model, EncoderDecoder):
+        changed = dataclasses.replace(changed, hidden=model.hidden * changed.width // model.width)
+    has_rotary = isinstance(changed, Decoder)
+    if changed.width % changed.num_heads or (has_rotary and changed.width // changed.num_heads % 2):
+        even = "an even width" if has_rotary else "a whole width"
+        raise UserError(f"--width {changed.width} is not {even} for each of {changed.num_heads} heads; choose other --heads")
+    return changed

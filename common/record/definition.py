@@ -108,7 +108,7 @@ class Record(Closed):
     samples_per_second: Positive | None = None
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence."""
     training_flops_per_sample: FromOne | None = None
-    """Floating-point operations to train on one sample, by the formulas of `common/model/families.py`. A multiplication with its addition
+    """Floating-point operations to train on one sample, as `common/model/description.py` has it. A multiplication with its addition
     counts as two."""
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes."""

@@ -7,7 +7,7 @@ from common import backends
 from common.command_line import flag
 from common.config import Role, Settings, with_role
 from common.declarations import own_settings
-from common.model import model_sizes
+from common.model.workload_table import SIZES
 
 # How data is read from disk, like workload and scaling, makes groups; of the device the one that was used is compared.
 MAY_DIFFER = {*with_role(Role.MAY_DIFFER), *backends.variant_settings()}
@@ -15,7 +15,7 @@ COMPARED = [field.name for field in dataclasses.fields(Settings) if field.name n
 # Of the runs of one backend.
 COMPARED_OF_BACKEND = [name for name in own_settings() if name not in MAY_DIFFER]
 # Settings of the model, which the digest of a workload has as they come out: a default may be given.
-OF_MODEL = (*model_sizes.FIELDS, "model_args", "tokenizer")
+OF_MODEL = (*SIZES, "model_args", "tokenizer")
 
 
 def setting_differences(settings: Settings, first_settings: Settings, names: Iterable[str]) -> dict[str, str]:

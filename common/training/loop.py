@@ -17,9 +17,7 @@ from common.data import sharding
 from common.data.samples import Dataset
 from common.data.sharding import DataParallel
 from common.meter import Meter
-from common.model import families, own_metric, weights
-from common.model.families import Model
-from common.model.own_model import OwnModel
+from common.model import weights
 from common.process import gpus, messages
 from common.process.messages import Place
 from common.process.ranks import Ranks
@@ -94,7 +92,7 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (workload.evaluation_batch_size, workload.evaluation_batch_size + 1)
         trainer.evaluate([batches.of_warm_up(workload.model, size, settings.precision) for size in sizes])
-    trainer.restore(families.initial_values(workload.model, settings.seed, settings.precision) | buffers)
+    trainer.restore(workload.model.initial_values(settings.seed, settings.precision) | buffers)
     heartbeat()
     checks.compare_replicas(trainer, record, "before training")
     record.num_nodes = int(by_rank(trainer, trainer.ranks.local_rank == 0).sum())
@@ -285,7 +283,7 @@ def _evaluate(
     totals = Totals.of(trainer.sum(np.array(trainer.evaluate(evaluation_batches).values, dtype=np.float64)).tolist())
     delay.wait()
     evaluated = clock.now()
-    accuracy = _metric(workload.model, totals)
+    accuracy = workload.model.metric(totals.num_correct, totals.num_losses, totals.sums, math.isfinite(totals.loss))
     # NaN has predictions too.
     if metric.meets(accuracy, settings.target, record.lower_is_better) and not record.reached and math.isfinite(totals.loss):
         record.reached = True
@@ -296,17 +294,6 @@ def _evaluate(
     record.eval_losses.append(totals.loss / totals.num_losses)
     record.accuracies.append(accuracy)
     record.accuracy = accuracy
-
-
-def _metric(model: Model, totals: Totals) -> float:
-    """Returns the accuracy, or the number of a user's file in its place. Raises UserError where that is not finite, though the loss is."""
-    accuracy = totals.num_correct / totals.num_losses
-    if not isinstance(model, OwnModel):
-        return accuracy
-    value = own_metric.finished(model, totals.sums, round(totals.num_losses)) if totals.sums else accuracy
-    if math.isfinite(totals.loss):
-        own_metric.expect_number(model.file, value)
-    return value
 
 
 def _reading(ranks: Ranks, watchdog: Watchdog) -> OnProgress:

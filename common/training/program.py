@@ -18,7 +18,7 @@ import numpy as np
 from common import backends, config, workloads
 from common.command_line import parse
 from common.config import Settings
-from common.cost import memory_estimate, parallelism
+from common.cost import parallelism, state_memory
 from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
@@ -103,7 +103,7 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     cores = prepare_process(ranks, settings, record)
     run_afterwards = afterwards(settings)
     on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
-    memory_estimate.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
+    state_memory.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
     log_of_nccl = gpus.begin_nccl_log(ranks) if on_gpu else None
     trainer = reached.trainer = trainer_class(settings)
     dog.heartbeat()

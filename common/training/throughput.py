@@ -9,7 +9,6 @@ import numpy as np
 from common import workloads
 from common.backends import declaration_of
 from common.config import Settings, computed_precision
-from common.model.families import training_flops
 from common.ranks import by_rank
 from common.record.definition import Record
 from common.trainer import Trainer
@@ -30,7 +29,7 @@ Product = Callable[[int], Callable[[], object]]
 def add_to_record(trainer: Trainer, settings: Settings, record: Record) -> None:
     """Adds the speed of a run that has trained, and the peak of its devices, to its record. All ranks call this, off the clock."""
     model = workloads.workload_of(settings).model
-    record.training_flops_per_sample = num_flops = training_flops(model)
+    record.training_flops_per_sample = num_flops = model.training_flops()
     declaration = declaration_of(record.backend)
     framework = COMPUTES_BY.get(declaration.framework, declaration.framework)
     speeds = flops_per_second_by_library(trainer, framework, computed_precision(settings))

@@ -9,7 +9,7 @@ from common.command_line import flag
 from common.config import Role, Settings, with_role
 from common.declarations import BASELINE
 from common.errors import UserError
-from common.model import model_sizes
+from common.model.workload_table import SIZES
 from common.record.definition import Record
 from launch.report import statistics
 
@@ -93,7 +93,7 @@ class Comparison(NamedTuple):
     def model(self) -> str:
         """The workload, with the sizes of its model that were given, as options."""
         settings = self.entries[0].records[0].settings
-        sizes = [f"{flag(name)} {size}" for name in model_sizes.FIELDS if (size := getattr(settings, name)) is not None]
+        sizes = [f"{flag(name)} {size}" for name in SIZES if (size := getattr(settings, name)) is not None]
         return " ".join([self.workload, *sizes])
 
     @property

@@ -16,7 +16,7 @@ from pathlib import Path
 from common import workloads
 from common.backends import ALL, declaration_of
 from common.config import cores_per_rank
-from common.cost import memory_estimate
+from common.cost import state_memory
 from common.declarations import ROOT
 from common.process import binding, machine, slurm
 from common.process.meeting import HOST_SUFFIX_VARIABLE
@@ -207,7 +207,7 @@ def cores(seen: Seen) -> Lines:
 def memory(seen: Seen) -> Lines:
     def needed(job: Job) -> float:
         settings = workloads.resolve(job.settings, job.degree)
-        return memory_estimate.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).node_bytes
+        return state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).node_bytes
 
     if seen.of_ranks and seen.launcher and not available.runs_elsewhere(seen.jobs, seen.launcher):
         room.expect_room(seen.runnable)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import psutil
 
 from common import workloads
-from common.cost import memory_estimate
+from common.cost import state_memory
 from common.process import gpus, machine
 from launch.run.plan import Job
 
@@ -25,7 +25,7 @@ def expect_room(jobs: Iterable[Job]) -> None:
     """Raises UserError for the first job whose state does not fit into the memory of this node, on which the jobs run."""
     for job in jobs:
         settings = workloads.resolve(job.settings, job.degree)
-        memory_estimate.expect_room(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)
+        state_memory.expect_room(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)
 
 
 def has_room(pids_by_run: Sequence[Sequence[int]]) -> bool:

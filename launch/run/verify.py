@@ -9,8 +9,6 @@ from common.command_line import flag, names_in
 from common.data import sharding
 from common.declarations import BASELINE
 from common.errors import UserError
-from common.model import own_model
-from common.model.own_model import OwnModel
 from common.record.definition import Record
 from common.terminal import Column, Table, filled, print_tables
 from launch.launchers.machine_files import Machine
@@ -67,7 +65,7 @@ def with_references(jobs: Sequence[Job]) -> list[Job]:
 
 def _by_rank(jobs: Sequence[Job]) -> Iterator[Job]:
     plain = next((job for job in jobs if job.backend == BASELINE), None)
-    if plain is None or not own_model.has_buffers(OwnModel(str(plain.settings.model), plain.settings.model_args)):
+    if plain is None or not workloads.workload_of(plain.settings).model.has_buffers():
         return
     batch_size = plain.settings.batch_size or workloads.workload_of(plain.settings).batch_size
     for num_ranks in sorted({job.num_ranks for job in jobs} - {1}):

@@ -13,8 +13,11 @@ from common import workloads
 from common.command_line import flag, parse
 from common.config import MAX_SEED, TRAINING_SETTINGS, Settings, as_arguments, as_json, check
 from common.data import datasets
-from common.model import conventions, families, model_sizes, workload_table
+from common.model import conventions, workload_table
+from common.model.cnn import Cnn
+from common.model.description import parameters_of
 from common.model.weights import constant, normal
+from common.model.workload_table import SIZES
 from launch.report import collect
 from tests.support import tokenizer
 from tests.support.mistakes import refusal
@@ -73,7 +76,7 @@ def test_default_settings_need_no_arguments():
 def test_every_setting_is_read_by_a_program():
     sources = [path for room in ("common", "frameworks", "launch") for path in (ROOT / room).rglob("*.py") if path.name != "config.py"]
     read = {name for path in sources for name in re.findall(r"\.(\w+)", path.read_text())}
-    assert [name for name in FIELDS if name not in read] == []
+    assert [name for name in FIELDS if name not in read and name not in SIZES] == []
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -195,8 +198,8 @@ def digest(data="data", **values):
 
 
 # Of a tokenizer the digest has the number of tokens, and that of the data has the tokens: the same file may lie elsewhere. Of a user's
-# model it has the source (tests/common/model/test_own_file.py), and of sizes the model (tests/common/model/test_model_sizes.py).
-@pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("tokenizer", "model", "model_args", *model_sizes.FIELDS)])
+# model it has the source (tests/common/model/test_own_file.py), and of sizes the model (tests/common/model/test_workload_table.py).
+@pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("tokenizer", "model", "model_args", *SIZES)])
 def test_the_digest_differs_for_training_settings_only(name, monkeypatch):
     monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.WORKLOADS["cnn"])
     assert (digest() == workloads.digest(changed(name), "data")) == (name not in TRAINING_SETTINGS)
@@ -218,7 +221,7 @@ def test_the_digest_is_that_of_the_committed_records_and_stays_so_with_a_new_set
 
 
 def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monkeypatch):
-    parameters = families.parameters_of(families.Cnn())
+    parameters = parameters_of(Cnn())
     changes = ({"dense3.bias": constant((10,))}, {"dense2.bias": constant((10,), 0.5)}, {"dense2.weight": normal((10, 128), 1.0)})
     digests = [digest(), digest("other data")]
     for change in changes:
@@ -238,7 +241,7 @@ def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monk
 )
 def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_it_or_not(workload, size, value, monkeypatch):
     plain, preset = digest(workload=workload), workloads.WORKLOADS[workload]
-    monkeypatch.setitem(workloads.WORKLOADS, workload, preset._replace(model=preset.model._replace(**{size: value})))
+    monkeypatch.setitem(workloads.WORKLOADS, workload, preset._replace(model=dataclasses.replace(preset.model, **{size: value})))
     assert digest(workload=workload) != plain
 
 

@@ -35,7 +35,6 @@ def closed_folder():
     [
         ("launch.compare", LONG),
         ("launch.compare", RECORDS, "--csv", LONG),
-        ("launch.memory", "--workload", "cnn", "--json", LONG),
         ("launch.convert_data", "cnn", "npy", LONG),
         ("launch.trace.timeline", LONG),
         ("launch.trace.profile", LONG),
@@ -57,7 +56,6 @@ def test_a_name_that_is_too_long_is_refused(program, tmp_path):
         ("launch.compare", RECORDS, "--html", "{folder}/page.html"),
         ("launch.trace.timeline", "{folder}/trace"),
         ("launch.trace.profile", "{folder}/trace"),
-        ("launch.memory", "--workload", "cnn", "--json", "{folder}/memory.json"),
         ("launch.convert_data", "cnn", "npy", "{folder}/data"),
         ("frameworks.single", "--results", "{folder}/results"),
     ],

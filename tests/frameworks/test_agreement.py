@@ -10,7 +10,6 @@ from common import backends
 from common.backends import file_of, is_exact
 from common.config import Settings
 from common.declarations import BASELINE, declared
-from common.model.families import training_flops
 from common.workloads import WORKLOADS
 from launch.run import available
 from tests.support.agreement_runs import (
@@ -115,7 +114,7 @@ def num_ranks_of(name):
 def test_a_run_has_the_flops_of_its_samples_and_their_share_of_the_peak(trained, name):
     num_ranks = num_ranks_of(name)
     record, _ = trained(name, num_ranks, DECODER_ADAM)
-    rate = training_flops(WORKLOADS["transformer"].model) * record["samples_per_second"] / num_ranks
+    rate = WORKLOADS["transformer"].model.training_flops() * record["samples_per_second"] / num_ranks
     assert record["flops_per_second_per_rank"] == pytest.approx(rate)
     assert record["tokens_per_second"] == pytest.approx(64 * record["samples_per_second"])
     assert record["share_of_peak"] == pytest.approx(rate / record["peak_flops_per_second"])

@@ -6,7 +6,7 @@ import re
 from common import backends
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS
-from common.cost import communication_buffers, sharing
+from common.cost import sharing
 from tests.support.agreement_runs import ACCUMULATED, CHANGES, FLOAT64, MIXED
 from tests.support.backends import DISTRIBUTED
 from tests.support.contract import NATIVE, REDUCED, ROW_OF_BACKEND, ROWS
@@ -27,7 +27,6 @@ def test_declarations_name_formulas_that_are_there():
     for backend in backends.declared().values():
         ways = backend.sharing.values() if isinstance(backend.sharing, dict) else [backend.sharing]
         assert set(ways) <= {None, *sharing.WAYS}
-        assert backend.buffers in {None, *communication_buffers.BUFFERS}
 
 
 def test_every_setting_of_training_that_a_backend_reads_is_changed_in_the_runs_of_all():

@@ -1,5 +1,7 @@
 """The metric of a user's file: sums over batches and ranks, what finish() makes of them, and which direction is better."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -8,13 +10,12 @@ from common import workloads
 from common.config import Settings
 from common.data import datasets
 from common.data.sharding import DataParallel, evaluation_shard
-from common.model import own_checks, own_file, own_metric
+from common.model import own_checks, own_file, own_model
 from common.model.own_model import OwnModel
 from common.process.watchdog import Watchdog
 from common.trainer import Totals
-from common.training import loop
 from common.training.batches import SampleBatches
-from frameworks.shared.pytorch import criteria, models, steps
+from frameworks.shared.pytorch import models, steps
 from tests.support.mistakes import refused
 
 REGRESSION = """
@@ -59,17 +60,21 @@ def written(folder, text):
     return path
 
 
+def metric_of(model, totals):
+    return model.metric(totals.num_correct, totals.num_losses, totals.sums, math.isfinite(totals.loss))
+
+
 def evaluated(path, degree):
     """Returns what the loop makes of the totals that so many ranks add up, and the module."""
     settings = workloads.resolve(Settings(model=str(path), precision="fp64"), 1)
     test = datasets.loader(settings)(None).test
     torch.manual_seed(0)
-    module, criterion, totals = torch.nn.Linear(3, 1).double(), criteria.criterion_of(settings), []
+    module, criterion, totals = torch.nn.Linear(3, 1).double(), models.criterion_of(settings), []
     for shard in range(degree):
         indices, weights = evaluation_shard(len(test), 4, DataParallel(shard, degree))
         batches = SampleBatches(test, indices, weights, np.zeros(len(indices)), settings, Watchdog(0, None))
         totals.append(np.array(steps.evaluate(module, batches, torch.device("cpu"), criterion).values))
-    return loop._metric(workloads.workload_of(settings).model, Totals.of(sum(totals).tolist())), module, test.dataset.tensors
+    return metric_of(workloads.workload_of(settings).model, Totals.of(sum(totals).tolist())), module, test.dataset.tensors
 
 
 @pytest.mark.parametrize("degree", [1, 2, 5])
@@ -129,9 +134,9 @@ ACCURACY = ABSOLUTE.replace("LOWER_IS_BETTER = True", "").replace("-50", "0.5")
 def test_a_number_that_no_target_can_be_compared_with_is_refused(text, sums, message, tmp_path):
     model = OwnModel(str(written(tmp_path, text)), None)
     with refused(message):
-        loop._metric(model, Totals(1.0, 2.0, 1.0, sums))
+        metric_of(model, Totals(1.0, 2.0, 1.0, sums))
     # Its training has diverged, which is said elsewhere.
-    assert loop._metric(model, Totals(float("nan"), 2.0, 1.0, sums)) != 0
+    assert metric_of(model, Totals(float("nan"), 2.0, 1.0, sums)) != 0
 
 
 def test_accuracy_is_still_a_share(tmp_path):
@@ -153,6 +158,6 @@ def test_the_module_and_the_loss_draw_from_generators_that_are_seeded_by_rank(tm
 
 def test_sums_keep_their_nesting(tmp_path):
     model = OwnModel(str(written(tmp_path, REGRESSION.replace("return 1 - sums", "return sums\n    return 1 - sums"))), None)
-    assert own_metric.num_sums(model) == 3
+    assert own_model.num_sums(model) == 3
     with refused("finish() returns {'errors': tensor(1., dtype=torch.float64), 'targets': "):
-        own_metric.finished(model, [1.0, 2.0, 3.0], 4)
+        own_model.finished(model, [1.0, 2.0, 3.0], 4)

@@ -12,7 +12,10 @@ import pytest
 
 from common.config import Settings
 from common.model import weights
-from common.model.families import Cnn, Decoder, EncoderDecoder, parameters_of
+from common.model.cnn import Cnn
+from common.model.decoder import Decoder
+from common.model.description import parameters_of
+from common.model.encoder_decoder import EncoderDecoder
 from common.process import gpus
 from common.process.gpus import Device
 from common.process.ranks import Ranks
@@ -44,7 +47,7 @@ def in_pytorch(precision, shapes):
     states.restore(module, optimizer, weights.draw(parameters_of(shapes), 3, precision))
     inputs, targets, loss_weights = map(torch.from_numpy, small_models.random_batch(shapes, 5, precision)[:3])
     with recorder(torch) as products:
-        loss = steps.weighted_loss(module(inputs), targets, loss_weights)
+        loss = models.CROSS_ENTROPY.loss(module(inputs), targets, loss_weights)
         loss.backward()
     gradients = {name: states.as_array(name, parameter.grad, module) for name, parameter in module.named_parameters()}
     optimizer.step()
@@ -81,7 +84,7 @@ def in_tensorflow(precision, shapes):
     @tf.function
     def step(inputs, targets, loss_weights):
         with tf.GradientTape() as tape:
-            loss = tensorflow.steps.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
+            loss = tensorflow.criteria.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
         gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, list(model.parameters.values()))]
         optimizer.step(model.parameters, gradients, tf.constant(0.001, loss.dtype))
         return loss, gradients

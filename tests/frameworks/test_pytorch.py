@@ -8,10 +8,12 @@ from torch.nn.functional import cross_entropy
 
 from common import workloads
 from common.config import Settings
-from common.model import families, weights
+from common.model import weights
+from common.model.description import parts_of
+from common.model.encoder_decoder import EncoderDecoder
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from frameworks.shared.pytorch import fsdp, models, states, steps
+from frameworks.shared.pytorch import criteria, fsdp, models, states, steps
 from tests.support import small_models
 from tests.support.mistakes import refused
 
@@ -22,7 +24,7 @@ WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
 def _small(monkeypatch):
     """Small models in the place of large ones."""
     small = {
-        "transformer-alcf": families.EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=3, target_length=5),
+        "transformer-alcf": EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=3, target_length=5),
         "resnet50": small_models.RESNET,
     }
     for name, model in small.items():
@@ -145,7 +147,7 @@ def test_the_parts_of_a_model_follow_one_another_to_its_logits_with_the_shapes_a
     model, _ = made(workload=workload)
     x = samples(workload)
     expected = model(x)
-    for part, function in zip(families.parts_of(workloads.WORKLOADS[workload].model), model.parts(), strict=True):
+    for part, function in zip(parts_of(workloads.WORKLOADS[workload].model), model.parts(), strict=True):
         x = function(x.detach())
         assert x.shape == (2, *part.output_shape)
         model.zero_grad()
@@ -199,17 +201,17 @@ def test_each_token_has_a_weight_of_its_own():
     logits, targets = random_logits(2, 3, 256), torch.tensor([[1, 2, 3], [4, 5, 255]])
     shares = logits.softmax(-1)
     expected = -sum(LOSS_WEIGHTS[i, j] * shares[i, j, targets[i, j]].log() for i in range(2) for j in range(3))
-    assert torch.allclose(steps.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
+    assert torch.allclose(criteria.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
 
 
 def test_probabilities_are_targets_along_the_last_axis():
     logits, targets = random_logits(2, 3, 20), torch.from_numpy(np.random.default_rng(1).random((2, 3, 20)))
     expected = -((targets * logits.log_softmax(-1)).sum(-1) * LOSS_WEIGHTS).sum()
-    assert torch.allclose(steps.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
+    assert torch.allclose(criteria.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
     # What the ALCF tutorial computes: its criterion takes the classes, here the positions, from the second axis.
     swapped = [array.transpose(1, 2) for array in (logits, targets)]
     even = torch.full((2, 3), 1 / 6, dtype=torch.float64)
-    assert torch.allclose(steps.weighted_loss(logits, targets, even), cross_entropy(*swapped))
+    assert torch.allclose(criteria.weighted_loss(logits, targets, even), cross_entropy(*swapped))
 
 
 def test_a_step_has_micro_batches_of_equal_size_of_which_one_is_the_last():
@@ -240,12 +242,12 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder-decoder", "resnet"])
-def test_fsdp_shards_each_layer_by_itself_and_the_forecast_knows_them(name, monkeypatch):
+def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     sharded = []
     monkeypatch.setattr(fsdp, "init_device_mesh", lambda *_, **__: None)
     monkeypatch.setattr(fsdp, "fully_shard", lambda part, **_: sharded.append(part))
     model = small_models.MODELS[name]
-    module = families.implementation_of(model, models.MODELS, "PyTorch")(model, False)
+    module = models.MODELS[type(model)](model, False)
     fsdp.shard(module, module.layers(), None, MixedPrecisionPolicy(), Ranks(0, 2, 0, 2), torch.device("cpu"))
     assert sharded == [*module.layers(), module]
     blocks = dict.fromkeys(part.block for part in model.parts() if part.block)

@@ -1,14 +1,16 @@
 """TensorFlow: parameters of weights.py in another layout, and the same functions as in PyTorch."""
 
-from typing import get_args
-
 import numpy as np
 import pytest
 
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
-from common.model.families import Cnn, Decoder, Described, EncoderDecoder, ResNet50, can_recompute, parameters_of
+from common.model.cnn import Cnn
+from common.model.decoder import Decoder
+from common.model.description import parameters_of
+from common.model.encoder_decoder import EncoderDecoder
+from common.model.resnet import ResNet50
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
@@ -105,7 +107,7 @@ def test_a_model_without_an_implementation_is_refused():
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("shapes", [model for model in MODELS if can_recompute(model)], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("shapes", [model for model in MODELS if model.has_layers()], ids=lambda model: type(model).__name__)
 def test_layers_that_compute_their_activations_again_have_the_same_gradients(shapes):
     tf, state, results = tensorflow.steps.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
     # An operation of each layer, and how often it occurs outside of the layers.
@@ -195,6 +197,6 @@ def test_keras_is_keras_2_or_refused_where_tensorflow_was_imported_before(before
 
 
 def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_the_tests():
-    families = set(get_args(Described))
+    families = {type(workload.model) for workload in WORKLOADS.values()}
     assert {type(model) for model in MODELS} == {type(model) for model in small_models.MODELS.values()} == families
     assert set(models.MODELS) == set(tensorflow.models.MODELS) == families

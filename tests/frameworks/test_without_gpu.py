@@ -3,14 +3,12 @@
 The backward pass and bfloat16 are not here, for autograd's engine and autocast ask the device; tests/gpu.sh has them.
 """
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from common.config import Settings
-from common.model import families
 from common.process.ranks import Ranks
 from common.workloads import WORKLOADS, resolve, workload_of
 from frameworks.shared.pytorch import models, process_group, steps
@@ -50,7 +48,7 @@ def test_a_model_is_built_on_a_gpu_and_computes_there_what_it_computes_on_a_cpu(
     module, on_cpu = (models.build(settings, device, Ranks()) for device in (GPU, torch.device("cpu")))
     assert {parameter.device for parameter in (*module.parameters(), *module.buffers())} == {GPU}
     assert isinstance(steps.optimizer_for(settings, module), torch.optim.Optimizer)
-    inputs = torch.from_numpy(np.zeros((3, *model.input_shape), families.input_type(model, precision)))
+    inputs = torch.from_numpy(model.first_samples(3, precision).inputs)
     with torch.no_grad():
         logits, expected = module(steps.on_device(inputs, GPU)), on_cpu(inputs)
     assert (logits.device, logits.shape, logits.dtype) == (GPU, expected.shape, expected.dtype)

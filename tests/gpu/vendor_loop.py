@@ -14,7 +14,6 @@ import torch
 from common import workloads
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.training import batches
 from frameworks.shared.pytorch import models
 
 
@@ -52,7 +51,7 @@ def rate(device, workload, batch_size, num_steps, precision):
 
 def batch(model, batch_size):
     """(inputs, targets) of one batch, drawn at random, of the types and shapes that training has."""
-    zeros, draw = batches.of_zeros(model, batch_size, "fp32"), np.random.default_rng(0).integers
+    zeros, draw = model.first_samples(batch_size, "fp32"), np.random.default_rng(0).integers
     return [draw(0, 10, array.shape).astype(array.dtype) for array in zeros[:2]]
 
 

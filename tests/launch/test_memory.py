@@ -1,106 +1,147 @@
-"""What python -m launch.memory prints and writes, and its mistakes, each in one line with exit status 2."""
+"""What python -m launch.memory prints, and its mistakes, each in one line with exit status 2."""
 
 import json
-import xml.etree.ElementTree
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from common.cost import memory_forecast
-from common.cost.memory_forecast import Training
-from common.model.families import Decoder
-from launch.memory import WAYS
+from frameworks.shared.pytorch import activations, models, steps
+from launch import memory
 from tests.support.forked import run_module
-from tests.support.mistakes import expect_refused
-from tests.support.running import BIN, completed
+from tests.support.mistakes import expect_refused, refused
+from tests.support.own_models import BEGINNING, SOUND
 
-MODEL = ("--layers", "8", "--width", "256", "--heads", "8", "--context", "128", "--vocabulary", "1000")
-TRAINING = Training(Decoder(256, 8, 8, 128, num_tokens=1000), 8, microbatches=8)
+SIZES = {"layers": 4, "heads": 8}
+OPTIONS = ("--layers", "4", "--heads", "8")
+# Bytes of the parameters in float32: embedding, head and norm; of each layer four matrices, three of SwiGLU, two norms.
+OUTSIDE, LAYER = 4 * (2 * 256 * 64 + 64), 4 * (4 * 64**2 + 3 * 64 * 192 + 2 * 64)
+P = OUTSIDE + 4 * LAYER
 
 
-def test_the_table_has_every_way_and_its_bytes(tmp_path):
-    path = tmp_path / "memory.json"
-    status, output, error = run_module("launch.memory", *MODEL, "--json", path)
+@pytest.fixture(scope="module")
+def forecasts():
+    """The forecast of each backend for 8 ranks."""
+    settings = memory.settings_from(memory.Memory(**SIZES))
+    names = (*memory.BACKENDS, "deepspeed_zero@0", "fsdp@keep")
+    names = [name for name in names if not memory.problem(name, settings, 8, None)]
+    return {row.backend: row for row in memory.forecast(["single", *names], settings, dict.fromkeys(names, 8) | {"single": 1}, None)}
+
+
+def test_what_the_libraries_keep_to_exchange(forecasts):
+    # FSDP, while a layer is computed: it, the next one, the gradients of the one before, and the rest of the model.
+    buffers = {"single": 0, "ddp": P, "horovod_torch": 128 * 2**20, "fsdp": 3 * LAYER + OUTSIDE, "deepspeed_zero@0": P}
+    # Stage 3 keeps whole parameters too.
+    buffers |= {"deepspeed_zero@2": 2 * P, "deepspeed_zero@3": 3 * P, "fsdp@keep": P + LAYER}
+    assert {name: forecasts[name].buffers for name in buffers} == buffers
+    assert forecasts["ddp"].peak - forecasts["single"].peak == P
+
+
+def test_the_peak_is_at_most_the_sum_and_falls_with_what_is_sharded(forecasts):
+    for row in forecasts.values():
+        assert row.parameters + row.optimizer_state < row.peak
+    peaks = [forecasts[name].peak for name in ("ddp", "zero_redundancy", "fsdp@keep", "fsdp")]
+    assert peaks == sorted(peaks, reverse=True)
+    assert forecasts["pipeline"].activations < forecasts["pipeline@gpipe"].activations
+    assert forecasts["tensor_parallel"].activations < forecasts["single"].activations / 2
+
+
+def test_recomputed_layers_keep_their_inputs_alone():
+    plain, recomputed = (
+        activations.of_step(memory.settings_from(memory.Memory(**SIZES, recompute=recompute))) for recompute in (False, True)
+    )
+    inputs = 8 * 64 * 64 * 4
+    assert 4 * inputs < recomputed.activations < plain.activations / 3
+    assert recomputed.peak < plain.peak
+
+
+@pytest.mark.parametrize("name", ["residual-network", "u-net", "mlp-mixer"])
+def test_what_is_counted_of_a_file_is_what_autograd_keeps(name, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(BEGINNING + SOUND[name])
+    settings = memory.settings_from(memory.Memory(model=str(path), batch_size=16))
+    module = models.build(settings, "cpu", activations.ONE_RANK)
+    batch = activations.batches.of_warm_up(memory.workloads.workload_of(settings).model, 16, "fp32")
+    (inputs, targets, weights, _), *_ = steps.tensors([batch], "cpu")
+    excluded = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers(), inputs, targets)}
+    storages = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in excluded:
+            # Kept, so that no other tensor comes to lie at the same place.
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        models.criterion_of(settings).loss(module(inputs), targets, weights)
+    step = activations.of_step(settings)
+    assert step.activations == pytest.approx(sum(storage.nbytes() for storage in storages.values()), rel=0.03)
+    assert step.activations < step.peak_without_gradients <= step.peak
+
+
+def test_what_depends_on_values_has_no_forecast(tmp_path):
+    path = tmp_path / "mine.py"
+    text = SOUND["mlp-mixer"].replace("return self.head(x.mean(1))", "return self.head(x.mean(1) * (2 if x.sum().item() > 0 else 1))")
+    path.write_text(BEGINNING + text)
+    with refused("there is no forecast for mine, which cannot be computed without data"):
+        activations.of_step(memory.settings_from(memory.Memory(model=str(path))))
+
+
+def test_the_share_of_the_gradients_bounds_the_peak():
+    step = activations.StepBytes(10, 20, 12)
+    assert [step.peak_with(share) for share in (0, 1 / 4, 1)] == [12, 14, 20]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 8])
+def test_parameters_are_dealt_as_zero_redundancy_optimizer_deals_them(num_ranks):
+    sizes = [50, 7, 7, 120, 33, 8, 8, 60, 1]
+    dist.init_process_group("fake", rank=0, world_size=num_ranks, store=FakeStore())
+    try:
+        dealt = ZeroRedundancyOptimizer([torch.nn.Parameter(torch.zeros(size)) for size in sizes], torch.optim.SGD, lr=0.1)
+        largest = max(sum(part.numel() for group in hand for part in group["params"]) for hand in dealt._partition_parameters())
+    finally:
+        dist.destroy_process_group()
+    assert memory.largest_hand(sizes, num_ranks) * sum(sizes) == largest
+
+
+def test_the_table_has_every_backend_and_what_fits():
+    status, output, error = run_module("launch.memory", *OPTIONS, "--backends", "single,ddp,horovod_torch", "--fits", "100MB")
     assert (status, error) == (0, "")
-    written = json.loads(path.read_text())
-    assert [backend["name"] for backend in written["backends"]] == list(WAYS)
-    assert written["left_out"] == []
-    for backend in written["backends"]:
-        forecast = memory_forecast.of(backend["name"], TRAINING, backend["num_ranks"])
-        assert {part: backend[part] for part in forecast._fields} == forecast._asdict()
-        # A backward pass in two parts keeps what it computes again.
-        assert (backend["recomputed_activations"] < backend["activations"]) == (backend["name"] != "pipeline@zero_bubble")
-        start = f"│ {backend['name']} "
-        row = next(line for line in output.splitlines() if line.startswith(start) and f" {backend['num_ranks']} │" in line)
-        assert f"{backend['peak'] / 1e9:.3f}" in row
-    assert f"{memory_forecast.num_parameters(TRAINING):,} parameters, 8 layers of width 256; 8 samples per step, fp32, adam" in output
-    assert "Peak on each rank of a pipeline (GB)" in output
+    assert f"transformer: {P // 4:,} parameters; 8 samples per step, fp32, adam: memory per rank (MB)" in output
+    assert [line.split()[0] for line in output.splitlines() if " 8 " in line or " 1 " in line][-3:] == ["single", "ddp", "horovod_torch"]
+    assert output.splitlines()[-1] == "2 of 3 fit into 100 MB per rank: single, ddp"
 
 
-@pytest.mark.parametrize(("arguments", "unit"), [(("--batch-size", "1"), "MB"), (("--params", "1e12"), "TB")])
-def test_the_units_follow_the_largest_number(arguments, unit):
-    _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single", *arguments)
-    assert f"Memory per rank ({unit})" in output
-
-
-def test_what_cannot_divide_the_model_is_left_out_with_the_reason():
-    status, output, _ = run_module("launch.memory", *MODEL, "--ranks", "3")
+def test_the_json_has_bytes_and_what_is_left_out():
+    status, output, _ = run_module(
+        "launch.memory", "--ranks", "3", "--ranks-per-node", "2", "--batch-size", "6", "--json", "--fits", "80GB"
+    )
     assert status == 0
-    assert "left out: tensor_parallel divides the 8 heads of this model over its ranks, and 3 ranks do not divide them" in output
-    assert "left out: fsdp@hsdp takes a multiple of 2 ranks" in output
-    _, output, _ = run_module("launch.memory", *MODEL, "--ranks", "3", "--ranks-per-node", "2")
-    assert "left out: fsdp@hsdp takes the same number of ranks on each node" in output
+    written = json.loads(output)
+    names = [row["backend"] for row in written["backends"]]
+    assert [name for name in memory.BACKENDS if name not in names] == ["fsdp@hsdp", "tensor_parallel"]
+    assert "fsdp@hsdp takes the same number of ranks on each node" in written["left_out"][0]
+    assert all(row["fits"] for row in written["backends"])
 
 
-@pytest.mark.parametrize("workload", ["cnn", "transformer-alcf", "resnet50"])
-def test_every_kind_of_model_has_a_forecast(workload):
-    status, output, error = run_module("launch.memory", "--workload", workload, "--fits", "16GB")
-    assert (status, error) == (0, "")
-    assert "deepspeed_zero@3" in output
-
-
-def test_the_picture_has_a_bar_for_every_way(tmp_path):
-    path = tmp_path / "memory.svg"
-    # Not a fork: drawing starts threads.
-    done = completed(BIN / "python", "-m", "launch.memory", *MODEL, "--backends", "single,ddp,fsdp", "--picture", path)
-    assert (done.returncode, done.stderr) == (0, "")
-    root = xml.etree.ElementTree.parse(path).getroot()
-    texts = {element.text for element in root.iter()}
-    assert {"single", "ddp", "fsdp", "parameters", "gradients", "optimizer state", "activations", "buffers"} <= texts
-    labels = [element.get("aria-label") or "" for element in root.iter()]
-    assert sum("part: " in label and "fsdp" in label for label in labels) == 5
-
-
-def test_what_fits_is_told_last():
-    single, fsdp = (memory_forecast.of(name, TRAINING, num_ranks).peak / 1e6 for name, num_ranks in (("single", 1), ("fsdp", 8)))
-    assert fsdp < single
-    for limit, headline in (((fsdp + single) / 2, "1 of 2 fit into {} per rank: fsdp"), (1, "0 of 2 fit into {} per rank")):
-        _, output, _ = run_module("launch.memory", *MODEL, "--backends", "single,fsdp", "--fits", f"{limit:.0f}MB")
-        assert output.splitlines()[-1] == headline.format(f"{limit:.0f} MB")
-
-
-DECODER = ("--layers", "2", "--width", "128")
-PRESET = ("--workload", "cnn")
 MISTAKES = [
-    ((), "no model is given; give --layers and --width, or a preset with --workload"),
-    (("--params", "1e12", "--layers", "120"), "--params and --layers alone describe no model, --width missing; give --layers and --width"),
-    (("--width", "128"), "--layers missing"),
-    ((*DECODER, "--heads", "3"), "--width 128 is not an even width for each of 3 heads; choose other --heads"),
-    ((*DECODER, "--ranks", "0"), "--ranks is 0; it must be at least 1"),
-    ((*DECODER, "--fits", "80"), "--fits is '80'; give the memory of a rank, such as 80GB or 64GiB"),
-    *(((*DECODER, "--fits", text), f"--fits is '{text}'") for text in ("80 gb", "0GB")),
-    ((*DECODER, "--backends", "nope"), "there is no backend 'nope'; choose from: single"),
-    ((*DECODER, "--way", ","), "--backends is ','; give backends such as ddp,fsdp,deepspeed_zero@3"),
-    ((*DECODER, "--backends", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
-    ((*DECODER, "--backends", "ddp+offload"), "ddp+offload is nothing that a library offers; choose from: deepspeed_zero+offload"),
-    ((*DECODER, "--backends", "parameter_server"), "there is no forecast for parameter_server"),
-    ((*DECODER, "--backends", "tensor_parallel", "--ranks", "3"), "divides the 2 heads of this model over its ranks, and 3 ranks do not"),
-    ((*DECODER, "--backends", "pipeline", "--ranks", "8"), "pipeline cuts this model into at most 6 stages, and 8 ranks have 8"),
-    ((*PRESET, "--backends", "tensor_parallel"), "tensor_parallel does not train this model"),
-    ((*PRESET, "--width", "128"), "--width is for a model that is described by --layers and --width; leave it out, or --workload"),
-    ((*PRESET, "--recompute"), "--recompute would save no memory of cnn"),
+    (("--heads", "3"), "--width 64 is not an even width for each of 3 heads; choose other --heads"),
+    (("--ranks", "0"), "--ranks is 0; it must be at least 1"),
+    (("--fits", "80"), "--fits is '80'; give the memory of a rank, such as 80GB or 64GiB"),
+    *((("--fits", text), f"--fits is '{text}'") for text in ("80 gb", "0GB")),
+    (("--backends", "nope"), "there is no backend 'nope'; choose from: single"),
+    (("--backends", ","), "--backends is ','; give backends such as ddp,fsdp,deepspeed_zero@3"),
+    (("--backends", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
+    (("--backends", "parameter_server"), "there is no forecast for parameter_server"),
+    (("--backends", "tensor_parallel", "--ranks", "3"), "divides the 4 heads of transformer over its ranks, and 3 ranks do not"),
+    (("--backends", "pipeline", "--ranks", "8"), "pipeline cuts transformer into at most 6 stages, and 8 ranks have 8"),
+    (("--workload", "cnn", "--backends", "tensor_parallel"), "tensor_parallel does not train cnn"),
+    (("--workload", "cnn", "--width", "128"), "--width is not for cnn, whose model has no such size"),
+    (("--workload", "cnn", "--backends", "ddp", "--recompute"), "--recompute would save no memory of cnn"),
     (("--workload", "rnn"), "there is no workload 'rnn'; choose from: cnn"),
-    ((*PRESET, "--picture", "/there/is/none.svg"), "--picture /there/is/none.svg cannot be written (No such file or directory)"),
-    ((*PRESET, "--json", "/"), "--json / is a folder; give the name of a file"),
 ]
 
 

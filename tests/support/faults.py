@@ -4,6 +4,7 @@ A fair comparison must catch each fault. tests/support/contract.py has those of 
 """
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import itertools
@@ -66,13 +67,15 @@ def infinite_gradient(backend):
         def backward(_, gradient):
             return gradient * float("inf")
 
-    plain, calls = backend.steps.weighted_loss, itertools.count(1)
+    from frameworks.shared.pytorch import criteria
+
+    plain, calls = criteria.weighted_loss, itertools.count(1)
 
     def weighted_loss(*arguments):
         loss = plain(*arguments)
         return Infinite.apply(loss) if next(calls) == loop.NUM_WARMUP_STEPS + 5 else loss
 
-    replace(backend.steps, "weighted_loss", weighted_loss)
+    replace(criteria, "weighted_loss", weighted_loss)
 
 
 def all_reduced(tensor):
@@ -266,7 +269,9 @@ def unlike_start(_):
 
 def worker_fails_in_step_10(backend):
     """The training of rank 0 raises an exception in its tenth step after the warm-up."""
-    weighted_loss, restore, steps = backend.steps.weighted_loss, backend.Trainer.restore, itertools.count(1)
+    from frameworks.shared.pytorch import criteria
+
+    weighted_loss, restore, steps = criteria.weighted_loss, backend.Trainer.restore, itertools.count(1)
 
     def begun(self, state):
         nonlocal steps
@@ -279,7 +284,7 @@ def worker_fails_in_step_10(backend):
         return weighted_loss(logits, *arguments)
 
     replace(backend.Trainer, "restore", begun)
-    replace(backend.steps, "weighted_loss", failing)
+    replace(criteria, "weighted_loss", failing)
 
 
 def killed_in_its_step_breakdown(_):
@@ -321,7 +326,7 @@ def on_gpus_of_their_own(backend):
 def tied(_):
     """The embedding of the transformer, made smaller, is its head too."""
     workload = workloads.WORKLOADS["transformer"]
-    model = workload.model._replace(width=32, num_heads=2, num_layers=1, tied=True)
+    model = dataclasses.replace(workload.model, width=32, num_heads=2, num_layers=1, tied=True)
     replace(workloads, "WORKLOADS", workloads.WORKLOADS | {"transformer": workload._replace(model=model)})
 
 

@@ -1,12 +1,11 @@
 """Small models in the place of large ones, for the same code, and batches of random samples. No two sizes of a model are alike."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-from common.model.families import Cnn, Decoder, EncoderDecoder, ResNet50
-from common.model.parts import Layer, Part
-from common.model.weights import constant
+from common.model.cnn import Cnn
+from common.model.decoder import Decoder
+from common.model.encoder_decoder import EncoderDecoder
+from common.model.resnet import ResNet50
 from common.training import batches
 
 RESNET = ResNet50(blocks=(2, 1, 1, 1), width=4, image_size=48, num_classes=10)
@@ -20,24 +19,9 @@ MODELS = {
 }
 
 
-class Bare(NamedTuple):
-    """A family whose parts state nothing but parameters, and which no framework implements."""
-
-    input_shape: tuple[int, ...] = (4,)
-    target_shape: tuple[int, ...] = ()
-    whole_inputs: bool = False
-    whole_targets: bool = True
-
-    pixels = False
-    tokens_per_sample = None
-
-    def parts(self, *_):
-        return [Part("dense", (Layer("dense", {"weight": constant((2, 4))}),))]
-
-
 def random_batch(model, num_samples, precision="fp64", seed=1):
     """A batch of random samples, with the shapes and types of real ones, and weights whose sum is below 1."""
-    zeros, stream = batches.of_zeros(model, num_samples, precision), np.random.default_rng(seed)
+    zeros, stream = batches.of_warm_up(model, num_samples, precision), np.random.default_rng(seed)
 
     def drawn(array):
         # Pixels are bytes, and other whole numbers tokens or classes.

@@ -14,11 +14,11 @@ from torch.profiler import record_function
 
 from common.config import Settings
 from common.model import pipelining
-from common.model.families import Model, parts_of
+from common.model.description import Model, parts_of
 from common.process.ranks import Ranks
 from common.trainer import Batches, Communication, Held, ProfiledCommunication, Totals
 from common.workloads import workload_of
-from frameworks.shared.pytorch import memory, process_group, states, steps
+from frameworks.shared.pytorch import criteria, memory, process_group, states, steps
 from frameworks.shared.pytorch.models import recomputed_function
 from frameworks.shared.pytorch.models.layers import autocast
 from frameworks.shared.pytorch.trainer import DistributedTrainer
@@ -120,9 +120,7 @@ def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) 
     layers = [module.get_submodule(layer.name) for part in parts for layer in part.layers if layer.parameters]
     computed = module.parts()[bounds.start : bounds.end]
     if recompute:
-        computed = [
-            function if part.inputs is None else recomputed_function(function) for part, function in zip(parts, computed, strict=True)
-        ]
+        computed = [recomputed_function(function) if part.block else function for part, function in zip(parts, computed, strict=True)]
     return Stage(computed, layers, module.mixed)
 
 
@@ -160,7 +158,7 @@ class PipelineTrainer(DistributedTrainer):
         for inputs, targets, weights, _ in steps.tensors(batches, self.device):
             logits = self.pipeline.forward(inputs)
             if logits is not None:
-                totals += steps.totals_of(logits, targets, weights)
+                totals += criteria.totals_of(logits, targets, weights)
         return Totals(*totals.tolist())
 
     @final
@@ -186,7 +184,7 @@ def packed(targets: Tensor, weights: Tensor) -> Tensor:
 
 def packed_loss(logits: Tensor, target: Tensor) -> Tensor:
     targets, weights = target.unbind(-1)
-    return steps.weighted_loss(logits, targets.long(), weights)
+    return criteria.weighted_loss(logits, targets.long(), weights)
 
 
 def marked(compute: Callable[..., T], name: str) -> Callable[..., T]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from common.model import families, weights
+from common.model import cnn, weights
 from frameworks.shared.pytorch import process_group
 from frameworks.shared.pytorch.models.cnn import Cnn
 from frameworks.shared.pytorch.models.layers import Convolution
@@ -116,7 +116,7 @@ def as_array(name: str, tensor: Tensor, model: nn.Module) -> np.ndarray:
     if array.ndim and _is_channels_last(name, model):
         array = array.transpose(0, 3, 1, 2)
     elif array.ndim and _is_flattened(name, model):
-        array = families.flattened_channels_first(name, array)
+        array = cnn.flattened_channels_first(name, array)
     return np.array(array, order="C")
 
 
@@ -125,7 +125,7 @@ def as_tensor(name: str, array: np.ndarray, model: nn.Module) -> Tensor:
     if array.ndim and _is_channels_last(name, model):
         array = array.transpose(0, 2, 3, 1)
     elif array.ndim and _is_flattened(name, model):
-        array = families.flattened_channels_last(name, array)
+        array = cnn.flattened_channels_last(name, array)
     return torch.tensor(np.array(array, order="C"))
 
 
@@ -137,4 +137,4 @@ def _is_channels_last(name: str, model: nn.Module) -> bool:
 
 def _is_flattened(name: str, model: nn.Module) -> bool:
     """Returns whether the columns of the parameter are the values of flattened images, channels last."""
-    return isinstance(model, Cnn) and name in families.FLATTENED
+    return isinstance(model, Cnn) and name in cnn.FLATTENED

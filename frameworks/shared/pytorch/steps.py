@@ -2,60 +2,20 @@
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from common.config import Settings
 from common.model import conventions
 from common.trainer import Batch, Totals
-from frameworks.shared.pytorch import clipping, trees
-from frameworks.shared.pytorch.models import own
+from frameworks.shared.pytorch import clipping, models, trees
+from frameworks.shared.pytorch.criteria import CROSS_ENTROPY, Criterion
 
 # Inputs, targets, weights, and whether it is the last of its step.
 MicroBatch = tuple[Tensor, Tensor, Tensor, bool]
-
-
-def weighted_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Computes the weighted sum of cross entropies: logits (…, classes), targets (…) or probabilities (…, classes), weights (…).
-
-    The loss is of the type of the weights, also of logits in bfloat16.
-    """
-    losses = cross_entropy(logits.to(weights.dtype).flatten(0, -2), targets.flatten(0, weights.dim() - 1), reduction="none")
-    return (losses * weights.flatten()).sum()
-
-
-class Criterion(Protocol):
-    """The loss of a model and what its evaluation counts, from its outputs."""
-
-    # Of those of a file with finish().
-    num_sums: int
-
-    def loss(self, outputs: Any, targets: Any, weights: Tensor, /) -> Tensor:
-        """Returns the weighted sum of the losses of a batch."""
-        ...
-
-    def totals(self, outputs: Any, targets: Any, weights: Tensor, /) -> Tensor:
-        """Returns the Totals of a batch as a tensor."""
-        ...
-
-
-class CrossEntropy:
-    """The criterion of all of Tandem's own models."""
-
-    num_sums = 0
-
-    def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        return weighted_loss(outputs, targets, weights)
-
-    def totals(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        return totals_of(outputs, targets, weights)
-
-
-CROSS_ENTROPY = CrossEntropy()
 
 
 def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
@@ -68,7 +28,7 @@ def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
 
     A file's own optimizer is as the file has it.
     """
-    if (optimizer := own.optimizer_of(settings, model)) is not None:
+    if (optimizer := models.optimizer_of(settings, model)) is not None:
         return optimizer
     learning_rate = settings.learning_rate or 0.0
     if settings.optimizer == "adam":
@@ -125,9 +85,3 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device, c
     for inputs, targets, weights, _ in tensors(batches, device):
         totals += criterion.totals(model(inputs), targets, weights)
     return Totals.of(totals.tolist())
-
-
-def totals_of(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Returns the Totals of one batch as a tensor."""
-    correct = (logits.argmax(-1) == targets) * weights
-    return torch.stack([weighted_loss(logits, targets, weights), correct.sum(), weights.sum()])

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleOutput, RowwiseParallel, SequenceParallel, parallelize_module
 
-from common.model.families import layers_of
+from common.model.description import layers_of
 from common.process.ranks import Ranks
 from common.trainer import Communication
 from frameworks.shared.pytorch import process_group

@@ -14,7 +14,7 @@ from common.config import Settings
 from common.process.gpus import Device
 from common.process.ranks import from_environment
 from common.trainer import Batches, Held, Schedule, Totals, Trainer
-from frameworks.shared.pytorch import criteria, devices, memory, process_group, profiler, states, steps
+from frameworks.shared.pytorch import devices, memory, models, process_group, profiler, states, steps
 
 
 class PyTorchTrainer(Trainer):
@@ -36,7 +36,7 @@ class PyTorchTrainer(Trainer):
         self.ranks = from_environment()
         self.device = devices.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
-        self.criterion = criteria.criterion_of(settings)
+        self.criterion = models.criterion_of(settings)
         # The fields of the Device that the library changes.
         self.device_fields: dict[str, Any] = {}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from common.model import families
+from common.model import cnn
 
 if TYPE_CHECKING:
     from frameworks.shared.tensorflow.models import Model
@@ -40,15 +40,15 @@ def as_array(name: str, array: np.ndarray) -> np.ndarray:
     if name in TABLES or not array.ndim:
         return array
     array = array.transpose(np.argsort(AXES[array.ndim]))
-    if name in families.FLATTENED:
-        array = families.flattened_channels_first(name, array)
+    if name in cnn.FLATTENED:
+        array = cnn.flattened_channels_first(name, array)
     return np.ascontiguousarray(array)
 
 
 def as_tensor(name: str, array: np.ndarray, dtype: tf.DType | None = None) -> tf.Tensor:
     """Converts an array back to a tensor, the inverse of `as_array`; by default of the array's type."""
     if name not in TABLES and array.ndim:
-        if name in families.FLATTENED:
-            array = families.flattened_channels_last(name, array)
+        if name in cnn.FLATTENED:
+            array = cnn.flattened_channels_last(name, array)
         array = np.ascontiguousarray(array.transpose(AXES[array.ndim]))
     return tf.convert_to_tensor(array, dtype)

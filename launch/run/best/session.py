@@ -10,7 +10,7 @@ from typing import NamedTuple
 from common import workloads
 from common.backends import settings_of_library
 from common.config import NO_SETTING
-from common.cost import memory_estimate
+from common.cost import state_memory
 from common.process import gpus, machine
 from common.record import records
 from common.record.definition import Record
@@ -77,7 +77,7 @@ def cell_of(job: Job, options: Options) -> Cell:
         default_batch=batch_size,
         settings=tuple(settings_of_library(job.backend)),
         limit_bytes=options.limit_bytes or free_bytes(settings.device, job.ranks_per_node),
-        state_bytes=memory_estimate.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).rank_bytes,
+        state_bytes=state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).rank_bytes,
         num_samples=0,
         batch_ratio=plan.global_batch // batch_size,
         num_pairs=options.num_pairs,

@@ -8,7 +8,7 @@ from PIL import Image
 
 from common.config import Settings
 from common.data.datasets import loader
-from common.model.families import ResNet50
+from common.model.resnet import ResNet50
 from common.progress import no_progress
 from common.workloads import WORKLOADS
 from tests.support.mistakes import refusal

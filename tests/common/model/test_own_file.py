@@ -12,7 +12,8 @@ from common.config import Settings
 from common.cost import parallelism
 from common.data import datasets
 from common.declarations import ROOT
-from common.model import families, own_checks, own_file
+from common.model import own_checks, own_file
+from common.model.description import parameters_of
 from common.model.own_model import OwnModel
 from tests.support.mistakes import refused
 
@@ -307,7 +308,7 @@ def test_recompute_needs_layers(tmp_path):
     def problem(text):
         return parallelism.problem("single", settings_of(written(tmp_path, text, f"mine{len(text)}.py"), recompute=True), 1)
 
-    assert problem(PLAIN).startswith("--recompute needs layers(model) in mine")
+    assert problem(PLAIN).startswith("--recompute would save no memory of mine")
     with_layers = PLAIN.replace("nn.Linear(3, width)", "nn.Sequential(nn.Linear(3, width))")
     assert problem(with_layers + "\ndef layers(model):\n    return [model[0]]\n") is None
 
@@ -316,9 +317,9 @@ def test_a_sound_file_is_a_workload_with_its_name_its_parameters_and_its_flops(t
     settings = workloads.resolve(settings_of(written(tmp_path), model_args='{"width": 6}'), 1)
     assert (settings.workload, settings.batch_size, settings.epochs, settings.target) == ("mine", 32, 10, None)
     model = workloads.workload_of(settings).model
-    assert {name: initial.shape for name, initial in families.parameters_of(model).items()} == {"weight": (6, 3), "bias": (6,)}
+    assert {name: initial.shape for name, initial in parameters_of(model).items()} == {"weight": (6, 3), "bias": (6,)}
     # A product in the forward pass and one in the backward pass, since inputs have no gradient.
-    assert families.training_flops(model) == 2 * 2 * 3 * 6
+    assert model.training_flops() == 2 * 2 * 3 * 6
 
 
 @pytest.mark.parametrize(
@@ -340,7 +341,7 @@ def test_flops_that_the_counter_does_not_see_are_not_known(tmp_path):
         "\nclass Scale(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.by = nn.Parameter(torch.ones(3))\n"
         "    def forward(self, x):\n        return torch.cat([x * self.by] * 2, 1)\n"
     )
-    assert families.training_flops(OwnModel(str(written(tmp_path, text)), None)) is None
+    assert OwnModel(str(written(tmp_path, text)), None).training_flops() is None
 
 
 def test_the_digest_is_that_of_the_sources_and_arguments_wherever_they_lie(tmp_path):
@@ -350,7 +351,7 @@ def test_the_digest_is_that_of_the_sources_and_arguments_wherever_they_lie(tmp_p
         (tmp_path / folder / f"{module}.py").write_text(helper)
         path = written(tmp_path / folder, text.replace("import torch\n", f"import torch\nimport {module}\n".replace(module, module), 1))
         model = OwnModel(str(path), settings.get("model_args"))
-        return model._asdict()
+        return model.identity()
 
     # The name of the module beside the file is part of its source.
     plain = digest("a")
@@ -359,7 +360,7 @@ def test_the_digest_is_that_of_the_sources_and_arguments_wherever_they_lie(tmp_p
     (tmp_path / "c").mkdir()
     (tmp_path / "d").mkdir()
     first, moved, changed = (
-        OwnModel(str(written(tmp_path / folder, text)), arguments)._asdict()
+        OwnModel(str(written(tmp_path / folder, text)), arguments).identity()
         for folder, text, arguments in (("c", PLAIN, None), ("d", PLAIN, None), ("c", PLAIN, '{"width": 8}'))
     )
     assert first == moved != changed

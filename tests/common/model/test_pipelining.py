@@ -1,15 +1,19 @@
 """How models are cut into stages, where the stages are, and what cannot be cut."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed.pipelining import schedules
+from torch.distributed.pipelining.schedules import F
 
 from common import workloads
 from common.config import Settings
 from common.model import pipelining
-from common.model.families import Cnn, Decoder
+from common.model.cnn import Cnn
+from common.model.decoder import Decoder
 from frameworks.shared.pytorch import pipeline as pytorch_pipeline
 
 SMALL = workloads.WORKLOADS["transformer"].model
@@ -93,3 +97,30 @@ def test_a_deep_model_is_cut():
     stages = pipelining.stages_of(Decoder(64, 1, 200, 16), "1f1b", 16)
     assert len(stages) == 16
     assert {stage.end - stage.start for stage in stages[1:-1]} <= {25, 26}
+
+
+def under_way(schedule, rank, num_ranks, num):
+    """The most chunks whose backward pass is not done in PyTorch's order of a rank's passes."""
+    stages = {"_n_microbatches": num, "pp_group_size": num_ranks, "n_local_stages": 2, "num_stages": 2 * num_ranks}
+    pipeline = SimpleNamespace(**stages, microbatches_per_round=num // max(1, num // num_ranks))
+    kind = {"interleaved": schedules.ScheduleInterleaved1F1B, "zero_bubble": schedules.ScheduleZBVZeroBubble}[schedule]
+    open_passes, most = 0, 0
+    for action in kind._calculate_single_rank_operations(pipeline, rank):
+        if action is not None and action.microbatch_index < num:
+            ends = action.computation_type in (schedules.FULL_BACKWARD, schedules.BACKWARD_WEIGHT)
+            open_passes += (action.computation_type == F) - ends
+            most = max(most, open_passes)
+    return most
+
+
+@pytest.mark.parametrize("schedule", ["interleaved", "zero_bubble"])
+@pytest.mark.parametrize(("num_ranks", "num"), [(2, 2), (2, 4), (4, 4), (4, 8), (4, 16)])
+def test_micro_batches_under_way_are_those_of_pytorchs_schedules(schedule, num_ranks, num):
+    for rank in range(num_ranks):
+        assert pipelining.num_under_way(schedule, rank, num_ranks, num) == under_way(schedule, rank, num_ranks, num)
+
+
+def test_the_first_rank_of_1f1b_has_most_under_way_and_gpipes_ranks_all():
+    assert [pipelining.num_under_way("1f1b", rank, 4, 8) for rank in range(4)] == [4, 3, 2, 1]
+    assert [pipelining.num_under_way("gpipe", rank, 4, 8) for rank in range(4)] == [8] * 4
+    assert pipelining.num_under_way("1f1b", 0, 4, 2) == 2

@@ -7,16 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from common.model import families, weights
-from common.model.families import parameters_of
+from common.model import weights
+from common.model.description import parameters_of
+from common.model.resnet import ResNet50
 from frameworks.shared.pytorch import models, states
 from tests.support.small_models import RESNET
 
-MODEL = families.ResNet50()
+MODEL = ResNet50()
 
 
 def made(model):
-    return models.MODELS[families.ResNet50](model, False).double()
+    return models.MODELS[ResNet50](model, False).double()
 
 
 def test_convolutions_start_with_the_variance_of_their_fan_out_and_blocks_as_their_shortcuts():

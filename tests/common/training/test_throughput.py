@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from common.config import Settings
-from common.model.families import training_flops
 from common.process.gpus import Device
 from common.process.ranks import Ranks
 from common.training import throughput
@@ -31,7 +30,7 @@ class Trainer:
         return constant
 
 
-NUM_FLOPS = training_flops(WORKLOADS["transformer"].model)
+NUM_FLOPS = WORKLOADS["transformer"].model.training_flops()
 
 
 @pytest.fixture

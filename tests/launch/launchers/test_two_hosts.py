@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from common.model.families import Cnn, parameters_of
+from common.model.cnn import Cnn
+from common.model.description import parameters_of
 from tests.support import two_hosts
 from tests.support.running import ROOT, copied, records_in
 

@@ -8,7 +8,7 @@ import pytest
 from common.command_line import Bounds, options_of, parse
 from common.errors import UserError
 from launch import compare
-from launch.forecast.memory.described import Memory
+from launch.memory import Memory
 from launch.run.matrix_options import Matrix
 from tests.support import programs
 from tests.support.mistakes import refusal
@@ -34,7 +34,7 @@ def test_every_number_has_a_lower_and_an_upper_bound(program):
         (Matrix, ["--seed", "-1"], "--seed is -1; it must be at least 0 and at most 4294967295"),
         (Matrix, ["--time-limit", "0"], "--time-limit is 0; it must be above 0 and at most 1000000000"),
         (Matrix, ["--machine", "../up"], "--machine is '../up'; use letters, digits, '.', '_' and '-'"),
-        (Memory, ["--params", "inf"], "--params is inf; it must be at least 1 and at most 1e+18"),
+        (Memory, ["--ranks", "0"], "--ranks is 0; it must be at least 1 and at most 16777216"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused_in_one_line(kind, arguments, message):

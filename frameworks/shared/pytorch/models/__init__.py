@@ -3,47 +3,71 @@
 import functools
 import os
 import shutil
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from common.config import Settings
 from common.errors import UserError
-from common.model import families, own_file
+from common.model import own_file, workload_table
 from common.model.own_model import OwnModel
 from common.process.ranks import Ranks
 from common.workloads import workload_of
+from frameworks.shared.pytorch.criteria import CROSS_ENTROPY, Criterion
 from frameworks.shared.pytorch.models import own
 from frameworks.shared.pytorch.models.cnn import Cnn
 from frameworks.shared.pytorch.models.decoder import Decoder
 from frameworks.shared.pytorch.models.encoder_decoder import EncoderDecoder
 from frameworks.shared.pytorch.models.resnet import ResNet50
 
-MODELS = {families.Cnn: Cnn, families.Decoder: Decoder, families.EncoderDecoder: EncoderDecoder, families.ResNet50: ResNet50}
+MODELS: dict[type[Any], type[nn.Module]] = {
+    workload_table.Cnn: Cnn, workload_table.Decoder: Decoder, workload_table.EncoderDecoder: EncoderDecoder,
+    workload_table.ResNet50: ResNet50,
+}  # fmt: skip
 # The types of parameters, their gradients and the loss.
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "tf32": torch.float32}
 
 
+class Implementation(NamedTuple):
+    """How PyTorch computes a kind of model, given its description."""
+
+    module: Callable[[Any, Settings, torch.device, Ranks], nn.Module]
+    criterion: Callable[[Any], Criterion]
+    # None: the optimizer is that of the settings.
+    optimizer: Callable[[Any, nn.Module], Optimizer | None]
+    # Those that keep no activations with --recompute, and that FSDP shards by themselves.
+    layers: Callable[[Any, nn.Module], Iterable[nn.Module]]
+
+
+def _built_in(model: Any, settings: Settings, device: torch.device, _: Ranks) -> nn.Module:
+    module: Any = MODELS[type(model)](model, settings.dropout)
+    module = module.to(device=device, dtype=DTYPES[settings.precision])
+    for parameter in module.parameters():
+        # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
+        nn.init.zeros_(parameter)
+    module.mixed = settings.precision == "bf16"
+    return module
+
+
+def _layers(_: Any, module: Any) -> Iterable[nn.Module]:
+    return getattr(module, "layers", list)()
+
+
+BUILT_IN = Implementation(_built_in, lambda _: CROSS_ENTROPY, lambda *_: None, _layers)
+IMPLEMENTATIONS = dict.fromkeys(MODELS, BUILT_IN) | {
+    OwnModel: Implementation(own.build, own.OwnCriterion, own.optimizer_of, lambda model, module: own_file.layers_of(model.file, module))
+}
+
+
 def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Module:
     """Builds the model on its device. Parameters are set before training; the random seed is for dropout."""
-    seed_of_dropout = settings.seed * 100_003 + ranks.rank
+    model, seed_of_dropout = workload_of(settings).model, settings.seed * 100_003 + ranks.rank
     torch.manual_seed(seed_of_dropout)
-    model = workload_of(settings).model
-    if isinstance(model, OwnModel):
-        module = own.build(model, settings, torch.device(device), ranks).to(device=device, dtype=DTYPES[settings.precision])
-        # Its forward pass and its loss may draw from NumPy's and Python's generators too.
-        own_file.seed_generators(seed_of_dropout % 2**32)
-        torch.manual_seed(seed_of_dropout)
-    else:
-        module = families.implementation_of(model, MODELS, "PyTorch")(model, settings.dropout)
-        module = module.to(device=device, dtype=DTYPES[settings.precision])
-        for parameter in module.parameters():
-            # Uninitialized values may overflow in the warm-up step. DeepSpeed would skip that step and allocate no optimizer state.
-            nn.init.zeros_(parameter)
-        module.mixed = settings.precision == "bf16"
+    module = IMPLEMENTATIONS[type(model)].module(model, settings, torch.device(device), ranks)
     if settings.recompute:
         for layer in layers_of(settings, module):
             if any(getattr(part, "running_mean", None) is not None for part in layer.modules()):
@@ -58,10 +82,19 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
 def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
     """Returns the layers of a model that keep no activations with --recompute, and that FSDP shards by themselves."""
     model = workload_of(settings).model
-    if isinstance(model, OwnModel):
-        return own_file.layers_of(model.file, module)
-    layers: Any = getattr(module, "layers", list)
-    return list(layers())
+    return list(IMPLEMENTATIONS[type(model)].layers(model, module))
+
+
+def criterion_of(settings: Settings) -> Criterion:
+    """Returns the Criterion of the settings' model."""
+    model = workload_of(settings).model
+    return IMPLEMENTATIONS[type(model)].criterion(model)
+
+
+def optimizer_of(settings: Settings, module: nn.Module) -> Optimizer | None:
+    """Returns the optimizer that the model itself makes; None where it makes none."""
+    model = workload_of(settings).model
+    return IMPLEMENTATIONS[type(model)].optimizer(model, module)
 
 
 @functools.cache

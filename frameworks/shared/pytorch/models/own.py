@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from common.config import Settings
-from common.model import own_file, own_metric
+from common.model import own_file, own_model
 from common.model.own_file import OwnFile
 from common.model.own_model import OwnModel
 from common.process.ranks import Ranks
-from common.workloads import workload_of
 from frameworks.shared.pytorch.models.layers import autocast
 
 
@@ -20,7 +19,7 @@ class OwnCriterion:
     """The loss and the metric of a file."""
 
     def __init__(self, model: OwnModel) -> None:
-        self.file, self.num_sums = model.file, own_metric.num_sums(model)
+        self.file, self.num_sums = model.file, own_model.num_sums(model)
 
     def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the weighted sum of the samples' losses, which have equal weights where the file returns their mean."""
@@ -31,19 +30,16 @@ class OwnCriterion:
         """Returns the Totals of one batch as a tensor. A batch that has only padding has weight 0."""
         has_samples, metric = weights.sum() > 0, own_file.call(self.file, "metric", outputs, targets)
         if self.num_sums:
-            right, sums = torch.zeros_like(weights.sum()), own_metric.flat(metric, weights.device)
+            right, sums = torch.zeros_like(weights.sum()), own_model.flat_sums(metric, weights.device)
         else:
             right, sums = torch.as_tensor(metric, dtype=weights.dtype, device=weights.device), weights.new_zeros(0)
         totals = torch.stack([self.loss(outputs, targets, weights), right * has_samples, weights.sum()])
         return torch.cat([totals, torch.where(has_samples, sums, 0.0)])
 
 
-def optimizer_of(settings: Settings, module: nn.Module) -> Optimizer | None:
-    """Returns the optimizer that the file of the settings makes; None where there is no file, or it makes none."""
-    model = workload_of(settings).model
-    if not (isinstance(model, OwnModel) and model.file.has("optimizer")):
-        return None
-    return own_file.call(model.file, "optimizer", module.parameters())
+def optimizer_of(model: OwnModel, module: nn.Module) -> Optimizer | None:
+    """Returns the optimizer that a file makes; None where it makes none."""
+    return own_file.call(model.file, "optimizer", module.parameters()) if model.file.has("optimizer") else None
 
 
 def build(model: OwnModel, settings: Settings, device: torch.device, ranks: Ranks) -> nn.Module:
@@ -58,6 +54,10 @@ def build(model: OwnModel, settings: Settings, device: torch.device, ranks: Rank
     if settings.precision == "bf16":
         module.mixed = True
         module.forward = autocast(type(module).forward).__get__(module)
+    module = module.to(device=device, dtype=torch.float64 if settings.precision == "fp64" else torch.float32)
+    # Its forward pass and its loss may draw random numbers too.
+    own_file.seed_generators((settings.seed * 100_003 + ranks.rank) % 2**32)
+    torch.manual_seed(settings.seed * 100_003 + ranks.rank)
     return module
 
 

@@ -1,14 +1,19 @@
 """The models in TensorFlow, and how a run builds its model."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from common.config import Settings
 from common.errors import UserError
-from common.model import families
+from common.model.cnn import Cnn
+from common.model.decoder import Decoder
+from common.model.description import Model as Described
+from common.model.description import parameters_of
+from common.model.encoder_decoder import EncoderDecoder
+from common.model.resnet import ResNet50
 from common.process.ranks import Ranks
 from common.workloads import workload_of
 from frameworks.shared.tensorflow.models.cnn import cnn
@@ -18,7 +23,7 @@ from frameworks.shared.tensorflow.models.layers import in_bfloat16, unchanged
 from frameworks.shared.tensorflow.models.resnet import resnet50
 from frameworks.shared.tensorflow.states import as_tensor
 
-MODELS = {families.Cnn: cnn, families.Decoder: decoder, families.EncoderDecoder: encoder_decoder, families.ResNet50: resnet50}
+MODELS: dict[type[Described], Callable[..., tf.Tensor]] = {Cnn: cnn, Decoder: decoder, EncoderDecoder: encoder_decoder, ResNet50: resnet50}
 # The types of parameters, their gradients and the loss.
 DTYPES = {"fp32": tf.float32, "fp64": tf.float64, "bf16": tf.float32, "tf32": tf.float32}
 
@@ -29,14 +34,14 @@ class Model(tf.Module):
     With `recompute`, layers keep their inputs alone for the backward pass, which computes their activations again.
     """
 
-    def __init__(self, model: families.Model, precision: str, recompute: bool) -> None:
+    def __init__(self, model: Described, precision: str, recompute: bool) -> None:
         super().__init__()
         self.parameters: dict[str, tf.Variable] = {
             name: tf.Variable(as_tensor(name, np.zeros(initial.shape), DTYPES[precision]), name=name.replace(".", "_"))
-            for name, initial in families.parameters_of(model).items()
+            for name, initial in parameters_of(model).items()
         }
         wrap, low = tf.recompute_grad if recompute else unchanged, in_bfloat16 if precision == "bf16" else unchanged
-        self.compute = functools.partial(families.implementation_of(model, MODELS, "TensorFlow"), model, wrap, low)
+        self.compute = functools.partial(MODELS[type(model)], model, wrap, low)
 
     def forward(self, parameters: Mapping[str, tf.Variable], inputs: tf.Tensor, dropout: bool) -> tf.Tensor:
         """Computes the logits, in the type of the parameters."""

@@ -1,19 +1,17 @@
-"""The memory that a run needs at least (common/README.md, "Memory"). A run that needs more than there is, is refused before it starts.
+"""The memory that the state of a run needs on each rank. A run whose state needs more than there is, is refused before it starts.
 
-The bytes of a part of the state are the least that common/cost/sharing.py and common/cost/memory_forecast.py give. TensorFlow has no
-gradients when a run starts from its initial parameters, and its activations beside them later.
+Activations and what libraries keep to themselves come on top (common/README.md, "Memory"; python -m launch.memory).
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 from common import workloads
-from common.backends import declaration_of, file_of, is_exact, settings_of, variant_settings
+from common.backends import declaration_of, is_exact, settings_of, variant_settings
 from common.config import Settings
-from common.cost import memory_forecast, parallelism, sharing
-from common.cost.memory_forecast import Training
+from common.cost import parallelism, sharing
 from common.cost.sharing import StateBytes
-from common.declarations import declared
 from common.errors import UserError
 from common.process import gpus, machine
 from common.workloads import gradient_bytes
@@ -39,23 +37,28 @@ class Shortage(NamedTuple):
     free_bytes: float
 
 
-def state(name: str, settings: Settings, num_ranks: int, num_local_ranks: int) -> StateBytes:
-    """Returns the bytes of the state of a rank of a backend, or a variant, in the mean over the ranks.
+def state(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None) -> StateBytes:
+    """Returns the bytes of the state of a rank of a backend, or a variant, in the mean over the ranks, as its library keeps it.
 
-    Where no way of sharing is declared, they are those of one model for each shard of a global batch, without optimizer state unless its
-    ranks divide the model, since it may be elsewhere.
+    It differs from common/cost/sharing.py under DeepSpeed (0.19.8), which has the gradients of a shard beside those that update the float32
+    masters, and in stage 1 no others after the backward pass. Where no way of sharing is declared, it is one model for each shard of a
+    global batch, without optimizer state unless the ranks divide the model, since it may be elsewhere.
     """
-    # The state does not depend on the batch.
-    training = _training(name, settings, 1, "cpu", num_local_ranks)
-    whole = sharing.whole_bytes(name, memory_forecast.num_parameters(training), training)
-    if way := sharing.of(name):
-        in_theory = sharing.held_bytes(way, num_ranks, whole, parallelism.num_nodes(num_ranks, num_local_ranks))
-        forecast = memory_forecast.held_bytes(name, training, whole, num_ranks)
-        # fsdp@keep has whole parameters beside its shards.
-        return {part: min(in_theory[part], forecast[part]) for part in forecast} | {"parameters": in_theory["parameters"]}
-    share = parallelism.degree(name, settings, num_ranks, num_local_ranks) / num_ranks
-    divides = bool(declaration_of(name).model_parallel)
-    return {part: num_bytes * share * (part != "optimizer_state" or divides) for part, num_bytes in whole.items()}
+    declaration, way = declaration_of(name), sharing.of(name)
+    num_parameters = sum(math.prod(initial.shape) for initial in workloads.workload_of(settings).parameters.values())
+    whole = sharing.whole_bytes(name, num_parameters, settings)
+    if way is None:
+        share = parallelism.degree(name, settings, num_ranks, ranks_per_node) / num_ranks
+        return {
+            part: num_bytes * share * (part != "optimizer_state" or bool(declaration.model_parallel)) for part, num_bytes in whole.items()
+        }
+    num_nodes = parallelism.num_nodes(num_ranks, ranks_per_node)
+    held = sharing.held_bytes(way, num_ranks, whole, num_nodes)
+    if declaration.float32_masters and way.sharded:
+        element = sharing.element_bytes(name, settings)
+        masters = sharing.FLOAT32_BYTES / element if "parameters" in way.sharded or element < sharing.FLOAT32_BYTES else 0
+        held["gradients"] = whole["gradients"] / num_ranks * (1 + masters)
+    return held
 
 
 def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> None:
@@ -74,8 +77,8 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
     advice = f"the state of {fitting} would fit" if fitting else f"share them over more {'GPUs' if on_gpu else 'nodes'}"
     raise UserError(
         f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need "
-        f"{_text(shortage.needed_bytes)} {shortage.place}, and {_text(shortage.free_bytes)} are free"
-        f"{_activations(name, settings, num_ranks, num_local_ranks, device)}; {advice}, or choose a smaller workload"
+        f"{_text(shortage.needed_bytes)} {shortage.place}, and {_text(shortage.free_bytes)} are free (activations come on top); "
+        f"{advice}, or choose a smaller workload"
     )
 
 
@@ -91,24 +94,10 @@ def _shortage(name: str, settings: Settings, num_ranks: int, num_local_ranks: in
 
 
 def needed(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> Need:
-    """Returns the bytes that a training needs, whatever is free."""
+    """Returns the bytes that a training needs, whatever is free. On CPUs each rank has the initial parameters too."""
     state_bytes, initial_bytes = sum(state(name, settings, num_ranks, num_local_ranks).values()), gradient_bytes(settings)
     on_node = initial_bytes if device == "cuda" else state_bytes + initial_bytes
     return Need(state_bytes, num_local_ranks * on_node)
-
-
-def _activations(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> str:
-    """Returns the end of a refusal, about the activations, which it does not count.
-
-    It is empty for a file outside frameworks/, and where there is no forecast.
-    """
-    if file_of(name) not in declared():
-        return ""
-    plan = workloads.batch_plan(settings, parallelism.degree(name, settings, num_ranks, num_local_ranks))
-    training = _training(name, settings, plan.micro_batch, device, num_local_ranks)
-    if memory_forecast.problem(name, training, num_ranks):
-        return ""
-    return f" (activations would be {_text(memory_forecast.of(name, training, num_ranks).activations)} more)"
 
 
 def _fitting(settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> list[str]:
@@ -121,21 +110,6 @@ def _fitting(settings: Settings, num_ranks: int, num_local_ranks: int, device: s
         if not problem and not _shortage(name, variant, num_ranks, num_local_ranks, device):
             bytes_by_name[name] = sum(state(name, variant, num_ranks, num_local_ranks).values())
     return sorted(bytes_by_name, key=lambda name: bytes_by_name[name])[:NUM_NAMED]
-
-
-def _training(name: str, settings: Settings, batch_size: int, device: str, ranks_per_node: int) -> Training:
-    workload = workloads.workload_of(settings)
-    return Training(
-        model=workload.model,
-        batch_size=batch_size,
-        precision=sharing.precision_of(name, settings.precision),
-        optimizer=settings.optimizer or workload.optimizer,
-        momentum=settings.momentum,
-        recompute=settings.recompute,
-        microbatches=settings.microbatches,
-        device=device,
-        ranks_per_node=ranks_per_node,
-    )
 
 
 def _text(size_bytes: float) -> str:

@@ -1,4 +1,4 @@
-"""Sizes of Transformers by settings: what they change, where they are refused, and that the memory forecast counts the same parameters."""
+"""Sizes of Transformers by settings: what they change, and where they are refused."""
 
 import math
 
@@ -8,10 +8,8 @@ from common import workloads
 from common.config import Settings
 from common.errors import UserError
 from common.model.decoder import Decoder
+from common.model.description import parameters_of
 from common.model.encoder_decoder import EncoderDecoder
-from common.model.families import parameters_of, training_flops
-from launch.forecast.memory import described
-from launch.forecast.memory.described import Memory
 
 SIZES = {"layers": 3, "width": 96, "heads": 4, "context": 32}
 
@@ -30,18 +28,17 @@ def test_the_model_has_the_sizes_and_all_else_of_the_workload():
     assert workload("transformer-gpt2", layers=2).model == Decoder(768, 12, 2, 1024, tied=True)
 
 
-def test_each_size_counts_as_in_the_memory_forecast():
-    assert num_parameters(workload(**SIZES).model) == num_parameters(described.training_of(Memory(**SIZES, vocabulary=256)).model)
+def test_each_size_counts():
     layer = num_parameters(workload(**SIZES | {"layers": 4}).model) - num_parameters(workload(**SIZES).model)
     # Four matrices of the attention, three of SwiGLU with 256 for 8/3 of 96, and two norms.
     assert layer == 4 * 96**2 + 3 * 96 * 256 + 2 * 96
-    assert training_flops(workload(**SIZES | {"context": 64}).model) > 2 * training_flops(workload(**SIZES).model)
+    assert workload(**SIZES | {"context": 64}).model.training_flops() > 2 * workload(**SIZES).model.training_flops()
 
 
 def test_lengths_and_the_width_inside_of_the_encoder_and_decoder_follow():
     model = workload("transformer-alcf", width=128, heads=4, layers=2, source_length=5, target_length=7).model
     assert model == EncoderDecoder(128, 4, 2, 512, 5, 7)
-    assert (model.input_shape, model.logits_shape) == ((12, 128), (128, 7))
+    assert (model.input_shape, model.target_shape) == ((12, 128), (128, 7))
     assert num_parameters(workload("transformer-alcf").model) == num_parameters(workload("transformer-alcf", target_length=9).model)
 
 

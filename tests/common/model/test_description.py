@@ -1,5 +1,6 @@
 """The models: their parameters and FLOPs are those of the PyTorch modules, and they compute the functions of the papers."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,23 +9,21 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from common.config import Settings
-from common.cost import memory_forecast, parallelism
-from common.cost.memory_forecast import Training
-from common.errors import UserError
-from common.model import families, pipelining, weights
-from common.process.ranks import Ranks
+from common.model import cnn, weights
+from common.model.decoder import Decoder
+from common.model.description import parameters_of
+from common.model.encoder_decoder import EncoderDecoder
 from common.workloads import WORKLOADS
 from frameworks.shared.pytorch import models, states
-from tests.support.small_models import MODELS, Bare
+from tests.support.small_models import MODELS
 
-DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, families.Decoder)]
-SMALL = families.EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=3, target_length=5)
+DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, Decoder)]
+SMALL = EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=3, target_length=5)
 
 
 def made(model, seed=5):
     """The module of a model, in float64 and evaluating, with the parameters drawn for it, and these by name."""
-    drawn = weights.draw(families.parameters_of(model), seed, "fp64")
+    drawn = weights.draw(parameters_of(model), seed, "fp64")
     module = models.MODELS[type(model)](model, False).to(torch.float64).eval()
     restore(module, drawn)
     return module, drawn
@@ -35,7 +34,7 @@ def restore(module, parameters):
 
 
 def shapes_of(model):
-    return {name: initial.shape for name, initial in families.parameters_of(model).items()}
+    return {name: initial.shape for name, initial in parameters_of(model).items()}
 
 
 def tokens_for(model, num_samples=2):
@@ -76,7 +75,7 @@ def test_the_number_of_parameters(workload, number):
 
 
 def test_with_the_vocabulary_of_gpt_2_its_workload_has_as_many_parameters_but_for_those_of_positions_biases_and_norms():
-    model = WORKLOADS["transformer-gpt2"].model._replace(num_tokens=50_257)
+    model = dataclasses.replace(WORKLOADS["transformer-gpt2"].model, num_tokens=50_257)
     # SwiGLU has three matrices of width 2,048 for two of 3,072; GPT-2 has 124,439,808 parameters (Hugging Face's count).
     per_layer = 4 * 768 + 3072 + 768 + 4 * 768 - 2 * 768
     assert num_parameters(model) == 124_439_808 - 1024 * 768 - 12 * per_layer - 768 == 123_551_232
@@ -85,7 +84,7 @@ def test_with_the_vocabulary_of_gpt_2_its_workload_has_as_many_parameters_but_fo
 @pytest.mark.parametrize("workload", DECODERS)
 def test_the_weights_of_a_decoder_start_at_the_deviation_of_their_fan_in_and_into_the_residual_stream_lower(workload):
     model = WORKLOADS[workload].model
-    for name, (shape, distribution, scale) in families.parameters_of(model).items():
+    for name, (shape, distribution, scale) in parameters_of(model).items():
         kind = name.split(".")[-2]
         if kind.endswith("norm"):
             assert (distribution, scale) == ("constant", 1)
@@ -100,7 +99,7 @@ def test_the_weights_of_a_decoder_start_at_the_deviation_of_their_fan_in_and_int
 
 
 def test_parameters_of_the_encoder_decoder_start_at_0_and_1_except_matrices():
-    for name, (shape, distribution, scale) in families.parameters_of(SMALL).items():
+    for name, (shape, distribution, scale) in parameters_of(SMALL).items():
         if len(shape) == 2:
             assert (distribution, scale) == ("uniform", pytest.approx(math.sqrt(6 / sum(shape)))), name
         else:
@@ -140,7 +139,7 @@ def decoded(tokens, parameters, num_heads, num_layers):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_decoder_is_the_function_of_its_papers(tied):
-    model = WORKLOADS["transformer"].model._replace(tied=tied)
+    model = dataclasses.replace(WORKLOADS["transformer"].model, tied=tied)
     module, drawn = made(model)
     # Norms with weight 1 would hide a missing or misplaced one.
     stream = np.random.default_rng(1)
@@ -170,14 +169,14 @@ def test_the_encoder_decoder_is_pytorchs_with_the_same_parameters(training):
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_flops_of_training_are_those_that_pytorch_counts(model):
     # On the meta device nothing is computed.
-    module, has_tokens = models.MODELS[type(model)](model, False).to("meta", torch.float32), isinstance(model, families.Decoder)
+    module, has_tokens = models.MODELS[type(model)](model, False).to("meta", torch.float32), isinstance(model, Decoder)
     # Without the gradient by its inputs, the first layer would have one product less.
     kind = {"dtype": torch.int64} if has_tokens else {"dtype": torch.float32, "requires_grad": True}
     inputs = torch.zeros(3, *model.input_shape, device="meta", **kind)
     # Other kernels of attention are not counted.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         module(inputs).sum().backward()
-    assert counter.get_total_flops() == 3 * families.training_flops(model)
+    assert counter.get_total_flops() == 3 * model.training_flops()
 
 
 @pytest.mark.parametrize(("workload", "number"), [("cnn", None), ("transformer", 64), ("transformer-base", 256), ("transformer-alcf", 20)])
@@ -186,23 +185,8 @@ def test_the_tokens_of_a_sample_are_those_that_are_predicted(workload, number):
 
 
 def test_the_columns_of_flattened_images_go_from_channels_first_to_channels_last():
-    name, (channels, height, width) = "dense1.weight", families.FLATTENED["dense1.weight"]
+    name, (channels, height, width) = "dense1.weight", cnn.FLATTENED["dense1.weight"]
     first = np.arange(2 * channels * height * width).reshape(2, -1)
-    last = families.flattened_channels_last(name, first)
+    last = cnn.flattened_channels_last(name, first)
     assert last[1, (5 * width + 7) * channels + 3] == first[1, (3 * height + 5) * width + 7]
-    np.testing.assert_array_equal(families.flattened_channels_first(name, last), first)
-
-
-def test_what_the_description_of_a_model_lacks_is_told_before_it_is_trained(monkeypatch):
-    monkeypatch.setitem(WORKLOADS, "cnn", WORKLOADS["cnn"]._replace(model=Bare()))
-    assert parallelism.problem("single", Settings(), 1) == (
-        "cnn cannot be trained: the description of Bare does not state the FLOPs of dense; add them to its parts"
-    )
-    assert memory_forecast.problem("ddp", Training(Bare(), 8), 2) == (
-        "there is no forecast for ddp: the description of Bare does not state its activations"
-    )
-    assert pipelining.problem("pipeline", Settings(), Bare(), 2, 8) == (
-        "pipeline does not train cnn, whose model has no parts for stages; leave it out"
-    )
-    with pytest.raises(UserError, match="PyTorch has no implementation of Bare"):
-        models.build(Settings(), "cpu", Ranks())
+    np.testing.assert_array_equal(cnn.flattened_channels_first(name, last), first)
