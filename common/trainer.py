@@ -13,7 +13,7 @@ import numpy as np
 
 from common.config import Settings
 from common.process.gpus import Device
-from common.ranks import Ranks
+from common.process.ranks import Ranks
 from common.record.parts import TensorBytesByRank, Transport
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from common.meter import Meter
 from common.process import messages
 from common.process.messages import TurnEnded
-from common.process.ranks import node_name
-from common.ranks import Summing, by_rank
+from common.process.ranks import Summing, by_rank, node_name
 
 # Set by the matrix to the `node` on which it can continue the processes of the run.
 VARIABLE = "TANDEM_TURNS"

@@ -15,7 +15,7 @@ from typing import Any
 from common import backends, config, durable, workloads
 from common.batch_plan import BatchPlan
 from common.errors import UserError
-from common.ranks import Ranks
+from common.process.ranks import Ranks
 from common.record.definition import Record
 from common.record.parts import Environment
 

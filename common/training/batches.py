@@ -11,8 +11,8 @@ from common import workloads
 from common.config import Settings
 from common.data.samples import Samples, read_ahead
 from common.model.description import Model
+from common.process.ranks import by_rank
 from common.process.watchdog import Watchdog
-from common.ranks import by_rank
 from common.record.parts import Reading
 from common.trainer import Batch, Trainer
 from common.training.taken import Taken

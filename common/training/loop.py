@@ -20,11 +20,10 @@ from common.meter import Meter
 from common.model import weights
 from common.process import gpus, messages
 from common.process.messages import Place
-from common.process.ranks import Ranks
+from common.process.ranks import Ranks, by_rank
 from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.progress import Progress, format_line, reading
-from common.ranks import by_rank
 from common.record import records
 from common.record.definition import Record
 from common.record.parts import GpuMemoryByRank, HeldByRank, TensorBytesByRank

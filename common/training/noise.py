@@ -11,8 +11,8 @@ import numpy as np
 
 from common.meter import Meter
 from common.process import gpus, machine
+from common.process.ranks import by_rank
 from common.process.turns import Turns
-from common.ranks import by_rank
 from common.record.parts import MachineNoise
 from common.trainer import Trainer
 

@@ -9,8 +9,7 @@ from common import config
 from common.config import Settings
 from common.errors import RunError
 from common.process import binding, machine
-from common.process.ranks import node_number
-from common.ranks import by_rank
+from common.process.ranks import by_rank, node_number
 from common.trainer import Trainer
 
 # So many cores make a number that float64 holds.

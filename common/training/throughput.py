@@ -9,7 +9,7 @@ import numpy as np
 from common import workloads
 from common.backends import declaration_of
 from common.config import Settings, computed_precision
-from common.ranks import by_rank
+from common.process.ranks import by_rank
 from common.record.definition import Record
 from common.trainer import Trainer
 
