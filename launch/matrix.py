@@ -26,8 +26,7 @@ from launch.report.words import interval
 from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, verify
 from launch.run.best import session as best
 from launch.run.best.table import Gain
-from launch.run.matrix_options import Matrix
-from launch.run.options import seen_from_root
+from launch.run.options import Matrix, seen_from_root
 from launch.run.plan import Job, plan, stamped
 from launch.run.session import run_all
 

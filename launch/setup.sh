@@ -31,7 +31,7 @@ die() {
   exit 2
 }
 
-# What a job has to load again, as launch/run/setup_modules.py reads it.
+# What a job has to load again, as launch/run/job_scripts.py reads it.
 note_modules() {
   local name
   for name in LOADEDMODULES CONDA_PREFIX VIRTUAL_ENV; do

@@ -16,12 +16,11 @@ from launch.launchers import commands, detect
 from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher, Start
 from launch.launchers.machine_files import Machine
 from launch.run import available, failures, node
-from launch.run.check_lines import LINES, PROBLEM
+from launch.run.check_lines import LINES, PROBLEM, Level, Seen
 from launch.run.plan import Job
-from launch.run.seen import Level, Seen
 
 if TYPE_CHECKING:
-    from launch.run.matrix_options import Matrix
+    from launch.run.options import Matrix
 
 # The end of the message of a framework that is built for GPUs where it finds none.
 FINDS_NONE = "finds no GPU"

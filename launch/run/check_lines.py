@@ -12,10 +12,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from common import workloads
 from common.backends import ALL, declaration_of
-from common.config import cores_per_rank
+from common.config import Settings, cores_per_rank
 from common.cost import state_memory
 from common.declarations import ROOT
 from common.process import binding, machine, slurm
@@ -23,11 +24,12 @@ from common.process.meeting import HOST_SUFFIX_VARIABLE
 from common.record import records
 from common.words import ranks_of
 from launch.launchers import allocation_end, commands, detect
-from launch.launchers.commands import LAUNCHERS, VENV_BIN
+from launch.launchers.commands import LAUNCHERS, PYTHON, VENV_BIN, Launcher
 from launch.run import available, lock, room
+from launch.run.answers import Node
 from launch.run.plan import Job
-from launch.run.seen import Level, Seen
 
+Level = Literal["ok", "note", "problem"]
 # The level and the text of each line.
 Lines = Iterator[tuple[Level, str]]
 OK: Level = "ok"
@@ -43,6 +45,38 @@ INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
 REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
 ELSEWHERE = "make room, or give another folder with --results"
+
+
+class Seen(NamedTuple):
+    """What is known of a matrix. The defaults are those of a matrix that would stop before it asks the backends."""
+
+    settings: Settings
+    jobs: list[Job]
+    # The node that was asked, and whether ranks run there.
+    node: Node
+    of_ranks: bool = False
+    # How the launcher was chosen, or why there is none.
+    choice: str = ""
+    launcher: Launcher | None = None
+    # The jobs that can run, on the device of the matrix, and by backend or size why the others cannot.
+    runnable: tuple[Job, ...] = ()
+    reasons: dict[str, str] = {}  # noqa: RUF012
+    # Why the matrix would stop, and the messages of frameworks that are built for GPUs and see none.
+    stops: tuple[str, ...] = ()
+    blind: tuple[str, ...] = ()
+    # The values of --backends and --share-machine.
+    requested: str | None = None
+    shares_machine: bool = False
+
+    @property
+    def problem(self) -> Level:
+        """The level of what is wrong on the node, where that may not be one of the ranks'."""
+        return "problem" if self.of_ranks else "note"
+
+    @property
+    def python(self) -> str:
+        """The ranks' Python."""
+        return (self.launcher.python if self.launcher else PYTHON)[-1]
 
 
 def launcher(seen: Seen) -> Lines:

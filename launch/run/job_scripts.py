@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,12 +17,11 @@ from common.record import differences
 from common.record.definition import Record
 from common.words import ranks_of
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
-from launch.run import setup_modules
 from launch.run.plan import Job
 from launch.run.remaining import MARGIN
 
 if TYPE_CHECKING:
-    from launch.run.matrix_options import Matrix
+    from launch.run.options import Matrix
 
 DEFAULT_MINUTES = 60
 # What a job asks PBS of each node, one by one and for itself. A machine file with a `node_request` of its own is of a site that gives whole
@@ -134,6 +133,9 @@ exec {command}"""
 TAIL = """}
 
 submit_all "$@\""""
+# What launch/setup.sh has noted of the modules that were loaded when it ran: for the environment, else for a site's Python.
+SETUP_FILES = (ROOT / ".venv" / "tandem-modules", ROOT / ".light" / "modules")
+SETUP_TITLE = "# Loaded when launch/setup.sh ran:"
 
 
 class TimeLimit(NamedTuple):
@@ -151,7 +153,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, ear
     kind = BATCH_SYSTEMS[system]
     if matrix.queue is not None and len(matrix.queue.split()) != 1:
         raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
-    lines = (setup_modules.prologue(setup_modules.noted(setup_modules.FILES)), machine.prologue.strip())
+    lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())
     modules, place = "\n".join(filter(None, lines)) or "# module load …", shlex.quote(str(folder))
     parts = [HEAD.format(**kind._asdict(), program=kind.submit.split()[0])]
     for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
@@ -164,6 +166,24 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, ear
         ranks = ", ".join(map(ranks_of, sizes_of(jobs_of_script)))
         parts.append(JOB.format(after=after, end=end_of(script), script=script, ranks=ranks))
     return "".join([*parts, TAIL])
+
+
+def noted_at_setup(files: Iterable[Path]) -> dict[str, str]:
+    """Returns the variables that the set-up has noted; none without a set-up."""
+    path = next((path for path in files if path.exists()), None)
+    lines = path.read_text().splitlines() if path else []
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def prologue_of(variables: Mapping[str, str]) -> str:
+    """Returns lines of bash that load what these variables name; empty where they name nothing."""
+    modules = [name for name in variables.get("LOADEDMODULES", "").split(":") if name]
+    lines = [f"module load {shlex.join(modules)}"] if modules else []
+    for name in ("CONDA_PREFIX", "VIRTUAL_ENV"):
+        if folder := variables.get(name):
+            # The function `conda` is not there in every shell.
+            lines.append(f"export {name}={shlex.quote(folder)} PATH={shlex.quote(folder + '/bin')}:$PATH")
+    return "\n".join([SETUP_TITLE, *lines]) if lines else ""
 
 
 def divided(jobs: Iterable[Job], one_job: bool) -> list[list[Job]]:

@@ -1,18 +1,26 @@
-"""The options that programs which start ranks have in common: by which launcher, on which nodes, and for how long."""
+"""The options of a matrix: its axes, its commands, the settings that its runs share, and how ranks are started."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from common.command_line import POSITIVE, RANKS
+from common.command_line import POSITIVE, RANKS, REPEATS
+from common.config import SEEDS, Role, Settings
 from common.declarations import ROOT
 from common.help_sections import Section
+from common.model import workload_table
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
+from launch.run import job_scripts
 
-TimeLimit = Annotated[float, POSITIVE]
+# Type checkers allow no computed Literal.
+if TYPE_CHECKING:
+    BatchSystemName = str
+else:
+    BatchSystemName = Literal[tuple(job_scripts.BATCH_SYSTEMS)]
+
 
 LAUNCHER_HELP = f"{', '.join(LAUNCHERS)}. Default: detected, in an allocation of Slurm or PBS first."
 MACHINE_FILE_HELP = (
@@ -22,27 +30,72 @@ MACHINE_FILE_HELP = (
 
 
 @dataclass(frozen=True)
-class LaunchOptions:
-    """How ranks are started on this machine."""
+class RunSettings(Settings):
+    """The settings of the runs, of which some have another meaning for a matrix."""
 
+    seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
+    """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which
+    earlier matrices in these results have made any of the runs."""
+    resume: Annotated[bool, Section("matrix"), Role.MAY_DIFFER] = False
+    """Resume the interrupted matrix of these backends, workloads, sizes and settings in the results, without the runs that have completed;
+    where there is none, start one, as for a job that its batch system may requeue."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All options of a matrix."""
+
+    sizes: Annotated[tuple[int, ...], tyro.conf.Positional, RANKS] = (1, 2)
+    """Numbers of ranks."""
+    backends: Annotated[str | None, Section("matrix")] = None
+    """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
+    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a matrix of one other size."""
+    workloads: str = ",".join(workload_table.BY_DEFAULT)
+    """Workloads, separated by commas."""
+    repeats: Annotated[int, REPEATS] = 1
+    """Runs of each combination; repeat r has seed + r."""
+    best: bool = False
+    """Then search, in runs of one epoch, for the largest batch of each backend that fits into memory and gains throughput, and for the
+    fastest of a few settings of its library. Print what it reaches with them, beside its default, from --repeats pairs of runs."""
+    memory_limit: str | None = None
+    """With --best: memory of a rank, such as 8GB. Default: what is free on the node for each rank, or on its GPU."""
+    verify: bool = False
+    """With --model: train 20 steps in float64 with every backend, and compare each loss with that of one process at the same global batch.
+    Exit status 1 where a backend differs."""
+    check: bool = False
+    """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
+    Inside an allocation it asks one of its nodes."""
+    dry_run: bool = False
+    """Print the commands and run nothing."""
+    print_jobs: BatchSystemName | None = None
+    """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
+    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else that of the
+    runs, and at most an hour; it does not exceed that of --queue."""
+    one_job: bool = False
+    """With --print-jobs: one job for all sizes, on the nodes of the largest, as for a queue that takes one job per user."""
+    queue: str | None = None
+    """With --print-jobs: the queue of the jobs (Slurm: partition, or the machine file's queue_option), whose time limit the machine file
+    may have. Default: that of the batch system."""
+    side_by_side: bool = True
+    """Run the backends and sizes of a workload and repeat side by side: all are started, then they take short turns, one training while
+    the others are stopped, so that all meet the same machine. A size that is oversubscribed has turns of its own. Runs on several nodes,
+    and runs that do not fit into memory beside the others, follow one after the other."""
+    controls: bool = True
+    """With 6 repeats or more, run the first distributed backend twice more at each size of several ranks: as a copy, and delayed by 5 %.
+    The report says how its verdicts judge them, and warns where the copy seems different or the delayed one does not seem slower."""
+    run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
     launcher: Annotated[str | None, Section("machine"), tyro.conf.arg(help=LAUNCHER_HELP)] = None
     launcher_args: str | None = None
     """Further arguments of the launcher, in one argument and quoted as for a shell, such as "--account x --comment 'a b'".
     Default: the machine file's."""
     share_machine: bool = False
     """Run beside another matrix or measurement on this machine: each measures the other's load. Default: the second one stops."""
-
-
-@dataclass(frozen=True)
-class NodeOptions(LaunchOptions):
-    """How ranks are started on one node or several."""
-
     ranks_per_node: Annotated[int | None, RANKS] = None
     """Ranks on each node at most. Default: the machine file's, else all on one node."""
     hosts: Path | None = None
     """File with the name of a node on each line, for ranks on several nodes outside an allocation. Default: the launcher's own."""
     machine_file: Annotated[str, tyro.conf.arg(help=MACHINE_FILE_HELP)] = "local"
-    time_limit: Annotated[TimeLimit, Section("timeout")] = 900.0
+    time_limit: Annotated[float, POSITIVE, Section("timeout")] = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
 
 

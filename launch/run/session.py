@@ -25,7 +25,7 @@ from launch.run.remaining import Remaining, describe
 from launch.run.turns import Run
 
 if TYPE_CHECKING:
-    from launch.run.matrix_options import Matrix
+    from launch.run.options import Matrix
 
 
 # Reports the records of a matrix that runs, or has ended.

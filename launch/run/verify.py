@@ -12,7 +12,7 @@ from common.errors import UserError
 from common.record.definition import Record
 from common.terminal import Column, Table, filled, print_tables
 from launch.launchers.machine_files import Machine
-from launch.run.matrix_options import Matrix
+from launch.run.options import Matrix
 from launch.run.plan import Job
 from launch.run.verified import Verified, verified
 

@@ -9,8 +9,8 @@ import pytest
 from common.config import Settings
 from launch.launchers import detect, machine_files
 from launch.launchers.machine_files import applied, read
-from launch.run import job_scripts, setup_modules
-from launch.run.matrix_options import Matrix, RunSettings
+from launch.run import job_scripts
+from launch.run.options import Matrix, RunSettings
 from launch.run.plan import plan
 from launch.run.runner import start_of
 from tests.support.forked import run_module
@@ -67,7 +67,7 @@ def test_every_site_is_here_with_its_source_and_that_it_was_never_tried():
 
 @pytest.mark.parametrize("name", SITES)
 def test_a_job_and_its_ranks_ask_for_what_the_site_documents(name, monkeypatch):
-    monkeypatch.setattr(setup_modules, "FILES", ())
+    monkeypatch.setattr(job_scripts, "SETUP_FILES", ())
     system, queue, expected, command = SITES[name]
     machine = read(name)
     settings = applied(machine, Settings())

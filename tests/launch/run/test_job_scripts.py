@@ -7,8 +7,8 @@ import pytest
 
 from common.config import Settings
 from launch.launchers.machine_files import Machine
-from launch.run import job_scripts, setup_modules
-from launch.run.matrix_options import Matrix, RunSettings
+from launch.run import job_scripts
+from launch.run.options import Matrix, RunSettings
 from launch.run.plan import plan
 from tests.support import made_records
 from tests.support.mistakes import refused
@@ -22,7 +22,7 @@ FOLDER = "/it's here"
 @pytest.fixture(autouse=True)
 def _without_modules(monkeypatch):
     """A set-up that noted nothing."""
-    monkeypatch.setattr(setup_modules, "FILES", ())
+    monkeypatch.setattr(job_scripts, "SETUP_FILES", ())
 
 
 def printed(
@@ -97,7 +97,7 @@ LOADED = {"LOADEDMODULES": "craype/2.7:gcc-native/13.2", "CONDA_PREFIX": "/opt/m
 
 
 def test_a_job_loads_what_was_loaded_when_the_environment_was_set_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(setup_modules, "noted", lambda _: LOADED)
+    monkeypatch.setattr(job_scripts, "noted_at_setup", lambda _: LOADED)
     expected = (
         "\n# Loaded when launch/setup.sh ran:\nmodule load craype/2.7 gcc-native/13.2\n"
         "export CONDA_PREFIX='/opt/my conda' PATH='/opt/my conda/bin':$PATH\n"
@@ -110,16 +110,16 @@ def test_a_job_loads_what_was_loaded_when_the_environment_was_set_up(tmp_path, m
 
 @pytest.mark.parametrize(("variables", "lines"), [({}, ""), ({"LOADEDMODULES": ""}, ""), ({"LOADEDMODULES": "a"}, "module load a")])
 def test_nothing_is_loaded_where_nothing_was(variables, lines):
-    assert setup_modules.prologue(variables).partition("\n")[2] == lines
+    assert job_scripts.prologue_of(variables).partition("\n")[2] == lines
 
 
 def test_what_the_set_up_noted_is_that_of_the_environment_before_that_of_a_sites_python(tmp_path):
     files = (tmp_path / "venv", tmp_path / "light")
-    assert setup_modules.noted(files) == {}
+    assert job_scripts.noted_at_setup(files) == {}
     files[1].write_text("VIRTUAL_ENV=/x=y\n")
-    assert setup_modules.noted(files) == {"VIRTUAL_ENV": "/x=y"}
+    assert job_scripts.noted_at_setup(files) == {"VIRTUAL_ENV": "/x=y"}
     files[0].write_text("LOADEDMODULES=a:b\n")
-    assert setup_modules.noted(files) == {"LOADEDMODULES": "a:b"}
+    assert job_scripts.noted_at_setup(files) == {"LOADEDMODULES": "a:b"}
 
 
 def test_what_ends_a_job_script_is_no_line_of_it(tmp_path):

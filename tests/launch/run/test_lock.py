@@ -150,9 +150,9 @@ def test_what_is_no_file_of_its_own_is_no_lock_which_is_said_in_a_line_and_chang
     for what, path in other_things(tmp_path).items():
         monkeypatch.setenv(lock.VARIABLE, str(path))
         for enter in (lambda: lock.held(tmp_path, ON_ONE_NODE, False).__enter__(), lambda: lock.expect_free(tmp_path, ON_ONE_NODE, False)):
-            if what == "nowhere" and "expect_free" in enter.__code__.co_names:
+            if what in ("long", "nowhere") and "expect_free" in enter.__code__.co_names:
                 continue
-            with pytest.raises(UserError, match=r"cannot be opened|is not a regular file|with another name too") as stopped:
+            with pytest.raises(UserError, match=r"cannot be opened|is not a regular file with one name") as stopped:
                 enter()
             assert len(str(stopped.value)) < 500, what
     assert [(tmp_path / name).read_text() for name in ("file", "linked")] == ["kept"] * 2
@@ -163,7 +163,7 @@ def test_what_is_no_file_of_its_own_is_no_lock_which_is_said_in_a_line_and_chang
     ("text", "shown"),
     [
         ("pid 7 on host\n\x1b[2Jsecond line", "(pid 7 on host)"),
-        ("\x1b]0;title\x07 \x9b31m\u202epid 7\r\x00", "(?]0;title? ?31m?pid 7??)"),
+        ("\x1b]0;title\x07 \x9b31m\u202epid 7\r\x00", "(]0;title   31m pid 7)"),
         ("x" * 100_000, f"({'x' * lock.TEXT_BYTES})"),
         ("", "(it has just begun)"),
     ],
@@ -175,18 +175,6 @@ def test_of_another_ones_text_a_printable_line_is_shown(text, shown, path, tmp_p
             lock.expect_free(tmp_path, ON_ONE_NODE, False)
     assert f"another matrix is running here {shown}; wait" in str(stopped.value)
     assert str(stopped.value).isprintable()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users, and so root")
-@pytest.mark.parametrize(
-    ("owner", "named"), [(65534, "; so says the file of user nobody)"), (54321, "; so says the file of user number 54321)")]
-)
-def test_the_owner_of_another_ones_file_is_named(owner, named, path, tmp_path):
-    with holder(Path("/their/results")):
-        os.chown(path, owner, owner)
-        with pytest.raises(UserError) as stopped:
-            lock.expect_free(tmp_path, ON_ONE_NODE, False)
-    assert named in str(stopped.value)
 
 
 @pytest.mark.parametrize(

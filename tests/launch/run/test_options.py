@@ -9,7 +9,7 @@ from common.command_line import Bounds, options_of, parse
 from common.errors import UserError
 from launch import compare
 from launch.memory import Memory
-from launch.run.matrix_options import Matrix
+from launch.run.options import Matrix
 from tests.support import programs
 from tests.support.mistakes import refusal
 

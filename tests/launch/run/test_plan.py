@@ -4,7 +4,7 @@ import pytest
 
 from common.config import Settings
 from launch import matrix
-from launch.run.matrix_options import Matrix
+from launch.run.options import Matrix
 from launch.run.plan import groups, plan
 from tests.support.mistakes import refused
 

@@ -9,7 +9,7 @@ import pytest
 from common.config import Settings
 from launch.launchers.commands import Launcher
 from launch.run import remaining, session
-from launch.run.matrix_options import Matrix
+from launch.run.options import Matrix
 from launch.run.plan import Job
 
 
