@@ -19,8 +19,8 @@ from common.record import reading, records
 from common.record.definition import Record
 from common.terminal import Table
 from launch.launchers import commands, detect, machine_files
-from launch.report import live
-from launch.report.statistics import MIN_RUNS_CONFIDENT, simultaneous_ratio
+from launch.report import live, statistics
+from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.report.tables import Section
 from launch.report.words import interval
 from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, verify
@@ -182,7 +182,7 @@ def write_verification(page: Path, run_records: Sequence[Record], question: str,
 
 def gain_of(above: list[float], below: list[float]) -> Gain:
     """Returns the gain of a search, by the rule of the report."""
-    ratio = simultaneous_ratio(above, below, paired=True, num_compared=2)
+    ratio = statistics.ratio(above, below, paired=True)
     return Gain(ratio.value, interval(ratio))
 
 

@@ -59,18 +59,6 @@ def evaluation_share(record: Record) -> float | None:
     return 1 - trained / whole if whole and trained is not None else None
 
 
-def seconds_by_turn(record: Record) -> list[float]:
-    """Returns the seconds of each turn of a run that took turns side by side, evaluations included; nothing for any other run."""
-    steps, evaluations = statistics.complete(record.step_seconds), statistics.complete(record.eval_seconds)
-    if record.status != "ok" or not record.steps_per_turn or steps is None or evaluations is None:
-        return []
-    turns = []
-    for steps_of_epoch, evaluation in zip(np.split(np.asarray(steps), len(record.train_seconds)), evaluations, strict=False):
-        turns_of_epoch = np.add.reduceat(steps_of_epoch, range(0, len(steps_of_epoch), record.steps_per_turn)).tolist()
-        turns += [*turns_of_epoch[:-1], turns_of_epoch[-1] + evaluation]
-    return turns
-
-
 def timed_step_seconds(record: Record) -> float | None:
     """Returns the mean seconds of a step of the timed training, in its median epoch; None where they are not known."""
     trained = statistics.present(record.train_seconds)

@@ -98,7 +98,7 @@ def parts(candidates: Sequence[Entry]) -> list[Part]:
     """
     all_parts, all_pairs = [], pairs(candidates)
     for factor, groups in _groups_of(candidates).items():
-        averages = _averages(groups, factor, candidates)
+        averages = _averages(groups, factor)
         averaged = {frozenset(levels) for levels in averages}
         for pair in all_pairs:
             levels = (_level(pair.entry, factor), _level(pair.fastest, factor))
@@ -140,7 +140,7 @@ def _level(entry: Entry, factor: str) -> str | None:
     return factors_of(entry)[FACTORS.index(factor)]
 
 
-def _averages(groups: Sequence[Sequence[Entry]], factor: str, candidates: Sequence[Entry]) -> dict[tuple[str | None, str | None], Average]:
+def _averages(groups: Sequence[Sequence[Entry]], factor: str) -> dict[tuple[str | None, str | None], Average]:
     """Returns the averages of two levels of a factor that differ in several groups, in both directions, by the two levels.
 
     The estimate by least squares on logarithms is the mean over the groups. Its interval is for these groups and for this average alone.
@@ -151,7 +151,7 @@ def _averages(groups: Sequence[Sequence[Entry]], factor: str, candidates: Sequen
     return {
         levels: Average(ratio, _circumstances([factors_of(above) for above, _ in level_pairs], factor))
         for levels, level_pairs in pairs_of.items()
-        if len(level_pairs) > 1 and (ratio := measures.ratio_of_products(level_pairs, 1 / len(level_pairs), candidates))
+        if len(level_pairs) > 1 and (ratio := measures.ratio_of_products(level_pairs, 1 / len(level_pairs)))
     }
 
 
@@ -201,7 +201,7 @@ def _interactions(cells: Mapping[Cell, Entry], candidates: Sequence[Entry]) -> d
                     f"{above.backend} takes {ratio.value:.2f} times {below.backend}'s, {slower.backend} {reference_ratio.value:.2f} times "
                     f"{faster.backend}'s, and the ratio of the two is {{}}"
                 )
-                ratios[text] = measures.ratio_of_products([(above, below), (faster, slower)], 1, candidates)
+                ratios[text] = measures.ratio_of_products([(above, below), (faster, slower)], 1)
     return ratios
 
 

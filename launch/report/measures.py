@@ -8,9 +8,11 @@ import numpy as np
 from common.record.definition import Record
 from launch.report import epochs, statistics
 from launch.report.entries import Entry, Key, key_of
-from launch.report.statistics import Noise, Ratio
+from launch.report.statistics import Ratio
 
 NOT_REACHED = "not reached"
+# The value of each run.
+Values = Mapping[Key, float]
 # A function of launch/report/epochs.py: the seconds per epoch of a run, or of its first epochs.
 SecondsPerEpoch = Callable[..., float | None]
 
@@ -49,12 +51,56 @@ def time_with_startup(entry: Entry) -> float | None:
     return statistics.trimmed_mean(statistics.scored(seconds) or ())
 
 
-def time_ratio(above: Entry | None, below: Entry | None) -> Ratio | None:
-    """Returns the ratio of the times to solution of two entries; None where either has no time."""
-    times_above, times_below = scored_times(above), scored_times(below)
-    if not above or not below or not times_above or not times_below:
+def time_ratio(above: Entry | None, below: Entry | None, compared: Sequence[Entry] = ()) -> Ratio | None:
+    """Returns the ratio of the times to solution of two entries; None where either has no time.
+
+    The interval is simultaneous for all pairs of the entries `compared`, and without any for this ratio alone.
+    """
+    others = [_times_by_key(entry) for entry in compared if entry not in (above, below)]
+    return _trimmed_ratio(_times_by_key(above), _times_by_key(below), others, _num_pairs(compared))
+
+
+def _times_by_key(entry: Entry | None) -> dict[Key, float]:
+    times_of_runs = scored_times(entry)
+    return dict(zip(map(key_of, entry.records), times_of_runs, strict=True)) if entry and times_of_runs else {}
+
+
+def value_ratio(above: Entry | None, below: Entry | None, value_of: Callable[[Record], float | None]) -> Ratio | None:
+    """Returns the ratio of a value of the completed runs of two entries; None where either has no value."""
+    return _trimmed_ratio(values_by_key(above, value_of), values_by_key(below, value_of))
+
+
+def values_by_key(entry: Entry | None, value_of: Callable[[Record], float | None]) -> dict[Key, float]:
+    """Returns a value of an entry's completed runs."""
+    return {key_of(record): value for record in (entry.ok if entry else ()) if (value := value_of(record)) is not None}
+
+
+def _trimmed_ratio(above: Values, below: Values, others: Iterable[Values] = (), num_pairs: int = 1) -> Ratio | None:
+    """Returns the ratio of the trimmed means of the values of two entries, as `_ratio` does."""
+    means = [statistics.trimmed_mean(values.values()) for values in (above, below)]
+    if means[0] is None or means[1] is None:
         return None
-    return statistics.ratio(times_above, times_below, paired=_are_pairs(above.records, below.records))
+    return _ratio(above, below, others, num_pairs, means[0] / (means[1] or statistics.SMALLEST))
+
+
+def _num_pairs(compared: Sequence[Entry]) -> int:
+    return max(math.comb(len(compared), 2), 1)
+
+
+def _ratio(above: Values, below: Values, others: Iterable[Values], num_pairs: int, value: float | None = None) -> Ratio:
+    """Returns statistics.ratio of the values of two entries, which are pairs where they have the same keys.
+
+    Of the values of other entries those count that have all of these keys.
+    """
+    values_above, values_below, paired = sides(above, below)
+    of_others = [[values[key] for key in above] for values in others if values.keys() >= above.keys()] if paired else []
+    return statistics.ratio(values_above, values_below, paired, of_others, num_pairs, value)
+
+
+def sides(above: Values, below: Values) -> tuple[list[float], list[float], bool]:
+    """Returns the values of two entries, in the same order if they have the same keys, and whether they have."""
+    paired = above.keys() == below.keys()
+    return list(above.values()), [below[key] for key in (above if paired else below)], paired
 
 
 def epoch_seconds(entry: Entry) -> float | None:
@@ -63,117 +109,44 @@ def epoch_seconds(entry: Entry) -> float | None:
     return statistics.geometric_mean(by_run) if by_run else None
 
 
+def epoch_seconds_by_key(entry: Entry, seconds_of: SecondsPerEpoch = epochs.seconds) -> dict[Key, float]:
+    """Returns the seconds per epoch of an entry's runs."""
+    return {key_of(record): seconds for record in entry.from_start if (seconds := seconds_of(record))}
+
+
 def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], seconds_of: SecondsPerEpoch = epochs.seconds) -> Ratio | None:
     """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
 
-    With `epochs.training_seconds` for `seconds_of` evaluation does not count. The interval is simultaneous for all pairs of these entries,
-    which together show how much their repeats vary.
-    Runs with the same key are pairs, and where there are several pairs only they count. Of a pair the epochs count that both have trained:
-    of runs side by side these had their turns one after the other.
+    With `epochs.training_seconds` for `seconds_of` evaluation does not count. The interval is simultaneous for all pairs of these entries.
+    Where there are several pairs of runs, only they count, and of a pair the epochs that both have trained: of runs side by side these had
+    their turns one after the other.
     """
     records_above, records_below = (
         {key_of(record): record for record in entry.from_start if seconds_of(record)} for entry in (above, below)
     )
     shared = [key for key in records_above if key in records_below]
     if len(shared) > 1:
-        pairs = [(records_above[key], records_below[key]) for key in shared]
-        num_epochs = [min(len(record.train_seconds) for record in pair) for pair in pairs]
+        num_epochs = {key: min(len(records[key].train_seconds) for records in (records_above, records_below)) for key in shared}
         seconds_above, seconds_below = (
-            statistics.present(seconds_of(pair[side], num) for pair, num in zip(pairs, num_epochs, strict=True)) for side in (0, 1)
+            {key: seconds for key in shared if (seconds := seconds_of(records[key], num_epochs[key]))}
+            for records in (records_above, records_below)
         )
     else:
-        seconds_above, seconds_below = (statistics.present(map(seconds_of, records.values())) for records in (records_above, records_below))
+        seconds_above, seconds_below = epoch_seconds_by_key(above, seconds_of), epoch_seconds_by_key(below, seconds_of)
     if not seconds_above or not seconds_below:
         return None
-    paired = len(shared) > 1 or (len(shared) == 1 and len(seconds_above) == len(seconds_below) == 1)
-    repeat_noise = _repeat_noise(shared, (above, below), compared, seconds_of) if len(shared) > 1 else None
-    session_noise = _session_noise(sorted({key.matrix for key in shared}), (above, below), compared, seconds_of)
-    return statistics.simultaneous_ratio(seconds_above, seconds_below, paired, len(compared), repeat_noise, session_noise)
+    others = [epoch_seconds_by_key(entry, seconds_of) for entry in compared if entry not in (above, below)]
+    return _ratio(seconds_above, seconds_below, others, _num_pairs(compared))
 
 
-def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float, compared: Sequence[Entry]) -> Ratio | None:
+def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float) -> Ratio | None:
     """Returns the ratio of two products of seconds per epoch, each to the power: of the first entries of the pairs to that of the second.
 
-    Only keys that all entries have count; without any the ratio is None. The entries are among those `compared`, which show the noise
-    from matrix to matrix.
+    Only keys that all entries have count; without any the ratio is None. The interval is for this ratio alone.
     """
-    sides = [[epoch_seconds_by_key(entry) for entry in side] for side in zip(*pairs, strict=True)]
-    shared = [key for key in sides[0][0] if all(key in seconds for side in sides for seconds in side)]
+    by_entry = [[epoch_seconds_by_key(entry) for entry in side] for side in zip(*pairs, strict=True)]
+    shared = [key for key in by_entry[0][0] if all(key in seconds for side in by_entry for seconds in side)]
     if not shared:
         return None
-    above, below = (_product(side, shared) ** power for side in sides)
-    noise = _session_noise(sorted({key.matrix for key in shared}), [entry for pair in pairs for entry in pair], compared)
-    noise = noise and noise._replace(variance=power**2 * noise.variance)
-    return statistics.simultaneous_ratio(above.tolist(), below.tolist(), paired=True, num_compared=2, session_noise=noise)
-
-
-def _product(factors: Iterable[Mapping[Key, float]], keys: Sequence[Key]) -> np.ndarray:
-    """Returns the product of the factors at each of the keys."""
-    return np.prod([[seconds[key] for key in keys] for seconds in factors], axis=0)
-
-
-def epoch_seconds_by_key(entry: Entry, seconds_of: SecondsPerEpoch = epochs.seconds) -> dict[Key, float]:
-    """Returns the seconds per epoch of an entry's runs."""
-    return {key_of(record): seconds for record in entry.from_start if (seconds := seconds_of(record))}
-
-
-def ratio_of_one_run(above: Entry, below: Entry) -> Ratio | None:
-    """Returns the ratio of two entries with one run each, which took turns side by side; None for any others."""
-    if not len(above.records) == len(below.records) == 1 or key_of(above.records[0]) != key_of(below.records[0]):
-        return None
-    sides = [epochs.seconds_by_turn(entry.records[0]) for entry in (above, below)]
-    num_rounds = min(map(len, sides))
-    return statistics.ratio_of_one_run(*(side[:num_rounds] for side in sides))
-
-
-def _repeat_noise(keys: Sequence[Key], sides: Sequence[Entry], compared: Iterable[Entry], seconds_of: SecondsPerEpoch) -> Noise:
-    """Returns the noise from repeat to repeat of the ratio of two entries that have runs with these keys.
-
-    It is known from these and the other entries compared that have all the keys.
-    """
-    by_entry = [epoch_seconds_by_key(entry, seconds_of) for entry in (*sides, *(entry for entry in compared if entry not in sides))]
-    logarithms = [[math.log(seconds[key]) for key in keys] for seconds in by_entry if seconds.keys() >= set(keys)]
-    return statistics.repeat_noise(np.transpose(logarithms))
-
-
-def _session_noise(
-    matrices: Sequence[str], factors: Iterable[Entry], compared: Iterable[Entry], seconds_of: SecondsPerEpoch = epochs.seconds
-) -> Noise | None:
-    """Returns the noise from matrix to matrix of a ratio whose numerator and denominator have these factors; None where it is not known.
-
-    It is known from the entries compared, among them the factors, that have runs in each of the matrices.
-    """
-    logarithms: dict[str, list[float]] = {}
-    for entry in compared:
-        by_matrix: dict[str, list[float]] = {}
-        for key, seconds in epoch_seconds_by_key(entry, seconds_of).items():
-            by_matrix.setdefault(key.matrix, []).append(math.log(seconds))
-        if by_matrix.keys() >= set(matrices):
-            logarithms[entry.backend] = [float(np.mean(by_matrix[matrix])) for matrix in matrices]
-    noises = statistics.session_noises(np.transpose(list(logarithms.values()))) if len(logarithms) > 1 else []
-    noise_of = dict(zip(logarithms, noises, strict=False))
-    return statistics.summed([noise_of[entry.backend] for entry in factors]) if noise_of else None
-
-
-def value_ratio(above: Entry | None, below: Entry | None, value_of: Callable[[Record], float | None]) -> Ratio | None:
-    """Returns the ratio of a value of the completed runs of two entries; None where either has no value."""
-    values = run_values(above, below, value_of)
-    return values and statistics.ratio(*values)
-
-
-def run_values(
-    above: Entry | None, below: Entry | None, value_of: Callable[[Record], float | None]
-) -> tuple[list[float], list[float], bool] | None:
-    """Returns the values of the completed runs of two entries and whether they are pairs; None where either has no value."""
-    records_above, records_below = (
-        [record for record in entry.ok if value_of(record) is not None] if entry else [] for entry in (above, below)
-    )
-    if not records_above or not records_below:
-        return None
-    values_above, values_below = (statistics.present(map(value_of, records)) for records in (records_above, records_below))
-    return values_above, values_below, _are_pairs(records_above, records_below)
-
-
-def _are_pairs(above: Iterable[Record], below: Iterable[Record]) -> bool:
-    keys = [key_of(record) for record in above]
-    return len(set(keys)) == len(keys) and keys == [key_of(record) for record in below]
+    above, below = (np.prod([[seconds[key] for key in shared] for seconds in side], axis=0) ** power for side in by_entry)
+    return statistics.ratio(above.tolist(), below.tolist(), paired=True)

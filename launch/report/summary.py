@@ -108,13 +108,6 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
     few = statistics.MIN_RUNS_WITH_INTERVAL
     if min(sizes) < few:
         notes.append(f"Entries with fewer than {few} runs have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
-    fewest = min((size for size in sizes if size >= few), default=statistics.MIN_RUNS_CONFIDENT)
-    if fewest < statistics.MIN_RUNS_CONFIDENT:
-        notes.append(
-            f"A bootstrap interval, as of a speed-up, from {fewest} runs covers the true ratio at most "
-            f"{100 * statistics.coverage(fewest):.0f} % of the time; "
-            f"use --repeats {statistics.MIN_RUNS_CONFIDENT}."
-        )
     if num_over_tcp := sum(record.environment.nccl_network == NCCL_OVER_TCP for record in records):
         runs = "1 run" if num_over_tcp == 1 else f"{num_over_tcp} runs"
         notes.append(f"NCCL used TCP between the nodes of {runs}: it found no plugin for a faster network (NCCL_NET).")

@@ -189,8 +189,6 @@ def winner(comparison: Comparison) -> str:
     if num_repeats < MIN_RUNS_CONFIDENT:
         lowest = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}"
         so_far = lowest if len(best.records) > 1 else ""
-        if num_repeats == 1 and (in_this_run := _in_this_run([place.entry for place in placed if not place.is_apart])):
-            return f"{comparison.name}, {ranks_of(best.num_ranks)}: {in_this_run}{left_out}."
         repeats_give = "one run gives" if num_repeats == 1 else f"{num_repeats} repeats give"
         return f"{comparison.name}: {repeats_give} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
     fastest = placed[0].entry.backend
@@ -232,10 +230,10 @@ def _in_brackets(chosen: Sequence[Entry], suffix: str) -> str:
 def time_ratios(candidates: Iterable[Entry]) -> dict[str, Ratio]:
     """Returns the ratios of the times to solution of fair entries of a size to the lowest of them, by backend, the lowest first.
 
-    The entry that has the lowest is left out. Unlike those of seconds per epoch, each interval is for its ratio alone.
+    The entry that has the lowest is left out. The intervals are simultaneous.
     """
     timed = [entry for _, entry in _fair(candidates)]
-    return {entry.backend: ratio for entry in timed[1:] if (ratio := measures.time_ratio(entry, timed[0]))}
+    return {entry.backend: ratio for entry in timed[1:] if (ratio := measures.time_ratio(entry, timed[0], timed))}
 
 
 def _alike(ratio_of: Mapping[str, Ratio]) -> str:
@@ -245,15 +243,6 @@ def _alike(ratio_of: Mapping[str, Ratio]) -> str:
         for text in (EQUAL, NO_DIFFERENCE)
     }
     return "".join(f" {text.capitalize()} from {listed(backends)}." for text, backends in backends_of.items() if backends)
-
-
-def _in_this_run(candidates: Sequence[Entry]) -> str:
-    """Compares the two fastest entries of a size that took turns in one run; empty where they did not."""
-    if len(candidates) < 2 or not (ratio := measures.ratio_of_one_run(*candidates[:2])):
-        return ""
-    first, second = (entry.backend for entry in candidates[:2])
-    compared = f"in this run {first} took {ratio.value:.2f} times {second}'s seconds per epoch ({interval(ratio)})"
-    return f"{compared}; {MIN_RUNS_CONFIDENT} repeats would tell whether that lasts"
 
 
 def _with_startup(candidates: Iterable[Entry]) -> str:

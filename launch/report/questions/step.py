@@ -156,9 +156,12 @@ def _exposed(comparison: Comparison, entry: Entry) -> Difference | None:
 
     It is None without a step breakdown.
     """
-    if values := measures.run_values(entry, comparison.entry(entry.backend, 1), added_seconds):
-        return statistics.difference(*values)
-    added = statistics.present(map(added_seconds, entry.ok))
+    added_by_run, added_at_1_rank = (
+        measures.values_by_key(of_size, added_seconds) for of_size in (entry, comparison.entry(entry.backend, 1))
+    )
+    if added_by_run and added_at_1_rank:
+        return statistics.difference(*measures.sides(added_by_run, added_at_1_rank))
+    added = list(added_by_run.values())
     return statistics.difference(added, [0.0] * len(added), paired=True) if added else None
 
 
