@@ -14,10 +14,11 @@ from common.config import TRAINING_SETTINGS, Settings, as_json, check, check_acc
 from common.errors import UserError
 from common.model import conventions, schedules
 from common.model.decoder import Decoder
+from common.model.description import Workload
 from common.model.own_model import OwnModel
 from common.model.schedules import CONSTANT
 from common.model.weights import DTYPES
-from common.model.workload_table import OF_FILE, SIZES, WORKLOADS, Workload, resized
+from common.model.workload_table import OF_FILE, SIZES, WORKLOADS, resized
 
 RESOLVED = "the settings are resolved"
 

@@ -12,11 +12,12 @@ from common.config import Settings
 from common.data import image_folders, images, own_data, stored, texts
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
+from common.model.decoder import TEXTS
 from common.model.description import Model
 from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
 from common.model.weights import DTYPES
-from common.model.workload_table import OF_FILE, TEXTS
+from common.model.workload_table import OF_FILE
 from common.progress import OnProgress, no_progress
 from common.workloads import workload_of
 

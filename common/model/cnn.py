@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from common.model.description import BuiltIn, Part, product
+from common.model.description import BuiltIn, Part, Workload, product
 from common.model.weights import he_uniform
 
 
@@ -46,6 +46,8 @@ class Cnn(BuiltIn):
         shapes = first, self.pooled_shape, (self.hidden,), (self.num_classes,)
         return [Part(layer.name, (layer,), shape) for layer, shape in zip((conv1, conv2, dense1, dense2), shapes, strict=True)]
 
+
+WORKLOADS = {"cnn": Workload(Cnn(), ("digits", "mnist"), 16, 90, 20, 0.94, "sgd", {"sgd": 0.004, "adam": 0.001})}
 
 # The (channels, height, width) of the flattened images that a layer takes. The columns of its weight have this order in weights.py. The
 # frameworks order them by (height, width, channels), as images lie in their memory.

@@ -9,10 +9,12 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
+from common.metric import Metric
 from common.model import weights
 from common.model.weights import DTYPES, Initial, constant
 
@@ -138,6 +140,53 @@ def layers_of(model: Model) -> list[Layer]:
 def parameters_of(model: Model) -> dict[str, Initial]:
     """Returns all parameters of a model by name."""
     return {f"{layer.name}.{name}".removeprefix("."): initial for layer in layers_of(model) for name, initial in layer.parameters.items()}
+
+
+class Workload(NamedTuple):
+    """A model and the default settings to train it.
+
+    The first of `datasets` is the default. A workload with `target` None is for throughput only: it has no accuracy and no time
+    to solution. `metric` is the name of what is compared with the target. `clip_norm`: the largest norm of the whole gradient.
+    `decided` has the functions of a file that decide a setting, by its name, and `name` is the file's.
+    """
+
+    model: Model
+    datasets: tuple[str, ...]
+    batch_size: int
+    evaluation_batch_size: int
+    epochs: int
+    target: float | None
+    optimizer: str
+    learning_rates: dict[str, float]
+    metric: Metric = "accuracy"
+    lower_is_better: bool = False
+    clip_norm: float | None = None
+    decided: Mapping[str, str] = MappingProxyType({})
+    name: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, Initial]:
+        return parameters_of(self.model)
+
+    def defaults(self, optimizer: str | None = None) -> dict[str, str | int | float | None]:
+        """Returns the defaults of the settings whose default is the workload's, by name.
+
+        The learning rate is that of `optimizer`, or of the workload's optimizer.
+        """
+        return {
+            "dataset": self.datasets[0],
+            "batch_size": self.batch_size,
+            "epochs": self.epochs,
+            "target": self.target,
+            "optimizer": self.optimizer,
+            "learning_rate": self.learning_rates[optimizer or self.optimizer],
+        }
+
+    def describe_default(self, name: str) -> str:
+        """Returns the default of a setting in words. The learning rate has one for each optimizer."""
+        if name == "learning_rate":
+            return ", ".join(f"{rate} for {optimizer}" for optimizer, rate in self.learning_rates.items())
+        return str(self.defaults()[name])
 
 
 class BuiltIn(Model):

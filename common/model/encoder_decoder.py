@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from common.model.description import BuiltIn, Layer, Part, attention_flops, norm, product
+from common.model.description import BuiltIn, Layer, Part, Workload, attention_flops, norm, product
 from common.model.weights import constant, xavier_uniform
 
 
@@ -65,3 +65,6 @@ class EncoderDecoder(BuiltIn):
         }
         projections = 2 * 2 * (num_queries + num_keys) * width**2
         return Layer(name, parameters, projections + attention_flops(num_queries, num_keys, width))
+
+
+WORKLOADS = {"transformer-alcf": Workload(EncoderDecoder(), ("random",), 32, 32, 1, None, "sgd", {"sgd": 0.01, "adam": 0.0001})}

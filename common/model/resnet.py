@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.model.description import BuiltIn, Layer, Part, norm, product
+from common.model.description import BuiltIn, Layer, Part, Workload, norm, product
 from common.model.weights import normal
 
 # A bottleneck has this many times as many outputs as its 3x3 convolution: He et al. 2015, arXiv:1512.03385, table 1.
@@ -137,3 +137,7 @@ def bottleneck(name: str, num_inputs: int, width: int, stride: int, size: int) -
 def num_features(model: ResNet50) -> int:
     """Returns the number of inputs of the last layer."""
     return stages(model)[-1][-1].convolutions[-1].num_outputs
+
+
+# 0.1 for a batch of 256: Goyal et al. 2017, arXiv:1706.02677, section 5.1.
+WORKLOADS = {"resnet50": Workload(ResNet50(), ("random", "imagefolder"), 32, 32, 1, None, "sgd", {"sgd": 0.0125, "adam": 0.001})}

@@ -13,7 +13,7 @@ from common import workloads
 from common.command_line import flag, parse
 from common.config import MAX_SEED, TRAINING_SETTINGS, Settings, as_arguments, as_json, check
 from common.data import datasets
-from common.model import conventions, workload_table
+from common.model import conventions, description
 from common.model.cnn import Cnn
 from common.model.description import parameters_of
 from common.model.weights import constant, normal
@@ -225,7 +225,7 @@ def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monk
     changes = ({"dense3.bias": constant((10,))}, {"dense2.bias": constant((10,), 0.5)}, {"dense2.weight": normal((10, 128), 1.0)})
     digests = [digest(), digest("other data")]
     for change in changes:
-        monkeypatch.setattr(workload_table, "parameters_of", lambda _, changed=parameters | change: changed)
+        monkeypatch.setattr(description, "parameters_of", lambda _, changed=parameters | change: changed)
         digests.append(digest())
     assert len(set(digests)) == 2 + len(changes)
 

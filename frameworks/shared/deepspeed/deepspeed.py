@@ -22,7 +22,7 @@ from common.process.meeting import agree_on_master
 from common.process.ranks import Ranks
 from common.record.parts import Transport
 from common.trainer import Communication, Held, ProfiledCommunication
-from frameworks.shared.pytorch import devices, memory, process_group, states, trees
+from frameworks.shared.pytorch import devices, process_group, states, tensor_bytes, trees
 from frameworks.shared.replaced import Replacement, replaced
 
 # DeepSpeed does not state the types of its engine's attributes, nor of its optimizers': a plain one in stage 0, else a ZeRO optimizer.
@@ -181,9 +181,9 @@ def profiled(train: Callable[[], None]) -> ProfiledCommunication:
 
 
 def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractContextManager[dict[str, Held]]:
-    """Does as memory.at_points. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
+    """Does as tensor_bytes.at_points. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
     if not sharded(optimizer):
-        return memory.at_points(model, optimizer)
+        return tensor_bytes.at_points(model, optimizer)
     inner = optimizer.optimizer
 
     def held() -> Held:
@@ -194,9 +194,9 @@ def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractCont
         # Stage 3's alone (DeepSpeed 0.19.8).
         buffer = getattr(optimizer, "grad_partitions_flat_buffer", None)
         updating = [gradient for gradient in (buffer, *(master.grad for master in masters)) if gradient is not None]
-        return memory.held_by([*parameters, *shards], inner, [*gradients, *updating], masters)
+        return tensor_bytes.held_by([*parameters, *shards], inner, [*gradients, *updating], masters)
 
-    return memory.at_points(model, inner, held)
+    return tensor_bytes.at_points(model, inner, held)
 
 
 def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from common.model import weights
 from common.process.meeting import joined
 from common.process.ranks import Ranks
 from common.trainer import NO_LOSS, POINTS, Batches, Communication, Held, Observe, ProfiledCommunication, Totals
-from frameworks.shared.pytorch import memory, mpi, process_group, states, steps
+from frameworks.shared.pytorch import mpi, process_group, states, steps, tensor_bytes
 from frameworks.shared.pytorch.trainer import PyTorchTrainer
 from frameworks.shared.replaced import replaced
 
@@ -215,7 +215,7 @@ class ServerTrainer(PyTorchTrainer):
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
-        return _memory_of_server(self) if self.serves else memory.at_points(self.module, self.optimizer)
+        return _memory_of_server(self) if self.serves else tensor_bytes.at_points(self.module, self.optimizer)
 
 
 @contextlib.contextmanager
@@ -223,7 +223,7 @@ def _memory_of_server(trainer: ServerTrainer) -> Iterator[dict[str, Held]]:
     """Returns the context of Trainer.memory of the server, which has no passes and holds the same at each of the points."""
     held_at: dict[str, Held] = {}
     yield held_at
-    held_at |= dict.fromkeys(POINTS, memory.held_by(list(trainer.module.parameters()), trainer.optimizer))
+    held_at |= dict.fromkeys(POINTS, tensor_bytes.held_by(list(trainer.module.parameters()), trainer.optimizer))
 
 
 def communication(trainer: ServerTrainer) -> Communication:

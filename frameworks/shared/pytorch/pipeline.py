@@ -18,7 +18,7 @@ from common.model.description import Model, parts_of
 from common.process.ranks import Ranks
 from common.trainer import Batches, Communication, Held, ProfiledCommunication, Totals
 from common.workloads import workload_of
-from frameworks.shared.pytorch import criteria, memory, process_group, states, steps
+from frameworks.shared.pytorch import criteria, process_group, states, steps, tensor_bytes
 from frameworks.shared.pytorch.models import recomputed_function
 from frameworks.shared.pytorch.models.layers import autocast
 from frameworks.shared.pytorch.trainer import DistributedTrainer
@@ -174,7 +174,7 @@ class PipelineTrainer(DistributedTrainer):
     def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
         # The forward pass ends where this rank's last stage has passed on the last micro-batch.
         last = self.pipeline.stages[-1].submod
-        return memory.at_points(last, self.optimizer, lambda: memory.held_by(list(self.module.parameters()), self.optimizer))
+        return tensor_bytes.at_points(last, self.optimizer, lambda: tensor_bytes.held_by(list(self.module.parameters()), self.optimizer))
 
 
 def packed(targets: Tensor, weights: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from common.model import cnn, weights
 from frameworks.shared.pytorch import process_group
-from frameworks.shared.pytorch.models.cnn import Cnn
+from frameworks.shared.pytorch.models.cnn import CnnModule
 from frameworks.shared.pytorch.models.layers import Convolution
 
 OPTIMIZER_STATE, SCALAR_STATE = weights.OPTIMIZER_STATE, weights.SCALAR_STATE
@@ -137,4 +137,4 @@ def _is_channels_last(name: str, model: nn.Module) -> bool:
 
 def _is_flattened(name: str, model: nn.Module) -> bool:
     """Returns whether the columns of the parameter are the values of flattened images, channels last."""
-    return isinstance(model, Cnn) and name in cnn.FLATTENED
+    return isinstance(model, CnnModule) and name in cnn.FLATTENED

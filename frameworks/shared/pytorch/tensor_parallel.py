@@ -14,7 +14,7 @@ from common.model.description import layers_of
 from common.process.ranks import Ranks
 from common.trainer import Communication
 from frameworks.shared.pytorch import process_group
-from frameworks.shared.pytorch.models.decoder import Decoder
+from frameworks.shared.pytorch.models.decoder import DecoderModule
 from frameworks.shared.replaced import replaced
 
 # The dimension of (samples, context, width) that is divided between the matrix products.
@@ -31,7 +31,7 @@ def divide(module: nn.Module, ranks: Ranks, device: torch.device) -> None:
     arXiv:2205.05198, section 4.2.2.
     """
     # As the backend's declaration has it.
-    decoder = cast("Decoder", module)
+    decoder = cast("DecoderModule", module)
     mesh = init_device_mesh(device.type, (ranks.size,))
     # Gathered once for all products that follow.
     gathered = PrepareModuleOutput(output_layouts=CONTEXT, desired_output_layouts=Replicate(), use_local_output=False)

@@ -14,7 +14,7 @@ from common.config import Settings
 from common.process.gpus import Device
 from common.process.ranks import from_environment
 from common.trainer import Batches, Held, Schedule, Totals, Trainer
-from frameworks.shared.pytorch import devices, memory, models, process_group, profiler, states, steps
+from frameworks.shared.pytorch import devices, models, process_group, profiler, states, steps, tensor_bytes
 
 
 class PyTorchTrainer(Trainer):
@@ -114,4 +114,4 @@ class ModuleTrainer(PyTorchTrainer):
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
-        return memory.at_points(self.module, self.optimizer)
+        return tensor_bytes.at_points(self.module, self.optimizer)

@@ -1,18 +1,20 @@
 """What no library changes in a backend on TensorFlow: its device, and what is done with a model and its optimizer."""
 
+import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import final
 
 import numpy as np
+import tensorflow as tf
 
 from common.config import Settings
 from common.process.gpus import Device
 from common.process.ranks import from_environment
-from common.trainer import Batches, Held, Schedule, Totals, Trainer
-from frameworks.shared.tensorflow import devices, memory, states, steps
+from common.trainer import POINTS, Batches, Held, Schedule, Totals, Trainer
+from frameworks.shared.tensorflow import devices, states, steps
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer
 
@@ -56,4 +58,15 @@ class TensorFlowTrainer(Trainer):
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
-        return memory.at_points(self.module, self.optimizer)
+        return _bytes_at_points(self.module, self.optimizer)
+
+
+@contextlib.contextmanager
+def _bytes_at_points(model: Model, optimizer: Optimizer) -> Iterator[dict[str, Held]]:
+    """Counts the bytes that are held at the points of a step, as Trainer.memory does."""
+    parameters, state = _bytes_of(model.parameters.values()), _bytes_of(optimizer.state.values())
+    yield {point: Held(parameters, sum(optimizer.gradient_bytes.values()) if point == "after_backward" else 0, state) for point in POINTS}
+
+
+def _bytes_of(variables: Iterable[tf.Variable]) -> int:
+    return sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)

@@ -13,20 +13,23 @@ from torch.utils.checkpoint import checkpoint
 
 from common.config import Settings
 from common.errors import UserError
-from common.model import own_file, workload_table
+from common.model import own_file
+from common.model.cnn import Cnn
+from common.model.decoder import Decoder
+from common.model.encoder_decoder import EncoderDecoder
 from common.model.own_model import OwnModel
+from common.model.resnet import ResNet50
 from common.process.ranks import Ranks
 from common.workloads import workload_of
 from frameworks.shared.pytorch.criteria import CROSS_ENTROPY, Criterion
 from frameworks.shared.pytorch.models import own
-from frameworks.shared.pytorch.models.cnn import Cnn
-from frameworks.shared.pytorch.models.decoder import Decoder
-from frameworks.shared.pytorch.models.encoder_decoder import EncoderDecoder
-from frameworks.shared.pytorch.models.resnet import ResNet50
+from frameworks.shared.pytorch.models.cnn import CnnModule
+from frameworks.shared.pytorch.models.decoder import DecoderModule
+from frameworks.shared.pytorch.models.encoder_decoder import EncoderDecoderModule
+from frameworks.shared.pytorch.models.resnet import ResNet50Module
 
 MODELS: dict[type[Any], type[nn.Module]] = {
-    workload_table.Cnn: Cnn, workload_table.Decoder: Decoder, workload_table.EncoderDecoder: EncoderDecoder,
-    workload_table.ResNet50: ResNet50,
+    Cnn: CnnModule, Decoder: DecoderModule, EncoderDecoder: EncoderDecoderModule, ResNet50: ResNet50Module,
 }  # fmt: skip
 # The types of parameters, their gradients and the loss.
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "tf32": torch.float32}

@@ -9,7 +9,7 @@ from common.model import cnn, conventions
 from frameworks.shared.pytorch.models.layers import Convolution, autocast
 
 
-class Cnn(nn.Module):
+class CnnModule(nn.Module):
     """The CNN of common/model/cnn.py: images (samples, height, width) -> (samples, classes) logits."""
 
     mixed = False

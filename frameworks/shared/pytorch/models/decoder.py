@@ -58,7 +58,7 @@ def rotated(x: Tensor, rotary: Rotary) -> Tensor:
     return torch.cat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), dim=-1)
 
 
-class Decoder(nn.Module):
+class DecoderModule(nn.Module):
     """The decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
     mixed = False

@@ -6,7 +6,7 @@ from common.model import conventions, encoder_decoder
 from frameworks.shared.pytorch.models.layers import autocast
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoderModule(nn.Module):
     """PyTorch's own nn.Transformer: (samples, source and target positions, width) -> (samples, width, target positions)."""
 
     mixed = False

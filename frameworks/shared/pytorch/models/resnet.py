@@ -47,7 +47,7 @@ class Bottleneck(nn.Module):
         return (self.bn3(self.conv3(out)) + self.downsample(x)).relu_()
 
 
-class ResNet50(nn.Module):
+class ResNet50Module(nn.Module):
     """The ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     mixed = False
