@@ -27,9 +27,10 @@ def of_machines(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> A
     comparable.check_training(plain)
     comparisons = [comparison for records_of_machine in records_on.values() for comparison in entries.comparisons(records_of_machine)]
     headline, findings = machines.answer(comparisons)
-    failures = failed.answer([*comparisons, *entries.comparisons(traced)], damaged)
+    failures = failed.failures_of([*comparisons, *entries.comparisons(traced)], damaged)
     sections = [
         Section("machines", machines.QUESTION, *findings),
-        Section("failed", failed.QUESTION, *failures),
+        Section("failed", failed.QUESTION, *failed.answer(failures, len(plain) + len(traced) + len(damaged))),
     ]
-    return Answer(listed(list(records_on)), headline, sections, [ALONE, *left_out(traced)], comparisons, left_out(traced))
+    notes = left_out(traced)
+    return Answer(listed(list(records_on)), headline, sections, [ALONE, *notes], comparisons, notes, failures=failures)

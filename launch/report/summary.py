@@ -25,6 +25,7 @@ from launch.report.questions import (
     where,
 )
 from launch.report.questions.controls import Judgement
+from launch.report.questions.failed import Failure
 from launch.report.tables import Findings, Section
 from launch.report.words import runs_against
 
@@ -46,6 +47,7 @@ class Answer(NamedTuple):
     comparisons: list[Comparison]
     warnings: Sequence[str] = ()
     controls: Sequence[Judgement] = ()
+    failures: Sequence[Failure] = ()
 
     @property
     def runs(self) -> list[Record]:
@@ -73,6 +75,7 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
 
     who_is_first = each(first.answer)
     judged_controls = [judgement for comparison in comparisons for judgement in controls.judgements(comparison, records)]
+    failures = failed.failures_of([*comparisons, *entries.comparisons(not_compared)], damaged)
     every_section = [
         Section("first", first.QUESTION, [*who_is_first.sentences, *controls.sentences(judged_controls)], who_is_first.tables),
         Section("difference", difference.QUESTION, *each(difference.answer)),
@@ -86,13 +89,13 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
         Section("approximate", approximate.QUESTION, *each(approximate.answer)),
         Section("same", same.QUESTION, *each(same.answer)),
         Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
-        Section("failed", failed.QUESTION, *failed.answer([*comparisons, *entries.comparisons(not_compared)], damaged)),
+        Section("failed", failed.QUESTION, *failed.answer(failures, len(records) + len(damaged))),
     ]
     sections = [section for section in every_section if section.sentences or section.tables]
     headline = [*map(first.winner, comparisons), *controls.warnings(judged_controls)]
     warnings = [*left_out(traced), *_warnings(comparisons)]
     notes = [*_notes(comparisons), *warnings]
-    return Answer(comparable.machine_of(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls)
+    return Answer(comparable.machine_of(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls, failures)
 
 
 def left_out(traced: Sequence[Record]) -> list[str]:

@@ -2,13 +2,11 @@
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
 from common.errors import printable
-from launch.report.export import colours
 from launch.report.glance.answer import Glance, Group, Panel, Standing
 from launch.report.glance.causes import percents
 from launch.report.questions import first
@@ -16,53 +14,38 @@ from launch.report.statistics import MARGIN
 from launch.report.words import EQUAL, NO_DIFFERENCE
 
 MAX_WIDTH, MAX_LINES = 100, 30
-# The most lines of the parts that are not bars.
+# The most lines of the parts below the backends.
 MAX_CAUSES, MAX_STATE, MAX_ADVICE = 7, 4, 2
 # A heading and two backends.
 MIN_PANEL_LINES = 3
 INDENT = "  "
 VALUE_WIDTH, PERCENT_WIDTH, MARK_WIDTH, INTERVAL_WIDTH = 6, 9, 3, 16
-# A bar needs MIN_BAR characters; the interval stands beside one of GOOD_BAR.
-MIN_BAR, GOOD_BAR, GAP = 6, 12, 2
+GAP = 2
 MARKS = {first.SLOWER: "<", NO_DIFFERENCE: "=", EQUAL: "=="}
 IN_FULL = "in --full"
-BLOCK, HALF, WHISKER, END = "█", "▌", "─", "┤"
-
-
-class Look(NamedTuple):
-    """How wide the screen is, and whether it can show bars."""
-
-    width: int
-    has_bars: bool
-
-
-def look_of(console: Console) -> Look:
-    """Returns the look of a terminal; of anything else that of plain text."""
-    has_bars = console.is_terminal and console.encoding.lower().startswith("utf")
-    return Look(min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH, has_bars)
 
 
 def show(glance: Glance, links: Sequence[str], console: Console | None = None) -> None:
     """Prints the screen. `links` are its last lines: where all tables are."""
     console = console or Console()
-    for line in lines(glance, links, look_of(console)):
+    for line in lines(glance, links, min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH):
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def lines(glance: Glance, links: Sequence[str], look: Look) -> list[Text]:
+def lines(glance: Glance, links: Sequence[str], width: int) -> list[Text]:
     """Returns the lines of the screen, at most MAX_LINES; links are not broken into lines."""
     top = [
-        *_wrapped(_title(glance.panels), look.width, style="bold"),
-        *_wrapped("; ".join([glance.certainty, *_legend(glance.panels)]), look.width),
+        *_wrapped(_title(glance.panels), width, style="bold"),
+        *_wrapped("; ".join([glance.certainty, *_legend(glance.panels)]), width),
     ]
-    why = _limited(_why(glance, look.width), MAX_CAUSES)
+    why = _limited(_why(glance, width), MAX_CAUSES)
     below = [
-        *_limited(_wrapped_each(glance.state, look.width), MAX_STATE),
-        *_limited(_wrapped(f"Next: {'; '.join(glance.advice)}.", look.width) if glance.advice else [], MAX_ADVICE),
+        *_limited(_wrapped_each(glance.state, width), MAX_STATE),
+        *_limited(_wrapped(f"Next: {'; '.join(glance.advice)}.", width) if glance.advice else [], MAX_ADVICE),
         *(Text(printable(link)) for link in links),
     ]
-    panels = _panels(glance.panels, MAX_LINES - len(top) - len(why) - len(below), look, colours.of_backends(glance.backends))
-    leaving = _wrapped(f"{glance.leaving}.", look.width) if glance.leaving else []
+    panels = _panels(glance.panels, MAX_LINES - len(top) - len(why) - len(below), width)
+    leaving = _wrapped(f"{glance.leaving}.", width) if glance.leaving else []
     has_room = sum(map(len, (top, panels, why, leaving, below))) <= MAX_LINES
     return [*top, *panels, *why, *(leaving if has_room else []), *below]
 
@@ -107,18 +90,18 @@ def _limited(shown: list[Text], num_lines: int) -> list[Text]:
     return shown if len(shown) <= num_lines else [*shown[: num_lines - 1], Text(f"more {IN_FULL}")]
 
 
-def _panels(panels: Sequence[Panel], num_lines: int, look: Look, colour_of: dict[str, str]) -> list[Text]:
+def _panels(panels: Sequence[Panel], num_lines: int, width: int) -> list[Text]:
     """Returns the lines of the panels, of which none has fewer than MIN_PANEL_LINES; panels that find no room are counted."""
     fitting = max(num_lines // MIN_PANEL_LINES, 1)
     if len(panels) > fitting:
         fitting = max((num_lines - 1) // MIN_PANEL_LINES, 1)
-        shown = _panels(panels[:fitting], num_lines - 1, look, colour_of)
+        shown = _panels(panels[:fitting], num_lines - 1, width)
         return [*shown, Text(f"and {len(panels) - fitting} more workloads {IN_FULL}")]
     shown = []
     for number, panel in enumerate(panels):
         # What a panel does not need is left to those after it.
         share = (num_lines - len(shown)) // (len(panels) - number)
-        shown += _panel(panel, share, _name_width(panels), look, colour_of)
+        shown += _panel(panel, share, _name_width(panels), width)
     return shown
 
 
@@ -132,20 +115,19 @@ def _name_width(panels: Sequence[Panel]) -> int:
     return max(map(len, (*map(_heading, panels), *names)), default=0) + GAP
 
 
-def _panel(panel: Panel, num_lines: int, name_width: int, look: Look, colour_of: dict[str, str]) -> list[Text]:
+def _panel(panel: Panel, num_lines: int, name_width: int, width: int) -> list[Text]:
     """Returns the heading of a panel and a line for each backend; those that find no room are counted."""
     heading = _heading(panel)
     least = VALUE_WIDTH + PERCENT_WIDTH + MARK_WIDTH
-    groups = panel.groups[-max((look.width - name_width) // least, 1) :]
-    cell_width = max((look.width - name_width) // len(groups), least)
-    longest = max((_reach(standing) for group in groups for standing in group.standings), default=0.0)
+    groups = panel.groups[-max((width - name_width) // least, 1) :]
+    cell_width = max((width - name_width) // len(groups), least)
     shown_backends = _chosen(panel.backends, groups, num_lines)
     titles = "".join(f"{group.name:<{cell_width}}" for group in groups)
     shown = [Text(printable(f"{heading:<{name_width}}{titles}".rstrip()), style="bold")]
     for backend in shown_backends:
         line = Text(printable(f"{INDENT + backend:<{name_width}}"))
         for group in groups:
-            line.append(_cell(group, backend, cell_width, longest, look, colour_of.get(backend, "")))
+            line.append(_cell(group, backend, cell_width))
         line.rstrip()
         shown.append(line)
     if left_out := [backend for backend in panel.backends if backend not in shown_backends]:
@@ -171,8 +153,8 @@ def _span_of(group: Group, backends: Sequence[str]) -> str:
     return f": {' to '.join(span)} % at {group.name}"
 
 
-def _cell(group: Group, backend: str, width: int, longest: float, look: Look, colour: str) -> Text:
-    """Returns the value of a backend in a group, its percentage, mark and bar, as far as they fit."""
+def _cell(group: Group, backend: str, width: int) -> Text:
+    """Returns the value of a backend in a group, its percentage and mark, and its interval where that fits."""
     standing = next((standing for standing in group.standings if standing.backend == backend), None)
     if standing is None:
         return Text(" " * width)
@@ -180,19 +162,13 @@ def _cell(group: Group, backend: str, width: int, longest: float, look: Look, co
         return Text(f"{standing.miss or '':<{width}}"[:width], style="red")
     value = f"{standing.value:>{VALUE_WIDTH}.{2 if standing.value < 100 else 0}f}"
     is_fastest = standing is group.fastest
-    rest_width = width - VALUE_WIDTH - PERCENT_WIDTH - MARK_WIDTH
     if standing.remark:
         return Text(f"{value}  {standing.remark}"[: width - GAP].ljust(width))
     line = Text(f"{value}{_percent(standing, is_fastest):>{PERCENT_WIDTH}}{MARKS.get(standing.verdict or '', ''):>{MARK_WIDTH}}")
     if is_fastest:
         line.stylize("bold")
-    bar_width = rest_width - GAP - 1
-    if rest_width >= INTERVAL_WIDTH + (GOOD_BAR if look.has_bars else 0):
-        line.append(f" {_interval(standing):<{INTERVAL_WIDTH - 1}}")
-        bar_width -= INTERVAL_WIDTH
-    if look.has_bars and bar_width >= MIN_BAR:
-        line.append(" ")
-        line.append(bar(standing.value, _reach(standing), longest, bar_width), style=colour)
+    if width >= VALUE_WIDTH + PERCENT_WIDTH + MARK_WIDTH + INTERVAL_WIDTH:
+        line.append(f" {_interval(standing)}")
     line.truncate(width, pad=True)
     return line
 
@@ -207,22 +183,3 @@ def _interval(standing: Standing) -> str:
     if standing.ratio is None or standing.ratio.low is None or standing.ratio.high is None:
         return ""
     return f"({percents(standing.ratio.low, standing.ratio.high)})"
-
-
-def _reach(standing: Standing) -> float:
-    """Returns where the whisker of a bar ends: its value with the relative interval of its ratio."""
-    value, ratio = standing.value or 0.0, standing.ratio
-    return value if ratio is None or ratio.high is None else value * ratio.high / ratio.value
-
-
-def bar(value: float, high: float, longest: float, width: int) -> str:
-    """Returns a bar of a value, of whose length `longest` has the whole width; its whisker goes on to `high`.
-
-    Where the whisker is shorter than two characters, it is left out.
-    """
-    if longest <= 0:
-        return ""
-    num_halves = round(2 * width * value / longest)
-    drawn = BLOCK * (num_halves // 2) + HALF * (num_halves % 2)
-    num_whisker = round(width * high / longest) - len(drawn)
-    return drawn + WHISKER * (num_whisker - 1) + END if num_whisker > 1 else drawn

@@ -48,14 +48,12 @@ def _startup(report: Answer) -> list[str]:
 
 def _failures(report: Answer) -> list[str]:
     """Returns a line for each run that failed and each file that is no record, the first ones only. Missed targets stand above."""
-    tables = [table for section in report.sections if section.key == "failed" for table in section.tables]
-    rows = [dict(zip([column.name for column in table.columns], row, strict=True)) for table in tables for row in table.rows]
-    rows = [row for row in rows if row["status"] != failed.MISSED]
+    failures = [failure for failure in report.failures if failure.status != failed.MISSED]
     lines = [
-        f"{row[failed.COLUMNS[0].name]}: {row['status']}, {textwrap.shorten(str(row['reason']), LONGEST_REASON, placeholder=' ...')}"
-        for row in rows[:NUM_SHOWN_FAILURES]
+        f"{failure.name}: {failure.status}, {textwrap.shorten(failure.reason, LONGEST_REASON, placeholder=' ...')}"
+        for failure in failures[:NUM_SHOWN_FAILURES]
     ]
-    num_further = len(rows) - NUM_SHOWN_FAILURES
+    num_further = len(failures) - NUM_SHOWN_FAILURES
     return [*lines, *([f"and {num_further} more, in --full"] if num_further > 0 else [])]
 
 

@@ -40,20 +40,23 @@ COLUMNS: tuple[Column[Failure], ...] = (
 )
 
 
-def answer(comparisons: Sequence[Comparison], damaged: Sequence[Damaged]) -> Findings:
-    """Answers for the runs of the comparisons and for files that are not records."""
-    runs = [(comparison, entry, record) for comparison in comparisons for entry in comparison.entries for record in entry.records]
+def failures_of(comparisons: Sequence[Comparison], damaged: Sequence[Damaged]) -> list[Failure]:
+    """Returns the failures among the runs of the comparisons, and the files that are not records."""
     failures = [
         Failure(record.settings.run_id, *reason, comparison.name, entry.backend, entry.num_ranks)
-        for comparison, entry, record in runs
+        for comparison in comparisons for entry in comparison.entries for record in entry.records
         if (reason := failure(record))
-    ]
-    failures += [Failure(file.path.name, "not a record", file.reason, None, None, None) for file in damaged]
+    ]  # fmt: skip
+    return [*failures, *(Failure(file.path.name, "not a record", file.reason, None, None, None) for file in damaged)]
+
+
+def answer(failures: Sequence[Failure], num_files: int) -> Findings:
+    """Answers for the failures among a number of files."""
     if not failures:
-        return Findings([f"Nothing: all {len(runs)} runs completed."], [])
+        return Findings([f"Nothing: all {num_files} runs completed."], [])
     statuses = [failed.status for failed in failures]
     counts = [f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)]
-    sentence = f"Of {len(runs) + len(damaged)} files: {', '.join(counts)}."
+    sentence = f"Of {num_files} files: {', '.join(counts)}."
     return Findings([sentence], filled("Unsuccessful runs", COLUMNS, failures))
 
 

@@ -12,7 +12,6 @@ from common.record import reading
 from launch.report import summary
 from launch.report.export import csv, html, markdown, screen, terminal
 from launch.report.export import json as as_json
-from launch.report.export.screen import Look
 from launch.report.glance import answer as glance
 from tests.support.made_records import made, step_breakdown, tensor_bytes, typed
 
@@ -78,7 +77,7 @@ def report(records):
         answer = summary.answer(records, [])
         terminal.show(answer)
         at_a_glance = glance.answer(answer)
-        assert screen.lines(at_a_glance, [], Look(100, True))
+        assert screen.lines(at_a_glance, [], 100)
         assert as_json.text(at_a_glance)
         assert markdown.text(answer)
         assert csv.text(answer)
