@@ -5,26 +5,28 @@ The annotation of an option has the values that it takes, as in `Annotated[int, 
 
 from __future__ import annotations
 
-import contextlib
+import argparse
+import ast
 import dataclasses
 import errno
 import functools
 import inspect
 import io
+import itertools
 import operator
 import os
 import re
 import signal
 import sys
+import textwrap
+import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import Any, NamedTuple, NoReturn, TypeVar
-
-import tyro
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, get_origin
 
 from common.errors import UserError, printable
-from common.help_sections import in_sections
 
 if typing.TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -68,13 +70,13 @@ def _narrowed(schema: Any, keywords: Mapping[str, Any]) -> Any:
     return schema | {"schema": schema["schema"] | keywords} if schema["type"] == "nullable" else schema | keywords
 
 
-# An option whose value may begin with a dash, which tyro would take for another option.
+# An option whose value may begin with a dash, which argparse would take for another option.
 OF_ARGUMENTS = "--launcher-args"
 # The errors of a full disk, which may be those of writing the output. It has no path.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-# None is the value of an option that is not given; nobody types it.
-TYRO_CONFIG = (tyro.conf.DisallowNone,)
 NONE_LEFT_OUT: Mapping[str, str] = MappingProxyType({})
+# The names of values in the help.
+METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 # More than any count, rate or time of a training.
 MOST = 10**9
 FROM_0 = Bounds(at_least=0, at_most=MOST)
@@ -100,6 +102,25 @@ class Pattern(NamedTuple):
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return _narrowed(handler(kind), {"pattern": f"^({self.expression})$"})
+
+
+class Section(NamedTuple):
+    """The heading, in the help, of an option and of those that are declared after it. Options before any heading are under "options"."""
+
+    title: str
+
+
+class Help(NamedTuple):
+    """What the help has of an option in place of its docstring, of its default and of the name of its value, and its further flags."""
+
+    text: str | None = None
+    default: str | None = None
+    metavar: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+class Positional:
+    """An argument without a flag."""
 
 
 def main(
@@ -238,7 +259,7 @@ def check(options: DataclassInstance) -> None:
             for part in value if isinstance(value, tuple) else (value,):
                 if problem := allowed.problem(part):
                     text = f"{part:g}" if isinstance(part, float) else repr(part)
-                    option = name if tyro.conf.Positional in declared else flag(name)
+                    option = name if Positional in declared else flag(name)
                     raise UserError(f"{option} {'has' if isinstance(value, tuple) else 'is'} {shortened(text)}; {problem}")
 
 
@@ -255,28 +276,106 @@ def parse(
     that this program does not take, although its dataclass has them, each with the end of the message for who gives it.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if {"-h", "--help"} & set(arguments):
-        _print_help(in_sections(options_of(kind), left_out), program, description)
     if OF_ARGUMENTS in arguments[:-1]:
         place = arguments.index(OF_ARGUMENTS)
         arguments = [*arguments[:place], "=".join(arguments[place : place + 2]), *arguments[place + 2 :]]
+    options = options_of(kind)
+    positional = [f" {option.name.upper()}" for option in options if Positional in option.declared]
+    usage = f"{program} [OPTIONS]{''.join(positional)}"
+    parser = _Parser(prog=program, description=description, usage=usage, allow_abbrev=False)
+    _add(parser, options, left_out)
+    if {"-h", "--help"} & set(arguments):
+        _print_help(parser)
     _expect_none_left_out(left_out, arguments)
-    _expect_no_empty_text(kind, arguments)
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            options = tyro.cli(kind, prog=program, description=description, args=arguments, config=TYRO_CONFIG)
-    except SystemExit:
-        raise UserError(f"{one_line(output.getvalue())}; see {program} --help") from None
-    check(options)
-    return options
+    _expect_no_empty_text(options, arguments)
+    parsed = _made(kind, vars(parser.parse_args(arguments)))
+    check(parsed)
+    return parsed
 
 
-def _print_help(sections: type, program: str, description: str) -> NoReturn:
+class _Parser(argparse.ArgumentParser):
+    """Raises UserError, where argparse prints how the program is used."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{shortened(message, 300)}; see {self.prog} --help")
+
+
+def _add(parser: argparse.ArgumentParser, options: Iterable[Option], left_out: Collection[str]) -> None:
+    """Adds the options but those left out to a parser, in the sections of its help, in the order of their first options."""
+    sections: dict[str, argparse.ArgumentParser | argparse._ArgumentGroup] = {"": parser}
+    title = ""
+    for option in options:
+        title = next((declared.title for declared in option.declared if isinstance(declared, Section)), title)
+        if option.name in left_out:
+            continue
+        if title not in sections:
+            sections[title] = parser.add_argument_group(f"{title} options")
+        _add_one(sections[title], option)
+
+
+def _add_one(parser: argparse.ArgumentParser | argparse._ArgumentGroup, option: Option) -> None:
+    """Adds an option to a parser, or to a section of it."""
+    shown = next((declared for declared in option.declared if isinstance(declared, Help)), Help())
+    kind = _without_none(option.kind)
+    is_several = get_origin(kind) is tuple
+    kind = get_args(kind)[0] if is_several else kind
+    has_default = option.default is not dataclasses.MISSING
+    default = shown.default or ("" if option.default in (None, "", (), dataclasses.MISSING) else f"(default: {_text(option.default)})")
+    text = f"{shown.text or descriptions(option.owner).get(option.name, '')} {default}".strip()
+    keywords: dict[str, Any] = {"help": text.replace("%", "%%")}
+    if kind is bool:
+        parser.add_argument(flag(option.name), action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, **keywords)
+        return
+    if get_origin(kind) is Literal:
+        keywords |= {"choices": get_args(kind), "type": type(get_args(kind)[0])}
+    else:
+        keywords |= {"type": kind, "metavar": shown.metavar or METAVARS[kind]}
+    if Positional in option.declared:
+        keywords["metavar"] = shown.metavar or option.name.upper().replace("_", "-")
+        keywords["nargs"] = ("*" if has_default else "+") if is_several else "?" if has_default else None
+        parser.add_argument(option.name, default=option.default if has_default else None, **keywords)
+    else:
+        parser.add_argument(flag(option.name), *shown.aliases, dest=option.name, default=argparse.SUPPRESS, **keywords)
+
+
+def _without_none(kind: Any) -> Any:
+    """Returns the type of the values of an option that may be None."""
+    if get_origin(kind) in (typing.Union, types.UnionType):
+        (kind,) = (part for part in get_args(kind) if part is not type(None))
+    return kind
+
+
+def _text(default: Any) -> str:
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+@functools.cache
+def descriptions(kind: type) -> dict[str, str]:
+    """Returns by name the docstring, in one line, of each field that a dataclass declares."""
+    (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    texts = {}
+    for field, text in itertools.pairwise(declaration.body if isinstance(declaration, ast.ClassDef) else ()):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(description))):
+                texts[name] = " ".join(description.split())
+    return texts
+
+
+def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    """Makes a dataclass, and those in it, of the values that were given; one of several values has them in a tuple."""
+    kinds, fields = typing.get_type_hints(kind), {}
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(kinds[field.name]):
+            fields[field.name] = _made(kinds[field.name], values)
+        elif field.name in values:
+            value = values[field.name]
+            fields[field.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**fields)
+
+
+def _print_help(parser: argparse.ArgumentParser) -> NoReturn:
     try:
-        with contextlib.suppress(SystemExit):
-            tyro.cli(sections, prog=program, description=description, args=["--help"], config=TYRO_CONFIG)
-        sys.stdout.flush()
+        print(parser.format_help(), end="", flush=True)
     except BrokenPipeError:
         # The program that reads the help, such as head, has ended.
         _drop_output()
@@ -286,29 +385,16 @@ def _print_help(sections: type, program: str, description: str) -> NoReturn:
 
 def _expect_none_left_out(left_out: Mapping[str, str], arguments: Iterable[str]) -> None:
     """Raises UserError for an option that the program does not take."""
-    # tyro takes --run_id for --run-id too.
-    given = {argument.partition("=")[0].replace("_", "-") for argument in arguments}
+    given = {argument.partition("=")[0] for argument in arguments}
     for name, message in left_out.items():
         if given & {flag(name), flag(f"no_{name}")}:
             raise UserError(f"{flag(name)} {message}")
 
 
-def _expect_no_empty_text(kind: type[DataclassInstance], arguments: Sequence[str]) -> None:
+def _expect_no_empty_text(options: Iterable[Option], arguments: Sequence[str]) -> None:
     """Raises UserError for an option without a text, which a variable that is not set leaves; Path takes it for the current folder."""
-    may_be_empty = {OF_ARGUMENTS, *(flag(option.name) for option in options_of(kind) if option.default == "")}
+    may_be_empty = {OF_ARGUMENTS, *(flag(option.name) for option in options if option.default == "")}
     for before, argument in zip(["", *arguments], arguments, strict=False):
         option, equals, text = argument.partition("=") if argument.startswith("--") else (before, "=", argument)
         if equals and not text and option not in may_be_empty:
             raise UserError(f"{option if option.startswith('--') else 'an argument'} is empty; give a value, or leave it out")
-
-
-def one_line(message: str) -> str:
-    """Shortens tyro's error message, a box of several lines, to one line."""
-    text = re.sub(r"[^\x20-\x7e]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", message))
-    text = re.sub(r"\s+", " ", re.sub(r"-{4,}", " ", text.split("For full helptext")[0])).strip()
-    if unknown := re.search(r"Unrecognized or misplaced options: (\S*)|Unrecognized options: (.*)", text):
-        return f"unknown argument: {(unknown[1] or unknown[2]).strip()}"
-    if option := re.search(r"Argument helptext: (.*)", text):
-        value = re.search(r"(?:arguments:|from|value|invalid choice) \[?('[^\]]*?')", text)
-        return f"invalid value {value[1]} for {option[1].strip()}" if value else f"invalid value for {option[1].strip()}"
-    return re.sub(r"^(Missing argument|Invalid choice|Value error|Parsing error) ", "", text).rstrip(".")

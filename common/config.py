@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
-import tyro
-
 from common import command_line
-from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, THREADS, Bounds, Pattern, flag
+from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, THREADS, Bounds, Help, Pattern, Section, flag
 from common.declarations import Setting, own_settings
 from common.errors import UserError
-from common.help_sections import Section
 from common.model import schedules
 from common.model.weights import DTYPES
 from common.model.workload_table import BY_DEFAULT, OF_FILE, WORKLOADS
@@ -82,7 +79,7 @@ BY_BEST = Only(SINGLE_RUN, "; here use --best")
 def of_workload(name: str) -> Any:
     """Returns the hint in the help about a setting whose default is the workload's."""
     defaults = "; ".join(f"{workload}: {WORKLOADS[workload].describe_default(name)}" for workload in BY_DEFAULT)
-    return tyro.conf.arg(help_behavior_hint=f"(default: {defaults})")
+    return Help(default=f"(default: {defaults})")
 
 
 def names_of_workloads() -> str:
@@ -98,7 +95,7 @@ class SharedSettings:
     # For pydantic, which reads them from records. What a record has of settings that exist no longer is left out.
     __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False, "json_schema_serialization_defaults_required": True}
 
-    workload: Annotated[str, Section("workload"), Role.TRAINS, tyro.conf.arg(help=f"Workload: {names_of_workloads()}."), IN_AXES] = "cnn"
+    workload: Annotated[str, Section("workload"), Role.TRAINS, Help(f"Workload: {names_of_workloads()}."), IN_AXES] = "cnn"
     dataset: Annotated[Dataset | None, Role.TRAINS, of_workload("dataset")] = None
     """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation), tinystories or xsum, and
     for transformer pydoc-types (one chapter of it); transformer-alcf: random; resnet50: random or imagefolder. mnist, tinystories, xsum and
@@ -234,7 +231,7 @@ def _field_of(name: str, by_backend: Mapping[str, Setting]) -> tuple[str, Any, A
     choices = tuple(dict.fromkeys(choice for declared in by_backend.values() for choice in declared.choices))
     kind: Any = Path if setting.is_path else Literal[choices] if choices else type(setting.default)
     roles = [] if setting.is_compared else [Role.MAY_DIFFER]
-    declared_values = (tyro.conf.arg(help=text), Section("backend"), *([setting.bounds] if setting.bounds else []), *roles)
+    declared_values = (Help(text), Section("backend"), *([setting.bounds] if setting.bounds else []), *roles)
     return name, Annotated[(kind if setting.default is not None else kind | None, *declared_values)], setting.default
 
 

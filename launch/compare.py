@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
 from common import command_line
+from common.command_line import Positional
 from common.errors import UserError
 from common.record.definition import Record
 from common.record.reading import Damaged
@@ -36,7 +35,7 @@ LONGEST_COMMAND = 80
 class Arguments:
     """What to compare, and what to write."""
 
-    results: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    results: Annotated[tuple[Path, ...], Positional]
     """Records or folders of records. Those of several machines give the ratios to the fastest on each, and no other answer."""
     full: bool = False
     """Print every question with its sentences and tables. Default: the answer at a glance."""

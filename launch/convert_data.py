@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from common import command_line, progress, workloads
+from common.command_line import Positional
 from common.config import Dataset as DatasetName
 from common.config import FileFormat, Precision, Settings
 from common.data import datasets, stored
@@ -22,11 +21,11 @@ PROGRAM = "python -m launch.convert_data"
 class Conversion:
     """What to convert, into which format and folder."""
 
-    workload: Annotated[str, tyro.conf.Positional]
+    workload: Annotated[str, Positional]
     """Workload whose data is converted."""
-    data_format: Annotated[FileFormat, tyro.conf.Positional]
+    data_format: Annotated[FileFormat, Positional]
     """Format."""
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, Positional]
     """Folder to write into, a new or an empty one."""
     dataset: DatasetName | None = None  # pyright: ignore[reportInvalidTypeForm]
     """Dataset. Default: the workload's own."""

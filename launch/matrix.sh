@@ -9,7 +9,7 @@ case " $* " in *" --check "* | *" --dry-run "* | *" --print-jobs"* | *" --help "
 is_ready() {
   # The first place of modules is the current folder.
   "$python" -c 'import sys; sys.path[:] = filter(None, sys.path); import importlib.util; assert sys.version_info >= (3, 10)
-sys.exit(not all(map(importlib.util.find_spec, ("numpy", "tyro", "rich", "psutil", "pydantic"))))' 2>/dev/null
+sys.exit(not all(map(importlib.util.find_spec, ("numpy", "rich", "psutil", "pydantic"))))' 2>/dev/null
 }
 if [ -e "$root/.venv" ] || { [ ! -x "$light" ] && [ $starts_nothing = no ]; }; then
   # What is printed may be a script.

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import tyro
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from common import command_line, units, workloads
 from common.backends import chosen, declaration_of, has_one_rank, settings_of
-from common.command_line import FROM_1, LAYERS, RANKS
+from common.command_line import FROM_1, LAYERS, RANKS, Help
 from common.config import Optimizer, Settings
 from common.cost import parallelism, sharing, state_memory
 from common.errors import UserError
@@ -44,7 +43,7 @@ REDUCE_BUCKET, MAX_LIVE = 500_000_000, 1_000_000_000
 class Memory:
     """The training whose memory is forecast, as launch/matrix.sh takes it, and what is shown."""
 
-    workload: Annotated[str, tyro.conf.arg(help=f"Workload: {', '.join(WORKLOADS)}.")] = "transformer"
+    workload: Annotated[str, Help(f"Workload: {', '.join(WORKLOADS)}.")] = "transformer"
     model: str | None = None
     """A model of your own (frameworks/own_model/README.md): its file, or package.module."""
     model_args: str | None = None
@@ -182,7 +181,7 @@ def of_division(name: str, settings: Settings, num_ranks: int, step: "StepBytes"
 
 def of_pipeline(name: str, settings: Settings, num_ranks: int, num_stages: int, stage_bytes: "Sequence[StepBytes]") -> Forecast:
     """Forecasts the rank of a pipeline that needs most: all its stages, with several micro-batches under way."""
-    schedule, num_microbatches = settings.pipeline_schedule, pipelining.microbatches_of(settings)
+    schedule, num_microbatches = settings.pipeline_schedule, parallelism.microbatches_of(settings)
     workload = workloads.workload_of(settings)
     parts, stages = parts_of(workload.model), pipelining.stages_of(workload.model, schedule, num_stages)
     num_samples = (settings.batch_size or workload.batch_size) / num_microbatches

@@ -11,7 +11,7 @@ if [ -n "${TANDEM_WHEELS:-}" ]; then
   "$python" -m pip install --quiet --no-index --no-deps --find-links "$TANDEM_WHEELS" --target "$site" "$TANDEM_WHEELS"/*.whl
   export PYTHONPATH="$site:$PYTHONPATH"
 fi
-needed=(torch numpy psutil pytest hypothesis pluggy iniconfig packaging pygments tyro docstring_parser typeguard ijson safetensors pynvml)
+needed=(torch numpy psutil pytest hypothesis pluggy iniconfig packaging pygments ijson safetensors pynvml)
 missing=$("$python" -P -c 'import importlib.util, sys; print(*(n for n in sys.argv[1:] if not importlib.util.find_spec(n)))' "${needed[@]}")
 if [ -n "$missing" ]; then
   echo "error: $python lacks $missing; name another Python with PYTHON, or with TANDEM_WHEELS a folder with their wheels" >&2

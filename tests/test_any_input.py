@@ -6,10 +6,9 @@ import shutil
 
 import hypothesis
 import pytest
-import tyro
 from hypothesis import strategies
 
-from common.command_line import Bounds, flag, options_of
+from common.command_line import Bounds, Positional, flag, options_of
 from common.config import Settings
 from common.data import stored
 from common.errors import UserError
@@ -81,7 +80,7 @@ def arguments_of(kind, option, value):
     """The arguments with which an option has the value, and each positional argument one."""
     positional, named = [], []
     for candidate in options_of(kind):
-        if tyro.conf.Positional in candidate.declared:
+        if Positional in candidate.declared:
             if candidate.name == option.name:
                 positional.append(value)
             elif candidate.default is dataclasses.MISSING:

@@ -7,7 +7,7 @@ from common.data.sharding import DataParallel
 from common.declarations import Backend
 from common.errors import UserError
 from common.model import pipelining
-from common.model.description import Model
+from common.model.description import Model, parts_of
 from common.workloads import WORKLOADS, batch_plan, workload_of
 
 
@@ -72,7 +72,7 @@ def _problem_of_batch(name: str, backend: Backend, settings: Settings, num_ranks
         return f"{name}: {reason}"
     if not backend.pipelined:
         return None
-    return pipelining.problem(name, settings, workload_of(settings).model, num_ranks_of_model, plan.micro_batch)
+    return pipeline_problem(name, settings, workload_of(settings).model, num_ranks_of_model, plan.micro_batch)
 
 
 def _problem_of_size(name: str, backend: Backend, num_ranks: int, ranks_per_node: int) -> str | None:
@@ -110,3 +110,32 @@ def _num_ranks_of_model(backend: Backend, settings: Settings, num_ranks: int) ->
     if backend.model_parallel == "all":
         return num_ranks
     return getattr(settings, backend.model_parallel) if backend.model_parallel else 1
+
+
+def microbatches_of(settings: Settings) -> int:
+    """Returns the number of micro-batches in a step."""
+    return 1 if pipelining.SCHEDULES[settings.pipeline_schedule].one_microbatch else settings.microbatches
+
+
+def pipeline_problem(name: str, settings: Settings, model: Model, num_ranks: int, local_batch: int) -> str | None:
+    """Returns why a pipeline of that many ranks cannot train a model with steps of `local_batch` samples, or None if it can."""
+    if any(part.output_shape is None for part in parts_of(model)):
+        return f"{name} does not train {settings.workload}, whose model has no parts for stages; leave it out"
+    num_parts, num_stages = len(parts_of(model)), num_ranks * pipelining.SCHEDULES[settings.pipeline_schedule].stages_per_rank
+    if num_stages > num_parts:
+        return f"{name} cuts {settings.workload} into at most {num_parts} stages, and {num_ranks} ranks have {num_stages}; choose fewer"
+    return _problem_of_microbatches(name, settings, num_ranks, num_stages, local_batch)
+
+
+def _problem_of_microbatches(name: str, settings: Settings, num_ranks: int, num_stages: int, local_batch: int) -> str | None:
+    """Returns why the micro-batches of the settings cannot pass the stages, or None if they can."""
+    if settings.accumulate > 1:
+        return f"{name} has its own micro-batches; choose --microbatches, and leave --accumulate out"
+    schedule, num = settings.pipeline_schedule, microbatches_of(settings)
+    if local_batch % num:
+        return f"{name}: {num} micro-batches do not divide the batch of {local_batch} samples; choose other --microbatches"
+    if schedule == "1f1b" and num < num_stages:
+        return f"{name} takes at least as many micro-batches as its {num_stages} stages, and {num} are fewer; raise --microbatches"
+    if schedule == "interleaved" and num % max(1, num // num_ranks):
+        return f"{name} passes {num_ranks} micro-batches at a time, and {num} do not fit; make --microbatches a multiple of {num_ranks}"
+    return None

@@ -1,18 +1,15 @@
-"""How a model is cut into the stages of a pipeline, which rank computes each stage, and why a model cannot be cut."""
+"""How a model is cut into the stages of a pipeline, and which rank computes each stage."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from common.model.description import Model, parts_of
-
-if TYPE_CHECKING:
-    from common.config import Settings
 
 
 class Stage(NamedTuple):
@@ -97,35 +94,6 @@ def num_under_way(schedule: str, rank: int, num_ranks: int, num_microbatches: in
         # The first stage of the rank, and its second one.
         return min(num_microbatches, 2 * num_ranks - 1 - rank) + min(num_microbatches, rank + 1)
     return num_microbatches
-
-
-def microbatches_of(settings: Settings) -> int:
-    """Returns the number of micro-batches in a step."""
-    return 1 if SCHEDULES[settings.pipeline_schedule].one_microbatch else settings.microbatches
-
-
-def problem(name: str, settings: Settings, model: Model, num_ranks: int, local_batch: int) -> str | None:
-    """Returns why a pipeline of that many ranks cannot train a model with steps of `local_batch` samples, or None if it can."""
-    if any(part.output_shape is None for part in parts_of(model)):
-        return f"{name} does not train {settings.workload}, whose model has no parts for stages; leave it out"
-    num_parts, num_stages = len(parts_of(model)), num_ranks * SCHEDULES[settings.pipeline_schedule].stages_per_rank
-    if num_stages > num_parts:
-        return f"{name} cuts {settings.workload} into at most {num_parts} stages, and {num_ranks} ranks have {num_stages}; choose fewer"
-    return _problem_of_microbatches(name, settings, num_ranks, num_stages, local_batch)
-
-
-def _problem_of_microbatches(name: str, settings: Settings, num_ranks: int, num_stages: int, local_batch: int) -> str | None:
-    """Returns why the micro-batches of the settings cannot pass the stages, or None if they can."""
-    if settings.accumulate > 1:
-        return f"{name} has its own micro-batches; choose --microbatches, and leave --accumulate out"
-    schedule, num = settings.pipeline_schedule, microbatches_of(settings)
-    if local_batch % num:
-        return f"{name}: {num} micro-batches do not divide the batch of {local_batch} samples; choose other --microbatches"
-    if schedule == "1f1b" and num < num_stages:
-        return f"{name} takes at least as many micro-batches as its {num_stages} stages, and {num} are fewer; raise --microbatches"
-    if schedule == "interleaved" and num % max(1, num // num_ranks):
-        return f"{name} passes {num_ranks} micro-batches at a time, and {num} do not fit; make --microbatches a multiple of {num_ranks}"
-    return None
 
 
 def bubble_fraction(schedule: str, num_ranks: int, num_microbatches: int) -> float:

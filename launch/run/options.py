@@ -4,12 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
-from common.command_line import POSITIVE, RANKS, REPEATS
+from common.command_line import POSITIVE, RANKS, REPEATS, Help, Positional, Section
 from common.config import SEEDS, Role, Settings
 from common.declarations import ROOT
-from common.help_sections import Section
 from common.model import workload_table
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
@@ -45,7 +42,7 @@ class RunSettings(Settings):
 class Matrix:
     """All options of a matrix."""
 
-    sizes: Annotated[tuple[int, ...], tyro.conf.Positional, RANKS] = (1, 2)
+    sizes: Annotated[tuple[int, ...], Positional, RANKS] = (1, 2)
     """Numbers of ranks."""
     backends: Annotated[str | None, Section("matrix")] = None
     """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
@@ -83,8 +80,8 @@ class Matrix:
     controls: bool = True
     """With 6 repeats or more, run the first distributed backend twice more at each size of several ranks: as a copy, and delayed by 5 %.
     The report says how its verdicts judge them, and warns where the copy seems different or the delayed one does not seem slower."""
-    run: Annotated[RunSettings, tyro.conf.arg(name="")] = field(default_factory=RunSettings)
-    launcher: Annotated[str | None, Section("machine"), tyro.conf.arg(help=LAUNCHER_HELP)] = None
+    run: RunSettings = field(default_factory=RunSettings)
+    launcher: Annotated[str | None, Section("machine"), Help(LAUNCHER_HELP)] = None
     launcher_args: str | None = None
     """Further arguments of the launcher, in one argument and quoted as for a shell, such as "--account x --comment 'a b'".
     Default: the machine file's."""
@@ -94,7 +91,7 @@ class Matrix:
     """Ranks on each node at most. Default: the machine file's, else all on one node."""
     hosts: Path | None = None
     """File with the name of a node on each line, for ranks on several nodes outside an allocation. Default: the launcher's own."""
-    machine_file: Annotated[str, tyro.conf.arg(help=MACHINE_FILE_HELP)] = "local"
+    machine_file: Annotated[str, Help(MACHINE_FILE_HELP)] = "local"
     time_limit: Annotated[float, POSITIVE, Section("timeout")] = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import tyro
 from rich.table import Column, Table
 from rich.text import Text
 
 from common import command_line
+from common.command_line import Help, Positional
 from common.errors import UserError
 from common.terminal import open_console
 
@@ -113,7 +113,7 @@ def _rows(lines: Iterable[str], library: str) -> list[tuple[str, ...]]:
 class Arguments:
     """What to print."""
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…")]
+    files: Annotated[tuple[Path, ...], Positional, Help(metavar="FILE…")]
     """Profiles of ranks, mpi_profile.JOB.RANK, or folders with them; Tandem's, or those of IBM's mpitrace."""
 
 

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from common import chrome_trace, command_line
+from common.command_line import Positional
 from common.errors import UserError
 from common.record.trace_parts import ClockOfRank, HorovodTimeline, Timeline, TracedCollective
 from frameworks.shared.horovod import timeline as horovod_timeline
@@ -161,7 +160,7 @@ def _add(collectives: SumsByRank, rank: str, event: chrome_trace.Event) -> None:
 class Arguments:
     """What to merge or to summarize."""
 
-    path: Annotated[Path, tyro.conf.Positional]
+    path: Annotated[Path, Positional]
     """Folder of a run with its spans, profiles, timeline and MPI events, into which trace.json.gz is written; or a file of Horovod's
     timeline, of which only the summary is printed."""
 

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 from unittest import mock
 
-import tyro
-
 from common import command_line, workloads
-from common.command_line import FROM_0, FROM_1
+from common.command_line import FROM_0, FROM_1, Positional
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
@@ -40,7 +38,7 @@ CORRECT = "correct"
 class Search:
     """What is tried. None: the workload's default."""
 
-    workload: Annotated[str, tyro.conf.Positional]
+    workload: Annotated[str, Positional]
     """A workload with a target."""
     learning_rates: tuple[float, ...] | None = None
     """Learning rates of one rank."""

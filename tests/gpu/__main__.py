@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-import tyro
 
 from common import command_line
+from common.command_line import Positional
 from common.declarations import ROOT
 from common.errors import UserError
 from tests.gpu.plugin import Plugin
@@ -28,7 +28,7 @@ OPTIONS = ("--override-ini=addopts=", "-p", "no:cacheprovider", "-p", "no:termin
 class Arguments:
     """What is checked, and where the results go."""
 
-    folder: Annotated[Path | None, tyro.conf.Positional] = None
+    folder: Annotated[Path | None, Positional] = None
     """Folder to write to. Default: results/gpu-HOST-TIME."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """cpu: a rehearsal with small models."""

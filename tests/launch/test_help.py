@@ -12,7 +12,7 @@ from common.declarations import own_settings
 from tests.support.forked import run_module
 from tests.support.running import BIN, completed
 
-SECTION = re.compile(r"^ (\S.*?) *\n -+ *\n((?:  .*\n)*)", re.MULTILINE)
+SECTION = re.compile(r"^(\S.*):\n((?:  .*\n)+)", re.MULTILINE)
 OPTION = re.compile(r"^  (\S.*\n(?:   .*\n)*)", re.MULTILINE)
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
 OF_SINGLE = set(FIELDS) - config.not_for(config.SINGLE_RUN).keys() - own_settings().keys()
@@ -32,7 +32,7 @@ OF_A_MATRIX = {
 
 
 def sections_of(text):
-    """Returns {title: {option: its help in one line}} of a help, as it is printed where the output takes ASCII only."""
+    """Returns {title: {option: its help in one line}} of a help."""
     sections = {title: [" ".join(entry.split()) for entry in OPTION.findall(entries)] for title, entries in SECTION.findall(text)}
     return {title: {re.match(r"[\w-]*", entry)[0]: entry for entry in entries} for title, entries in sections.items()}
 
@@ -97,7 +97,7 @@ def test_a_run_refuses_a_setting_of_a_matrix_in_one_line(arguments):
     [
         # It would not be the only one that the matrix trains.
         (["--workload", "cnn"], "--workload is for a single run; here use --workloads and --repeats"),
-        (["--no_share_gpu"], "--share-gpu is for a single run, python -m frameworks.BACKEND; it is never compared"),
+        (["--no-share-gpu"], "--share-gpu is for a single run, python -m frameworks.BACKEND; it is never compared"),
         (["--checkpoint-every=2"], ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1"),
     ],
 )

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from common.config import Settings
+from common.cost import parallelism
 from common.errors import UserError
 from common.model import pipelining
 from common.process.ranks import Ranks
@@ -122,7 +123,7 @@ def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     module = _without_data(settings, mode)
     stages = [pipeline.stage(module, model, bounds, recompute) for bounds in pipelining.stages_of(model, schedule, num_ranks)]
-    num_microbatches = pipelining.microbatches_of(settings)
+    num_microbatches = parallelism.microbatches_of(settings)
     counted = []
     with mode:
         x, *samples = (part[: len(part) // num_microbatches] for part in _batch(settings, mode))

@@ -13,6 +13,7 @@ from torch.distributed.pipelining import PipelineStage, schedules
 from torch.profiler import record_function
 
 from common.config import Settings
+from common.cost import parallelism
 from common.model import pipelining
 from common.model.description import Model, parts_of
 from common.process.ranks import Ranks
@@ -64,7 +65,7 @@ class Pipeline:
     def __init__(self, settings: Settings, module: nn.Module, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
         self.model, self.device, self.group, self.name = workload_of(settings).model, device, group, settings.pipeline_schedule
         self.rank, self.num_ranks = dist.get_rank(group), dist.get_world_size(group)
-        self.num_microbatches = pipelining.microbatches_of(settings)
+        self.num_microbatches = parallelism.microbatches_of(settings)
         self.plan = pipelining.stages_of(self.model, self.name, self.num_ranks)
         # By their numbers in the plan.
         self.modules = {

@@ -11,6 +11,7 @@ from torch.distributed.pipelining.schedules import F
 
 from common import workloads
 from common.config import Settings
+from common.cost import parallelism
 from common.model import pipelining
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
@@ -57,7 +58,7 @@ def test_the_stages_of_a_model_and_their_ranks(model, schedule, num_ranks, stage
     ],
 )
 def test_what_a_pipeline_cannot_train_has_a_reason(settings, num_ranks, local_batch, reason):
-    problem = pipelining.problem("pipeline", settings, Cnn(), num_ranks, local_batch)
+    problem = parallelism.pipeline_problem("pipeline", settings, Cnn(), num_ranks, local_batch)
     assert problem is None if reason is None else reason in problem
 
 
