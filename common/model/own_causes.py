@@ -96,7 +96,7 @@ def _updates(file: OwnFile, sharded: bool) -> Iterator[list[Any]]:
     torch = own_file.torch()
     with own_file.generators_kept():
         parameters = [parameter for parameter in _module(file).parameters() if parameter.requires_grad]
-        optimizer = own_file.call(file, "optimizer", iter(parameters))
+        optimizer = file.call("optimizer", iter(parameters))
         leaves = [torch.nn.Parameter(_first_half(parameter).clone()) for parameter in parameters] if sharded else parameters
         leaf_of = dict(zip(parameters, leaves, strict=True))
         for group in optimizer.param_groups:
@@ -135,8 +135,8 @@ def _pass(file: OwnFile, module: Any, batch: tuple[Any, Any], seed: int = 0, fac
     module.zero_grad()
     with own_file.generators_kept():
         own_file.seed_generators(seed)
-        outputs = own_file.attempt(file, own_file.line_of(file, "model"), module, inputs)
-        loss = own_file.call(file, "loss", outputs, targets).mean()
+        outputs = file.attempt("model", module, inputs)
+        loss = file.call("loss", outputs, targets).mean()
         (factor * loss).backward()
     gradients = {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
     tensors: list[Any] = []

@@ -24,15 +24,15 @@ def check(model: OwnModel) -> None:
     expect_the_same_samples(file)
     module = own_file.build(file, seed=0)
     inputs, targets = own_file.in_precision(own_model.first_batch(model, own_model.NUM_FIRST), "fp32")
-    outputs = own_file.attempt(file, own_file.line_of(file, "model"), module, inputs)
+    outputs = file.attempt("model", module, inputs)
     loss = loss_of(file, outputs, targets)
-    own_file.attempt(file, own_file.line_of(file, "loss"), loss.mean().backward)
+    file.attempt("loss", loss.mean().backward)
     if file.has("metric"):
         with own_file.torch().no_grad():
-            _expect_metric(file, own_file.call(file, "metric", outputs, targets))
+            _expect_metric(file, file.call("metric", outputs, targets))
     own_file.layers_of(file, module)
     if file.has("optimizer"):
-        _expect_optimizer(file, own_file.call(file, "optimizer", module.parameters()))
+        _expect_optimizer(file, file.call("optimizer", module.parameters()))
     if file.has("scheduler"):
         model.scheduled_rates(file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
     _expect_sums(file, module.eval(), inputs, targets)
@@ -49,23 +49,22 @@ def trained(model: OwnModel) -> list[str]:
 def expect_the_same_samples(file: OwnFile) -> None:
     """Raises UserError where a data set has another sample at an index when it is asked again."""
     for dataset in own_file.data_of(file):
-        line = own_file.line_of(file, "data")
         samples = [own_file.mapped(own_file.bytes_of, own_file.seeded_sample(file, dataset, 0, 0)) for _ in range(2)]
-        first, again = (own_file.attempt(file, line, pickle.dumps, sample) for sample in samples)
+        first, again = (file.attempt("data", pickle.dumps, sample) for sample in samples)
         if first != again:
             message = "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
-            own_file.refuse(file, line, message)
+            file.refuse("data", message)
 
 
 def loss_of(file: OwnFile, outputs: Any, targets: Any) -> Any:
     """Returns the loss of a batch. Raises UserError where it is neither a number nor one for each sample, or has no gradient."""
-    loss, line = own_file.call(file, "loss", outputs, targets), own_file.line_of(file, "loss")
+    loss = file.call("loss", outputs, targets)
     if not isinstance(loss, own_file.torch().Tensor):
-        own_file.refuse(file, line, f"loss() returns {shortened(repr(loss))}; it must return a tensor with one number")
+        file.refuse("loss", f"loss() returns {shortened(repr(loss))}; it must return a tensor with one number")
     if loss.dim() > 1 or (loss.dim() and len(loss) != own_model.NUM_FIRST):
-        own_file.refuse(file, line, f"loss() returns a tensor of shape {tuple(loss.shape)}; return the mean over the batch")
+        file.refuse("loss", f"loss() returns a tensor of shape {tuple(loss.shape)}; return the mean over the batch")
     if not loss.requires_grad:
-        own_file.refuse(file, line, "loss() returns a number without a gradient; compute it from the outputs, without detach() or item()")
+        file.refuse("loss", "loss() returns a number without a gradient; compute it from the outputs, without detach() or item()")
     return loss
 
 
@@ -75,38 +74,38 @@ def _expect_metric(file: OwnFile, value: Any) -> None:
         own_model.flat_sums(value) if has_finish else float(value)
     except (TypeError, ValueError, RuntimeError):
         expected = "with finish() it must return sums, as a tensor or a tuple or dictionary of them" if has_finish else OF_RIGHT
-        own_file.refuse(file, own_file.line_of(file, "metric"), f"metric() returns {shortened(repr(value))}; {expected}")
+        file.refuse("metric", f"metric() returns {shortened(repr(value))}; {expected}")
 
 
 def _expect_optimizer(file: OwnFile, optimizer: Any) -> None:
     if not isinstance(optimizer, own_file.torch().optim.Optimizer):
         message = f"optimizer() returns {type(optimizer).__name__}; it must return a torch.optim.Optimizer"
-        own_file.refuse(file, own_file.line_of(file, "optimizer"), message)
+        file.refuse("optimizer", message)
     if len({group["lr"] for group in optimizer.param_groups}) > 1:
         message = "optimizer() has several learning rates, and the schedule sets one for all parameters; leave lr of the groups out"
-        own_file.refuse(file, own_file.line_of(file, "optimizer"), message)
-    own_file.attempt(file, own_file.line_of(file, "optimizer"), optimizer.step)
+        file.refuse("optimizer", message)
+    file.attempt("optimizer", optimizer.step)
     kept = {key for state in optimizer.state.values() for key in state} - OPTIMIZER_STATE.keys()
     if kept:
         message = f"optimizer() returns {type(optimizer).__name__}, whose {', '.join(sorted(kept))} cannot be begun anew; use another"
-        own_file.refuse(file, own_file.line_of(file, "optimizer"), message)
+        file.refuse("optimizer", message)
 
 
 def _expect_sums(file: OwnFile, module: Any, inputs: Any, targets: Any) -> None:
     """Raises UserError where the loss of a batch is the sum of those of its halves, or the metric is no sum."""
-    half, line = own_model.NUM_FIRST // 2, own_file.line_of(file, "model")
+    half = own_model.NUM_FIRST // 2
     with own_file.torch().no_grad():
         parts = [
-            (own_file.attempt(file, line, module, own_file.mapped(lambda tensor, part=part: tensor[part], inputs)), of_part)
+            (file.attempt("model", module, own_file.mapped(lambda tensor, part=part: tensor[part], inputs)), of_part)
             for part in (slice(None), slice(half), slice(half, None))
             for of_part in [own_file.mapped(lambda tensor, part=part: tensor[part], targets)]
         ]
-        whole, first, second = (float(own_file.call(file, "loss", *part).mean()) for part in parts)
-        metrics = [own_model.flat_sums(own_file.call(file, "metric", *part)) for part in parts] if file.has("metric") else []
+        whole, first, second = (float(file.call("loss", *part).mean()) for part in parts)
+        metrics = [own_model.flat_sums(file.call("metric", *part)) for part in parts] if file.has("metric") else []
     if abs(whole - first - second) < TOLERANCE * abs(whole) / 2:
-        own_file.refuse(file, own_file.line_of(file, "loss"), "loss() is a sum over the samples of a batch; return their mean")
+        file.refuse("loss", "loss() is a sum over the samples of a batch; return their mean")
     if metrics and _is_no_sum(*metrics):
-        own_file.refuse(file, own_file.line_of(file, "metric"), "metric() is no sum over the samples of a batch; return their sum")
+        file.refuse("metric", "metric() is no sum over the samples of a batch; return their sum")
 
 
 def _is_no_sum(whole: Any, first: Any, second: Any) -> bool:

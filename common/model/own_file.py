@@ -75,37 +75,37 @@ class OwnFile(NamedTuple):
     def constant(self, name: str) -> Any:
         return getattr(self.content, name, CONSTANTS[name][1])
 
+    def call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        """Calls a function of the file. Raises UserError for its exception."""
+        return self.attempt(name, getattr(self.content, name), *arguments, **named)
 
-def refuse(file: OwnFile, line: int | None, message: str) -> NoReturn:
-    raise UserError(f"{file.path.name}, line {line}: {message}" if line else f"{file.path.name}: {message}")
+    def attempt(self, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Calls a function that runs code of the file.
+
+        Raises UserError for its exception, with the innermost line of the file in its traceback, or else that of `name`.
+        """
+        try:
+            return function(*arguments, **named)
+        except UserError:
+            raise
+        except (Exception, SystemExit) as problem:
+            _refuse_at(self.path, _innermost_line(self.path, problem) or self._line_of(name), _describe(problem))
+
+    def refuse(self, name: str | None, message: str) -> NoReturn:
+        """Raises UserError with the line of the definition of a function, or of a constant."""
+        _refuse_at(self.path, self._line_of(name) if name else None, message)
+
+    def _line_of(self, name: str) -> int | None:
+        if code := getattr(getattr(self.content, name, None), "__code__", None):
+            return code.co_firstlineno
+        for node in ast.parse(self.path.read_bytes()).body:
+            if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+                return node.lineno
+        return None
 
 
-def line_of(file: OwnFile, name: str) -> int | None:
-    """Returns the line of a function's definition, or of a constant."""
-    if code := getattr(getattr(file.content, name, None), "__code__", None):
-        return code.co_firstlineno
-    for node in ast.parse(file.path.read_bytes()).body:
-        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
-            return node.lineno
-    return None
-
-
-def call(file: OwnFile, name: str, *arguments: Any, **named: Any) -> Any:
-    """Calls a function of the file. Raises UserError for its exception."""
-    return attempt(file, line_of(file, name), getattr(file.content, name), *arguments, **named)
-
-
-def attempt(file: OwnFile, line: int | None, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Calls a function that runs code of the file.
-
-    Raises UserError for its exception, with the innermost line of the file in its traceback, or else `line`.
-    """
-    try:
-        return function(*arguments, **named)
-    except UserError:
-        raise
-    except (Exception, SystemExit) as problem:
-        refuse(file, _innermost_line(file.path, problem) or line, _describe(problem))
+def _refuse_at(path: Path, line: int | None, message: str) -> NoReturn:
+    raise UserError(f"{path.name}, line {line}: {message}" if line else f"{path.name}: {message}")
 
 
 def _innermost_line(path: Path, problem: BaseException) -> int | None:
@@ -153,27 +153,26 @@ def _read(path: Path, arguments: str | None) -> OwnFile:
     file = file._replace(digest=_digest(file))
     for name, definition in REQUIRED.items():
         if not file.has(name):
-            refuse(file, None, f"it has no {name}(); add {definition}")
+            file.refuse(None, f"it has no {name}(); add {definition}")
     for name in (*REQUIRED, *OPTIONAL):
         if file.has(name) and not callable(getattr(file.content, name)):
-            refuse(file, line_of(file, name), f"{name} is no function")
+            file.refuse(name, f"{name} is no function")
     for name, (kind, _, words, is_allowed) in CONSTANTS.items():
         value = file.constant(name)
         is_kind = isinstance(value, int | float if kind is float else kind) and (kind is bool or not isinstance(value, bool))
         if value is not None and not (is_kind and is_allowed(value)):
-            refuse(file, line_of(file, name), f"{name} is {shortened(repr(value))}; it must be {words}")
+            file.refuse(name, f"{name} is {shortened(repr(value))}; it must be {words}")
     if file.has("finish") and not file.has("metric"):
-        refuse(file, line_of(file, "finish"), "finish() needs metric(outputs, targets), which returns sums over the samples of a batch")
+        file.refuse("finish", "finish() needs metric(outputs, targets), which returns sums over the samples of a batch")
     target = file.constant("TARGET")
     if target is not None and not file.has("metric"):
-        refuse(file, line_of(file, "TARGET"), "TARGET needs metric(outputs, targets), which returns the number of right samples")
+        file.refuse("TARGET", "TARGET needs metric(outputs, targets), which returns the number of right samples")
     if target is not None and file.has_accuracy and not 0 < target <= 1:
         message = f"TARGET is {target!r}; it must be a share above 0, at most 1, but with finish() or LOWER_IS_BETTER = True"
-        refuse(file, line_of(file, "TARGET"), message)
+        file.refuse("TARGET", message)
     if file.has("optimizer") and not file.constant("LEARNING_RATE"):
-        refuse(
-            file,
-            line_of(file, "optimizer"),
+        file.refuse(
+            "optimizer",
             "optimizer() needs a constant LEARNING_RATE, from which the schedule sets its rate",
         )
     return file
@@ -201,13 +200,13 @@ def _import(file: OwnFile) -> None:
         exec(compile(file.path.read_bytes(), str(file.path), "exec"), file.content.__dict__)
     except SyntaxError as problem:
         where = problem.lineno if problem.filename == str(file.path) else None
-        refuse(file, where, f"SyntaxError: {problem.msg}")
+        _refuse_at(file.path, where, f"SyntaxError: {problem.msg}")
     except (Exception, SystemExit) as problem:
-        refuse(file, _innermost_line(file.path, problem), _describe(problem))
+        _refuse_at(file.path, _innermost_line(file.path, problem), _describe(problem))
     if "torch" not in sys.modules and KERAS_PACKAGES & sys.modules.keys():
-        refuse(file, line_of(file, "model"), OF_KERAS)
+        file.refuse("model", OF_KERAS)
     if "torch" not in sys.modules:
-        refuse(file, None, "it does not import torch; the model is a PyTorch module")
+        file.refuse(None, "it does not import torch; the model is a PyTorch module")
 
 
 def _package_of(path: Path) -> tuple[Path, str]:
@@ -314,18 +313,20 @@ def build(file: OwnFile, seed: int) -> Any:
     """Calls model(), under the seed. Raises UserError where it returns no nn.Module with parameters of floating-point numbers."""
     with generators_kept():
         seed_generators(seed)
-        module, line = call(file, "model", **file.arguments), line_of(file, "model")
+        module = file.call("model", **file.arguments)
     if not isinstance(module, torch().nn.Module):
         is_of_keras = any(base.__module__.partition(".")[0] in KERAS_PACKAGES for base in type(module).__mro__)
-        refuse(file, line, OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
+        file.refuse("model", OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
     parameters = dict(module.named_parameters())
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        refuse(file, line, "model() returns a module without parameters to train")
+        file.refuse("model", "model() returns a module without parameters to train")
     for name, parameter in parameters.items():
         if torch().nn.parameter.is_lazy(parameter):
-            refuse(file, line, f"model() returns {name} without a shape, as of a lazy layer; give the layer its number of inputs")
+            file.refuse("model", f"model() returns {name} without a shape, as of a lazy layer; give the layer its number of inputs")
         if parameter.device.type != "cpu" or not parameter.is_floating_point():
-            refuse(file, line, f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU")
+            file.refuse(
+                "model", f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU"
+            )
     return module
 
 
@@ -356,10 +357,10 @@ def layers_of(file: OwnFile, module: Any) -> list[Any]:
     if not file.has("layers"):
         named: list[Any] = [getattr(module, name, None) for name in ("layers", "blocks")]
         return next((list(layers) for layers in named if isinstance(layers, lists)), None) or repeated_blocks(module)
-    layers = call(file, "layers", module)
+    layers = file.call("layers", module)
     is_list = isinstance(layers, (list, tuple, *lists)) and len(layers) > 0
     if not (is_list and set(map(id, layers)) <= set(map(id, module.modules())) - {id(module)}):
-        refuse(file, line_of(file, "layers"), "layers() must return a list of modules inside of the model that it is given")
+        file.refuse("layers", "layers() must return a list of modules inside of the model that it is given")
     return list(layers)
 
 
@@ -367,23 +368,22 @@ def data_of(file: OwnFile) -> tuple[Any, Any]:
     """Calls data(). Raises UserError where it does not return two map-style data sets."""
     with generators_kept():
         seed_generators(0)
-        data, line = call(file, "data"), line_of(file, "data")
+        data = file.call("data")
     if not isinstance(data, tuple | list) or len(data) != 2:
-        refuse(file, line, "data() must return two data sets, for training and held out: return train, test")
+        file.refuse("data", "data() must return two data sets, for training and held out: return train, test")
     for name, dataset in zip(("training", "held-out"), data, strict=True):
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            refuse(file, line, f"the {name} data set of data() is {type(dataset).__name__}; it must have len() and [i]")
-        if not attempt(file, line, len, dataset):
-            refuse(file, line, f"the {name} data set of data() is empty")
+            file.refuse("data", f"the {name} data set of data() is {type(dataset).__name__}; it must have len() and [i]")
+        if not file.attempt("data", len, dataset):
+            file.refuse("data", f"the {name} data set of data() is empty")
     return data[0], data[1]
 
 
 def sample(file: OwnFile, dataset: Any, index: int) -> Any:
     """Returns a sample of a data set. Raises UserError where it is no pair."""
-    line = line_of(file, "data")
-    pair = attempt(file, line, dataset.__getitem__, index)
+    pair = file.attempt("data", dataset.__getitem__, index)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        refuse(file, line, f"a data set of data() has {shortened(repr(pair))} at {index}; a sample is a pair (inputs, target)")
+        file.refuse("data", f"a data set of data() has {shortened(repr(pair))} at {index}; a sample is a pair (inputs, target)")
     return pair
 
 
@@ -398,11 +398,11 @@ def batch_of(file: OwnFile, samples: list[Any], *seeds: int) -> tuple[Any, Any]:
 def collated(file: OwnFile, samples: list[Any]) -> tuple[Any, Any]:
     """Does as `batch_of`, with the generators as they are."""
     if file.has("collate"):
-        pair = call(file, "collate", samples)
+        pair = file.call("collate", samples)
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            refuse(file, line_of(file, "collate"), f"collate() returns {shortened(repr(pair))}; it must return a pair (inputs, targets)")
+            file.refuse("collate", f"collate() returns {shortened(repr(pair))}; it must return a pair (inputs, targets)")
         return pair[0], pair[1]
-    return tuple(attempt(file, line_of(file, "data"), torch().utils.data.default_collate, samples))
+    return tuple(file.attempt("data", torch().utils.data.default_collate, samples))
 
 
 def mapped(function: Callable[[Any], Any], values: Any) -> Any:

@@ -5,7 +5,7 @@ import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, final
+from typing import Any, final
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class OwnModel(Model):
         inputs, targets = own_file.in_precision(first_batch(self, NUM_FIRST), "fp32")
         counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
         with counting as counter:
-            own_file.call(self.file, "loss", module(inputs), targets).mean().backward()
+            self.file.call("loss", module(inputs), targets).mean().backward()
         return round(counter.get_total_flops() / NUM_FIRST) or None
 
     def has_layers(self) -> bool:
@@ -86,7 +86,7 @@ class OwnModel(Model):
                 ("finish" if self.file.has("finish") else "metric"),
                 "the number of right ones" if has_accuracy else "a finite number",
             )
-            self.refuse(name, f"{name}() gives {value:g} for the held-out samples; return {expected}")
+            self.file.refuse(name, f"{name}() gives {value:g} for the held-out samples; return {expected}")
         return value
 
     def optimizer_states(self) -> float | None:
@@ -99,34 +99,32 @@ class OwnModel(Model):
         """
         return _scheduled_rates(self, learning_rate, optimizer, num_steps) if self.file.has("scheduler") else None
 
-    def refuse(self, name: str, message: str) -> NoReturn:
-        """Raises UserError with the line of a function of the file."""
-        own_file.refuse(self.file, own_file.line_of(self.file, name), message)
-
 
 def _scheduled_rates(model: OwnModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
     file, torch = model.file, own_file.torch()
-    line, parameters = own_file.line_of(file, "scheduler"), [torch.nn.Parameter(torch.zeros(1))]
+    parameters = [torch.nn.Parameter(torch.zeros(1))]
     if file.has("optimizer"):
-        stepped = own_file.call(file, "optimizer", iter(parameters))
+        stepped = file.call("optimizer", iter(parameters))
     else:
         stepped = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](parameters)
     for group in stepped.param_groups:
         group["lr"] = learning_rate
     before = _options(stepped)
-    scheduler = own_file.call(file, "scheduler", stepped, num_steps)
+    scheduler = file.call("scheduler", stepped, num_steps)
     if not hasattr(scheduler, "step"):
-        model.refuse("scheduler", f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
+        model.file.refuse("scheduler", f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
     rates = []
     for step in range(num_steps):
         if step:
             # PyTorch warns of a scheduler that steps before its optimizer.
             stepped.step()
-            own_file.attempt(file, line, scheduler.step)
+            file.attempt("scheduler", scheduler.step)
         of_groups = {float(group["lr"]) for group in stepped.param_groups}
         rates += of_groups
         if len(of_groups) != 1 or _options(stepped) != before:
-            model.refuse("scheduler", "scheduler() may change the learning rate alone, and for all parameters alike (cycle_momentum=False)")
+            model.file.refuse(
+                "scheduler", "scheduler() may change the learning rate alone, and for all parameters alike (cycle_momentum=False)"
+            )
     return rates
 
 
@@ -154,8 +152,8 @@ def _num_states(model: OwnModel) -> float:
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.grad = own_file.torch().zeros_like(parameter)
-    optimizer = own_file.call(file, "optimizer", iter(parameters))
-    own_file.attempt(file, own_file.line_of(file, "optimizer"), optimizer.step)
+    optimizer = file.call("optimizer", iter(parameters))
+    file.attempt("optimizer", optimizer.step)
     kept = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
     return sum(kept) / sum(parameter.numel() for parameter in parameters)
 
@@ -183,8 +181,8 @@ def first_sums(model: OwnModel) -> Any:
     file, torch = model.file, own_file.torch()
     inputs, targets = own_file.in_precision(first_batch(model, NUM_FIRST), "fp32")
     with torch.no_grad():
-        outputs = own_file.attempt(file, own_file.line_of(file, "model"), own_file.build(file, seed=0).eval(), inputs)
-        return own_file.call(file, "metric", outputs, targets)
+        outputs = file.attempt("model", own_file.build(file, seed=0).eval(), inputs)
+        return file.call("metric", outputs, targets)
 
 
 def num_sums(model: OwnModel) -> int:
@@ -206,11 +204,11 @@ def finished(model: OwnModel, sums: Sequence[float], num_samples: int) -> float:
     shapes = [torch.as_tensor(leaf).shape for leaf in leaves]
     parts = torch.tensor(sums, dtype=torch.float64).split([shape.numel() for shape in shapes])
     nested = _pytree().tree_unflatten([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)], structure)
-    value = own_file.call(model.file, "finish", nested, num_samples)
+    value = model.file.call("finish", nested, num_samples)
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
-        model.refuse("finish", f"finish() returns {shortened(repr(value))}; it must return a number")
+        model.file.refuse("finish", f"finish() returns {shortened(repr(value))}; it must return a number")
 
 
 def _pytree() -> Any:

@@ -23,12 +23,12 @@ class OwnCriterion:
 
     def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the weighted sum of the samples' losses, which have equal weights where the file returns their mean."""
-        losses = own_file.call(self.file, "loss", outputs, targets)
+        losses = self.file.call("loss", outputs, targets)
         return (losses * weights).sum() if losses.dim() else losses.to(weights.dtype) * weights.sum()
 
     def totals(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the Totals of one batch as a tensor. A batch that has only padding has weight 0."""
-        has_samples, metric = weights.sum() > 0, own_file.call(self.file, "metric", outputs, targets)
+        has_samples, metric = weights.sum() > 0, self.file.call("metric", outputs, targets)
         if self.num_sums:
             right, sums = torch.zeros_like(weights.sum()), own_model.flat_sums(metric, weights.device)
         else:
@@ -39,7 +39,7 @@ class OwnCriterion:
 
 def optimizer_of(model: OwnModel, module: nn.Module) -> Optimizer | None:
     """Returns the optimizer that a file makes; None where it makes none."""
-    return own_file.call(model.file, "optimizer", module.parameters()) if model.file.has("optimizer") else None
+    return model.file.call("optimizer", module.parameters()) if model.file.has("optimizer") else None
 
 
 def build(model: OwnModel, settings: Settings, device: torch.device, ranks: Ranks) -> nn.Module:
@@ -65,11 +65,10 @@ def _expect_synchronized(module: nn.Module, file: OwnFile, device: torch.device,
     """Raises UserError for a SyncBatchNorm on CPUs, where PyTorch has none, and with a library that has its own, as Horovod."""
     if not any(isinstance(layer, nn.SyncBatchNorm) for layer in module.modules()):
         return
-    line = own_file.line_of(file, "model")
     if dist.is_initialized() and device.type == "cpu":
-        own_file.refuse(file, line, "SyncBatchNorm is for GPUs (--device cuda); on CPUs use BatchNorm, whose statistics are by rank")
+        file.refuse("model", "SyncBatchNorm is for GPUs (--device cuda); on CPUs use BatchNorm, whose statistics are by rank")
     if ranks.size > 1 and not dist.is_initialized():
-        own_file.refuse(file, line, "SyncBatchNorm needs torch.distributed, which this backend does not use; use BatchNorm, or ddp")
+        file.refuse("model", "SyncBatchNorm needs torch.distributed, which this backend does not use; use BatchNorm, or ddp")
 
 
 def without_dropout(module: nn.Module) -> None:
