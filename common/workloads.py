@@ -15,8 +15,8 @@ from common.errors import UserError
 from common.model import conventions, schedules
 from common.model.decoder import Decoder
 from common.model.description import Workload
-from common.model.own_model import OwnModel
 from common.model.schedules import CONSTANT
+from common.model.user_model import UserModel
 from common.model.weights import DTYPES
 from common.model.workload_table import OF_FILE, SIZES, WORKLOADS, resized
 
@@ -52,7 +52,7 @@ def _workload_of_file(settings: Settings) -> Workload:
     for name in SIZES:
         if getattr(settings, name) is not None:
             raise UserError(f"{flag(name)} is not for --model, whose sizes are --model-args; leave it out")
-    model = OwnModel(str(settings.model), settings.model_args)
+    model = UserModel(str(settings.model), settings.model_args)
     file = model.file
     learning_rate = file.constant("LEARNING_RATE")
     rates = {"sgd": learning_rate or 0.01, "adam": learning_rate or 0.001}

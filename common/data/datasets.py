@@ -9,7 +9,7 @@ import numpy as np
 
 from common import tokens
 from common.config import Settings
-from common.data import image_folders, images, own_data, stored, texts
+from common.data import image_folders, images, stored, texts, user_data
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.decoder import TEXTS
@@ -56,7 +56,7 @@ def _of_folders(_: str, model: Any, settings: Settings) -> Reader:
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:
-    return own_data.reader(model, settings)
+    return user_data.reader(model, settings)
 
 
 def _random(_: str, model: Any, settings: Settings) -> Reader:

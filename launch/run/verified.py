@@ -8,8 +8,8 @@ from common.backends import declaration_of
 from common.command_line import shortened
 from common.declarations import BASELINE
 from common.errors import UserError
-from common.model import own_causes, own_checks
-from common.model.own_model import OwnModel
+from common.model import user_causes, user_checks
+from common.model.user_model import UserModel
 from common.record import samples
 from common.record.definition import Record
 
@@ -107,7 +107,7 @@ def _cause(record: Record, difference_by_rank: float | None) -> str:
     """Returns why a run that has completed differs."""
     causes = []
     if model := _model_of(record):
-        for cause_of in (own_causes.of_ranks, own_causes.of_optimizer)[record.num_ranks == 1 :]:
+        for cause_of in (user_causes.of_ranks, user_causes.of_optimizer)[record.num_ranks == 1 :]:
             try:
                 causes.append(cause_of(model))
             except UserError:
@@ -116,15 +116,15 @@ def _cause(record: Record, difference_by_rank: float | None) -> str:
     return "; ".join(filter(None, causes)) or unknown
 
 
-def _model_of(record: Record) -> OwnModel | None:
-    return OwnModel(record.settings.model, record.settings.model_args) if record.settings.model else None
+def _model_of(record: Record) -> UserModel | None:
+    return UserModel(record.settings.model, record.settings.model_args) if record.settings.model else None
 
 
 def _reason_of_failure(record: Record) -> str:
     error = record.error or ""
     if "find_unused_parameters" in error:
         model, numbers = _model_of(record), WITHOUT_GRADIENT.search(error)
-        names = own_checks.trained(model) if model else []
+        names = user_checks.trained(model) if model else []
         which = shortened(", ".join(names[int(number)] for number in numbers[1].split()), 100) if names and numbers else "parameters"
         return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
     return next((reason for part, reason in FAILURES.items() if part in error), f"{record.status}, {error}")

@@ -198,7 +198,7 @@ def digest(data="data", **values):
 
 
 # Of a tokenizer the digest has the number of tokens, and that of the data has the tokens: the same file may lie elsewhere. Of a user's
-# model it has the source (tests/common/model/test_own_file.py), and of sizes the model (tests/common/model/test_workload_table.py).
+# model it has the source (tests/common/model/test_user_file.py), and of sizes the model (tests/common/model/test_workload_table.py).
 @pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("tokenizer", "model", "model_args", *SIZES)])
 def test_the_digest_differs_for_training_settings_only(name, monkeypatch):
     monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.WORKLOADS["cnn"])

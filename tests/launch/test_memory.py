@@ -12,7 +12,7 @@ from frameworks.shared.pytorch import activations, models, steps
 from launch import memory
 from tests.support.forked import run_module
 from tests.support.mistakes import expect_refused, refused
-from tests.support.own_models import BEGINNING, SOUND
+from tests.support.user_models import BEGINNING, SOUND
 
 SIZES = {"layers": 4, "heads": 8}
 OPTIONS = ("--layers", "4", "--heads", "8")

@@ -5,13 +5,13 @@ import pytest
 from common.backends import file_of, settings_of
 from common.command_line import flag
 from common.config import Settings
-from common.model import own_causes
-from common.model.own_model import OwnModel
+from common.model import user_causes
+from common.model.user_model import UserModel
 from launch.run import verified as verification
 from launch.run import verify
 from tests.support.made_records import typed
-from tests.support.own_models import BEGINNING, SOUND, TRAPS
 from tests.support.running import train_in_turn
+from tests.support.user_models import BEGINNING, SOUND, TRAPS
 
 pytestmark = pytest.mark.matrix
 # Four steps.
@@ -104,8 +104,8 @@ def test_sound_models_agree_and_the_causes_of_differences_are_found(names, verif
     monkeypatch.setenv("MALLOC_PERTURB_", "128")
     runs = verified(*((name, model) for name in names for model in TRAINED[name]))
     for (name, model), run in runs.items():
-        described = OwnModel(str(paths[model]), None)
-        cause = own_causes.of_ranks(described) or own_causes.of_optimizer(described)
+        described = UserModel(str(paths[model]), None)
+        cause = user_causes.of_ranks(described) or user_causes.of_optimizer(described)
         if (name, model) == ("fsdp", "tied-weights"):
             assert "'layers.0.table.weight' is shared with a parameter already managed by another FSDP group" in run.reason
         elif model == "batch-norm":

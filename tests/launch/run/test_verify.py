@@ -9,7 +9,7 @@ from launch.run import verified as verification
 from launch.run import verify
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
-from tests.support.own_models import BEGINNING, SOUND, TRAPS
+from tests.support.user_models import BEGINNING, SOUND, TRAPS
 
 LOSSES = [3.0, 2.0, 1.0, 0.5]
 CLOSE, APART = ([loss * (1 + difference) for loss in LOSSES] for difference in (1e-12, 1e-7))

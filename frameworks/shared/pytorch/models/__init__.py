@@ -13,16 +13,16 @@ from torch.utils.checkpoint import checkpoint
 
 from common.config import Settings
 from common.errors import UserError
-from common.model import own_file
+from common.model import user_file
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
-from common.model.own_model import OwnModel
 from common.model.resnet import ResNet50
+from common.model.user_model import UserModel
 from common.process.ranks import Ranks
 from common.workloads import workload_of
 from frameworks.shared.pytorch.criteria import CROSS_ENTROPY, Criterion
-from frameworks.shared.pytorch.models import own
+from frameworks.shared.pytorch.models import user
 from frameworks.shared.pytorch.models.cnn import CnnModule
 from frameworks.shared.pytorch.models.decoder import DecoderModule
 from frameworks.shared.pytorch.models.encoder_decoder import EncoderDecoderModule
@@ -62,7 +62,9 @@ def _layers(_: Any, module: Any) -> Iterable[nn.Module]:
 
 BUILT_IN = Implementation(_built_in, lambda _: CROSS_ENTROPY, lambda *_: None, _layers)
 IMPLEMENTATIONS = dict.fromkeys(MODELS, BUILT_IN) | {
-    OwnModel: Implementation(own.build, own.OwnCriterion, own.optimizer_of, lambda model, module: own_file.layers_of(model.file, module))
+    UserModel: Implementation(
+        user.build, user.UserCriterion, user.optimizer_of, lambda model, module: user_file.layers_of(model.file, module)
+    ),
 }
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.model import own_checks
-from common.model.own_model import OwnModel
-from tests.support.own_models import BEGINNING, SOUND
+from common.model import user_checks
+from common.model.user_model import UserModel
+from tests.support.user_models import BEGINNING, SOUND
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -12,6 +12,6 @@ from tests.support.own_models import BEGINNING, SOUND
 def test_models_of_many_kinds_pass_the_checks_and_their_operations_are_counted(name, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(BEGINNING + SOUND[name])
-    model = OwnModel(str(path), None)
-    own_checks.check(model)
+    model = UserModel(str(path), None)
+    user_checks.check(model)
     assert model.training_flops() > 0

@@ -49,7 +49,7 @@ OF_KERAS = (
 )
 
 
-class OwnFile(NamedTuple):
+class UserFile(NamedTuple):
     """A file that has been imported.
 
     `arguments` are those of model(). The digest is of the source of the file, and of the modules in its folder that it imports.
@@ -141,14 +141,14 @@ def name_of(source: str) -> str:
     return located(source).stem
 
 
-def read(source: str, arguments: str | None) -> OwnFile:
+def read(source: str, arguments: str | None) -> UserFile:
     """Imports a file and checks what it defines. Raises UserError for a mistake in it."""
     return _read(located(source), arguments)
 
 
 @functools.cache
-def _read(path: Path, arguments: str | None) -> OwnFile:
-    file = OwnFile(path, ModuleType(path.stem), _arguments_of(arguments), "")
+def _read(path: Path, arguments: str | None) -> UserFile:
+    file = UserFile(path, ModuleType(path.stem), _arguments_of(arguments), "")
     _import(file)
     file = file._replace(digest=_digest(file))
     for name, definition in REQUIRED.items():
@@ -188,7 +188,7 @@ def _arguments_of(text: str | None) -> dict[str, Any]:
     return arguments
 
 
-def _import(file: OwnFile) -> None:
+def _import(file: UserFile) -> None:
     """Runs the file as a module, of its package if it is in one. Modules beside it can be imported."""
     root, package = _package_of(file.path)
     sys.path[:0] = [str(file.path.parent), *([str(root)] if package else [])]
@@ -218,7 +218,7 @@ def _package_of(path: Path) -> tuple[Path, str]:
     return folder, ".".join(names)
 
 
-def _digest(file: OwnFile) -> str:
+def _digest(file: UserFile) -> str:
     """Returns the SHA-256 of the file and of the modules in its folder or package that it has imported, wherever they lie."""
     root, package = _package_of(file.path)
     folder, sha256 = root / package.partition(".")[0], hashlib.sha256(file.path.read_bytes())
@@ -276,7 +276,7 @@ def states() -> tuple[bytes, bytes, tuple[Any, ...]]:
     return torch().get_rng_state().numpy().tobytes(), of_numpy, random.getstate()
 
 
-def draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
+def draws(file: UserFile, dataset: Any, num_samples: int) -> bool:
     """Returns whether one of the first samples of a data set draws random numbers, as augmentation does."""
     with generators_kept():
         before = states()
@@ -285,7 +285,7 @@ def draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
         return states() != before
 
 
-def collate_draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
+def collate_draws(file: UserFile, dataset: Any, num_samples: int) -> bool:
     """Returns whether collate() draws random numbers for a batch of the first samples."""
     with generators_kept():
         samples = [sample(file, dataset, index) for index in range(min(len(dataset), num_samples))]
@@ -294,12 +294,12 @@ def collate_draws(file: OwnFile, dataset: Any, num_samples: int) -> bool:
         return states() != before
 
 
-def seeded_sample(file: OwnFile, dataset: Any, index: int, *seeds: int) -> Any:
+def seeded_sample(file: UserFile, dataset: Any, index: int, *seeds: int) -> Any:
     """Returns a sample whose random numbers follow from the seeds and its index alone, and so not from the number of ranks."""
     return seeded_samples(file, dataset, [index], *seeds)[0]
 
 
-def seeded_samples(file: OwnFile, dataset: Any, indices: Sequence[int], *seeds: int) -> list[Any]:
+def seeded_samples(file: UserFile, dataset: Any, indices: Sequence[int], *seeds: int) -> list[Any]:
     """Does as `seeded_sample` for several: keeping the generators takes as long as seeding them."""
     samples = []
     with generators_kept():
@@ -309,7 +309,7 @@ def seeded_samples(file: OwnFile, dataset: Any, indices: Sequence[int], *seeds: 
     return samples
 
 
-def build(file: OwnFile, seed: int) -> Any:
+def build(file: UserFile, seed: int) -> Any:
     """Calls model(), under the seed. Raises UserError where it returns no nn.Module with parameters of floating-point numbers."""
     with generators_kept():
         seed_generators(seed)
@@ -348,7 +348,7 @@ def repeated_blocks(module: Any) -> list[Any]:
     return max(repeated, key=lambda parts: len(parts) * sum(parameter.numel() for parameter in parts[0].parameters()), default=[])
 
 
-def layers_of(file: OwnFile, module: Any) -> list[Any]:
+def layers_of(file: UserFile, module: Any) -> list[Any]:
     """Returns the layers of a module: those of the file's layers(), a list of modules by the name of layers or blocks, or repeated blocks.
 
     Raises UserError where layers() returns something else.
@@ -364,7 +364,7 @@ def layers_of(file: OwnFile, module: Any) -> list[Any]:
     return list(layers)
 
 
-def data_of(file: OwnFile) -> tuple[Any, Any]:
+def data_of(file: UserFile) -> tuple[Any, Any]:
     """Calls data(). Raises UserError where it does not return two map-style data sets."""
     with generators_kept():
         seed_generators(0)
@@ -379,7 +379,7 @@ def data_of(file: OwnFile) -> tuple[Any, Any]:
     return data[0], data[1]
 
 
-def sample(file: OwnFile, dataset: Any, index: int) -> Any:
+def sample(file: UserFile, dataset: Any, index: int) -> Any:
     """Returns a sample of a data set. Raises UserError where it is no pair."""
     pair = file.attempt("data", dataset.__getitem__, index)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -387,7 +387,7 @@ def sample(file: OwnFile, dataset: Any, index: int) -> Any:
     return pair
 
 
-def batch_of(file: OwnFile, samples: list[Any], *seeds: int) -> tuple[Any, Any]:
+def batch_of(file: UserFile, samples: list[Any], *seeds: int) -> tuple[Any, Any]:
     """Collates samples into inputs and targets as a DataLoader does, or by collate(), whose random numbers follow from the seeds."""
     if file.has("collate"):
         with seeded(*seeds):
@@ -395,7 +395,7 @@ def batch_of(file: OwnFile, samples: list[Any], *seeds: int) -> tuple[Any, Any]:
     return collated(file, samples)
 
 
-def collated(file: OwnFile, samples: list[Any]) -> tuple[Any, Any]:
+def collated(file: UserFile, samples: list[Any]) -> tuple[Any, Any]:
     """Does as `batch_of`, with the generators as they are."""
     if file.has("collate"):
         pair = file.call("collate", samples)

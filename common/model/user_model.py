@@ -10,9 +10,9 @@ from typing import Any, final
 import numpy as np
 
 from common.command_line import shortened
-from common.model import own_file
+from common.model import user_file
 from common.model.description import Layer, Model, Part, Samples
-from common.model.own_file import OwnFile
+from common.model.user_file import UserFile
 from common.model.weights import BUILT, DTYPES, Initial
 
 # Samples from the beginning of the data, of which the batches of the checks and of the warm-up are made.
@@ -21,7 +21,7 @@ NUM_FIRST = 8
 
 @final
 @dataclass(frozen=True)
-class OwnModel(Model):
+class UserModel(Model):
     """A model in a file, with the arguments of its function as a JSON object."""
 
     source: str
@@ -32,8 +32,8 @@ class OwnModel(Model):
     pads = False
 
     @property
-    def file(self) -> OwnFile:
-        return own_file.read(self.source, self.arguments)
+    def file(self) -> UserFile:
+        return user_file.read(self.source, self.arguments)
 
     def identity(self) -> dict[str, Any]:
         """Returns what identifies the model, wherever its file lies."""
@@ -42,7 +42,7 @@ class OwnModel(Model):
     def parts(self) -> list[Part]:
         """Returns one part, which no pipeline cuts."""
         layers: dict[str, dict[str, Initial]] = {}
-        for name, parameter in own_file.build(self.file, seed=0).named_parameters():
+        for name, parameter in user_file.build(self.file, seed=0).named_parameters():
             layer, _, of_layer = name.rpartition(".")
             layers.setdefault(layer, {})[of_layer] = Initial(tuple(parameter.shape), BUILT, 0.0)
         return [Part("model", tuple(Layer(name, parameters) for name, parameters in layers.items()))]
@@ -52,13 +52,13 @@ class OwnModel(Model):
 
         They are not those of the trainer's module, on which Horovod takes a step of the optimizer to make its state.
         """
-        parameters = own_file.build(self.file, seed).named_parameters()
+        parameters = user_file.build(self.file, seed).named_parameters()
         return {name: parameter.detach().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
 
     def training_flops(self) -> int | None:
         """Counts those of a step on the first samples by PyTorch's counter; None where it finds none."""
-        module = own_file.build(self.file, seed=0)
-        inputs, targets = own_file.in_precision(first_batch(self, NUM_FIRST), "fp32")
+        module = user_file.build(self.file, seed=0)
+        inputs, targets = user_file.in_precision(first_batch(self, NUM_FIRST), "fp32")
         counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
         with counting as counter:
             self.file.call("loss", module(inputs), targets).mean().backward()
@@ -71,7 +71,7 @@ class OwnModel(Model):
         return _has_buffers(self)
 
     def samples(self, inputs: Any, targets: Any, sample_weights: np.ndarray, precision: str) -> Samples:
-        inputs, targets = own_file.in_precision((inputs, targets), precision)
+        inputs, targets = user_file.in_precision((inputs, targets), precision)
         return Samples(inputs, targets, sample_weights.astype(DTYPES[precision]))
 
     def first_samples(self, num_samples: int, precision: str) -> Samples:
@@ -100,8 +100,8 @@ class OwnModel(Model):
         return _scheduled_rates(self, learning_rate, optimizer, num_steps) if self.file.has("scheduler") else None
 
 
-def _scheduled_rates(model: OwnModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
-    file, torch = model.file, own_file.torch()
+def _scheduled_rates(model: UserModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
+    file, torch = model.file, user_file.torch()
     parameters = [torch.nn.Parameter(torch.zeros(1))]
     if file.has("optimizer"):
         stepped = file.call("optimizer", iter(parameters))
@@ -135,23 +135,23 @@ def _options(optimizer: Any) -> list[dict[str, Any]]:
 
 
 @functools.cache
-def _has_layers(model: OwnModel) -> bool:
-    return bool(own_file.layers_of(model.file, own_file.build(model.file, seed=0)))
+def _has_layers(model: UserModel) -> bool:
+    return bool(user_file.layers_of(model.file, user_file.build(model.file, seed=0)))
 
 
 @functools.cache
-def _has_buffers(model: OwnModel) -> bool:
-    module = own_file.build(model.file, seed=0)
+def _has_buffers(model: UserModel) -> bool:
+    module = user_file.build(model.file, seed=0)
     return not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys()
 
 
 @functools.cache
-def _num_states(model: OwnModel) -> float:
+def _num_states(model: UserModel) -> float:
     """Returns how many numbers optimizer() keeps for each parameter, after a step without a gradient."""
-    file, module = model.file, own_file.build(model.file, seed=0)
+    file, module = model.file, user_file.build(model.file, seed=0)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in parameters:
-        parameter.grad = own_file.torch().zeros_like(parameter)
+        parameter.grad = user_file.torch().zeros_like(parameter)
     optimizer = file.call("optimizer", iter(parameters))
     file.attempt("optimizer", optimizer.step)
     kept = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
@@ -159,16 +159,16 @@ def _num_states(model: OwnModel) -> float:
 
 
 @functools.cache
-def _first_of_data(model: OwnModel) -> list[Any]:
+def _first_of_data(model: UserModel) -> list[Any]:
     """Returns the first samples of the training data."""
-    train, _ = own_file.data_of(model.file)
-    return [own_file.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
+    train, _ = user_file.data_of(model.file)
+    return [user_file.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
 
 
-def first_batch(model: OwnModel, batch_size: int, start: int = 0) -> tuple[Any, Any]:
+def first_batch(model: UserModel, batch_size: int, start: int = 0) -> tuple[Any, Any]:
     """Returns a batch of the first samples, from the one of index `start` on, each as often as it takes."""
     samples = _first_of_data(model)
-    return own_file.batch_of(model.file, [samples[index % len(samples)] for index in range(start, start + batch_size)], 0)
+    return user_file.batch_of(model.file, [samples[index % len(samples)] for index in range(start, start + batch_size)], 0)
 
 
 # The metric of a file whose number is no mean over samples: sums by metric(), of which finish() makes the number. The sums are a tensor, or
@@ -176,30 +176,30 @@ def first_batch(model: OwnModel, batch_size: int, start: int = 0) -> tuple[Any, 
 
 
 @functools.cache
-def first_sums(model: OwnModel) -> Any:
+def first_sums(model: UserModel) -> Any:
     """Returns what metric() returns for the first samples: the sums of every batch are nested alike."""
-    file, torch = model.file, own_file.torch()
-    inputs, targets = own_file.in_precision(first_batch(model, NUM_FIRST), "fp32")
+    file, torch = model.file, user_file.torch()
+    inputs, targets = user_file.in_precision(first_batch(model, NUM_FIRST), "fp32")
     with torch.no_grad():
-        outputs = file.attempt("model", own_file.build(file, seed=0).eval(), inputs)
+        outputs = file.attempt("model", user_file.build(file, seed=0).eval(), inputs)
         return file.call("metric", outputs, targets)
 
 
-def num_sums(model: OwnModel) -> int:
+def num_sums(model: UserModel) -> int:
     """Returns the number of sums; 0 for a file without finish(), whose metric is a mean."""
     return flat_sums(first_sums(model)).numel() if model.file.has("finish") else 0
 
 
 def flat_sums(sums: Any, device: Any = "cpu") -> Any:
     """Returns the sums as one tensor of one dimension in float64, in which they are added up."""
-    torch = own_file.torch()
+    torch = user_file.torch()
     leaves, _ = _pytree().tree_flatten(sums)
     return torch.cat([torch.as_tensor(leaf, dtype=torch.float64, device=device).detach().flatten() for leaf in leaves])
 
 
-def finished(model: OwnModel, sums: Sequence[float], num_samples: int) -> float:
+def finished(model: UserModel, sums: Sequence[float], num_samples: int) -> float:
     """Returns the number that finish() makes of the sums. Raises UserError where it makes none."""
-    torch = own_file.torch()
+    torch = user_file.torch()
     leaves, structure = _pytree().tree_flatten(first_sums(model))
     shapes = [torch.as_tensor(leaf).shape for leaf in leaves]
     parts = torch.tensor(sums, dtype=torch.float64).split([shape.numel() for shape in shapes])

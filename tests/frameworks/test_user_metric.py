@@ -10,8 +10,8 @@ from common import workloads
 from common.config import Settings
 from common.data import datasets
 from common.data.sharding import DataParallel, evaluation_shard
-from common.model import own_checks, own_file, own_model
-from common.model.own_model import OwnModel
+from common.model import user_checks, user_file, user_model
+from common.model.user_model import UserModel
 from common.process.watchdog import Watchdog
 from common.trainer import Totals
 from common.training.batches import SampleBatches
@@ -94,7 +94,7 @@ def test_a_file_has_its_direction_and_its_target_may_be_any_number(tmp_path):
     settings = workloads.resolve(Settings(model=str(written(tmp_path, ABSOLUTE)), target=120.0), 1)
     workload = workloads.workload_of(settings)
     assert (workload.metric, workload.lower_is_better, workload.target, settings.target) == ("metric", True, -50, 120)
-    own_checks.check(workload.model)
+    user_checks.check(workload.model)
 
 
 ERRORS, TARGETS = "((outputs - targets) ** 2).sum()", "(targets.sum(), (targets**2).sum(0))"
@@ -118,7 +118,7 @@ def test_a_mistake_is_one_line_with_its_place(name, tmp_path):
     text = REGRESSION.replace(old, new, 1)
     line = next(number for number, line in enumerate(text.splitlines(), 1) if place in line)
     with refused(f"mine.py, line {line}: {message}" if name != "text" else message):
-        own_checks.check(OwnModel(str(written(tmp_path, text)), None))
+        user_checks.check(UserModel(str(written(tmp_path, text)), None))
 
 
 ACCURACY = ABSOLUTE.replace("LOWER_IS_BETTER = True", "").replace("-50", "0.5")
@@ -132,7 +132,7 @@ ACCURACY = ABSOLUTE.replace("LOWER_IS_BETTER = True", "").replace("-50", "0.5")
     ],
 )
 def test_a_number_that_no_target_can_be_compared_with_is_refused(text, sums, message, tmp_path):
-    model = OwnModel(str(written(tmp_path, text)), None)
+    model = UserModel(str(written(tmp_path, text)), None)
     with refused(message):
         metric_of(model, Totals(1.0, 2.0, 1.0, sums))
     # Its training has diverged, which is said elsewhere.
@@ -150,14 +150,14 @@ def test_the_module_and_the_loss_draw_from_generators_that_are_seeded_by_rank(tm
 
     def drawn(rank):
         models.build(workloads.resolve(Settings(model=str(written(tmp_path, REGRESSION))), 1), "cpu", Ranks(rank, 2))
-        return float(torch.rand(())), np.random.rand(), own_file.random.random()
+        return float(torch.rand(())), np.random.rand(), user_file.random.random()
 
     assert drawn(0) == drawn(0)
     assert not set(drawn(0)) & set(drawn(1))
 
 
 def test_sums_keep_their_nesting(tmp_path):
-    model = OwnModel(str(written(tmp_path, REGRESSION.replace("return 1 - sums", "return sums\n    return 1 - sums"))), None)
-    assert own_model.num_sums(model) == 3
+    model = UserModel(str(written(tmp_path, REGRESSION.replace("return 1 - sums", "return sums\n    return 1 - sums"))), None)
+    assert user_model.num_sums(model) == 3
     with refused("finish() returns {'errors': tensor(1., dtype=torch.float64), 'targets': "):
-        own_model.finished(model, [1.0, 2.0, 3.0], 4)
+        user_model.finished(model, [1.0, 2.0, 3.0], 4)

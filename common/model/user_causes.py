@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from common.command_line import shortened
-from common.model import own_file, own_model
-from common.model.own_file import OwnFile
-from common.model.own_model import OwnModel
+from common.model import user_file, user_model
+from common.model.user_file import UserFile
+from common.model.user_model import UserModel
 
 # Relative, in float64.
 TOLERANCE = 1e-9
@@ -29,15 +29,15 @@ class Pass(NamedTuple):
 
 
 @functools.cache
-def of_ranks(model: OwnModel) -> str | None:
+def of_ranks(model: UserModel) -> str | None:
     """Says why the average of what ranks compute is not what one process computes of all their samples; None where nothing is found.
 
     Batch norm, whose statistics are those of a rank, is left out.
     """
     file = model.file
     module = _module(file)
-    size = own_model.NUM_FIRST // 2
-    batch, *halves = (own_file.in_precision(own_model.first_batch(model, *part), "fp64") for part in ((2 * size,), (size,), (size, size)))
+    size = user_model.NUM_FIRST // 2
+    batch, *halves = (user_file.in_precision(user_model.first_batch(model, *part), "fp64") for part in ((2 * size,), (size,), (size, size)))
     before = _attributes(module)
     whole, again = (_pass(file, module, batch) for _ in range(2))
     if _differ(whole.outputs, again.outputs):
@@ -54,7 +54,7 @@ def of_ranks(model: OwnModel) -> str | None:
     return _of_gradients(file, module, batch, halves)
 
 
-def _of_gradients(file: OwnFile, module: Any, batch: Any, halves: list[Any]) -> str | None:
+def _of_gradients(file: UserFile, module: Any, batch: Any, halves: list[Any]) -> str | None:
     """Says that something changes gradients within the backward pass, otherwise than in proportion."""
     hooked = [name for name, parameter in module.named_parameters() if parameter._backward_hooks or parameter._post_accumulate_grad_hooks]
     for factor in (1.0, LARGE):
@@ -71,7 +71,7 @@ def _of_gradients(file: OwnFile, module: Any, batch: Any, halves: list[Any]) -> 
 
 
 @functools.cache
-def of_optimizer(model: OwnModel) -> str | None:
+def of_optimizer(model: UserModel) -> str | None:
     """Says why the file's optimizer() does not train shards of parameters, or those of a rank, as it trains all; None where it does."""
     file = model.file
     if not file.has("optimizer"):
@@ -88,13 +88,13 @@ def of_optimizer(model: OwnModel) -> str | None:
     return None
 
 
-def _updates(file: OwnFile, sharded: bool) -> Iterator[list[Any]]:
+def _updates(file: UserFile, sharded: bool) -> Iterator[list[Any]]:
     """Yields the first halves of all parameters after each of some steps of the optimizer, or nothing where it has changed none.
 
     A `sharded` optimizer has these halves alone.
     """
-    torch = own_file.torch()
-    with own_file.generators_kept():
+    torch = user_file.torch()
+    with user_file.generators_kept():
         parameters = [parameter for parameter in _module(file).parameters() if parameter.requires_grad]
         optimizer = file.call("optimizer", iter(parameters))
         leaves = [torch.nn.Parameter(_first_half(parameter).clone()) for parameter in parameters] if sharded else parameters
@@ -104,7 +104,7 @@ def _updates(file: OwnFile, sharded: bool) -> Iterator[list[Any]]:
         for step in range(NUM_OPTIMIZER_STEPS):
             optimizer.zero_grad()
             before = [_first_half(leaf).clone() for leaf in leaves]
-            own_file.seed_generators(step)
+            user_file.seed_generators(step)
             for parameter, leaf in leaf_of.items():
                 gradient = (LARGE if step % 2 else 1.0) * torch.randn_like(parameter)
                 gradient = _first_half(gradient) if sharded else gradient
@@ -119,9 +119,9 @@ def _first_half(tensor: Any) -> Any:
     return flat[: (len(flat) + 1) // 2]
 
 
-def _module(file: OwnFile) -> Any:
+def _module(file: UserFile) -> Any:
     """Builds the module in float64, without dropout, and with the norms of evaluation."""
-    module, torch = own_file.build(file, seed=0).double(), own_file.torch()
+    module, torch = user_file.build(file, seed=0).double(), user_file.torch()
     for layer in module.modules():
         if isinstance(layer, torch.nn.modules.dropout._DropoutNd) or getattr(layer, "running_mean", None) is not None:
             layer.eval()
@@ -130,28 +130,28 @@ def _module(file: OwnFile) -> Any:
     return module
 
 
-def _pass(file: OwnFile, module: Any, batch: tuple[Any, Any], seed: int = 0, factor: float = 1.0) -> Pass:
+def _pass(file: UserFile, module: Any, batch: tuple[Any, Any], seed: int = 0, factor: float = 1.0) -> Pass:
     inputs, targets = copy.deepcopy(batch)
     module.zero_grad()
-    with own_file.generators_kept():
-        own_file.seed_generators(seed)
+    with user_file.generators_kept():
+        user_file.seed_generators(seed)
         outputs = file.attempt("model", module, inputs)
         loss = file.call("loss", outputs, targets).mean()
         (factor * loss).backward()
     gradients = {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
     tensors: list[Any] = []
-    own_file.mapped(lambda tensor: tensors.append(tensor.detach().clone()), outputs)
+    user_file.mapped(lambda tensor: tensors.append(tensor.detach().clone()), outputs)
     return Pass(tensors, loss.detach(), gradients)
 
 
 def _flat(tensors: Iterable[Any]) -> Any:
-    return own_file.torch().cat([tensor.flatten() for tensor in tensors])
+    return user_file.torch().cat([tensor.flatten() for tensor in tensors])
 
 
 def _joined(first: Any, second: Any) -> Any:
     """Returns the outputs of the samples of two batches; None where the first axis is not theirs, or others are padded."""
-    has_samples = first.dim() > 0 and len(first) == len(second) == own_model.NUM_FIRST // 2
-    return own_file.torch().cat([first, second]) if has_samples and first.shape == second.shape else None
+    has_samples = first.dim() > 0 and len(first) == len(second) == user_model.NUM_FIRST // 2
+    return user_file.torch().cat([first, second]) if has_samples and first.shape == second.shape else None
 
 
 def _differ(tensors: Iterable[Any], others: Iterable[Any]) -> bool:
