@@ -103,7 +103,7 @@ def searching(monkeypatch, tmp_path, most_runs=1000):
 
     monkeypatch.setattr(session, "measure", measured)
     job = jobs_of("ddp", results=tmp_path, machine="here")[0]
-    return run, lambda: session.run([job], "now", Launcher("mpich", "mpiexec"), None, OPTIONS)
+    return run, lambda: session.run([job], "now", Launcher("mpich", "mpiexec"), OPTIONS, matrix.gain_of)
 
 
 def test_a_search_prints_a_line_for_each_run_and_then_its_table(monkeypatch, tmp_path, capsys):
