@@ -23,7 +23,7 @@ from launch.report import live, statistics
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.report.tables import Section
 from launch.report.words import interval
-from launch.run import available, check, job_scripts, lock, resume, room, runner, seeds, verify
+from launch.run import available, check, job_scripts, lock, resume, runner, seeds, verify
 from launch.run.best import session as best
 from launch.run.best.table import Gain
 from launch.run.options import Matrix, seen_from_root
@@ -198,7 +198,7 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job]
         print(f"skipping {', '.join(prepared.left_out)}: size 1 is not among the sizes", file=sys.stderr)
     jobs = available.runnable(prepared.jobs, launcher, prepared.matrix.dry_run)
     if not available.runs_elsewhere(jobs, launcher):
-        room.expect_room(jobs)
+        available.expect_memory(jobs)
     return jobs, prepared.identity(dataclasses.replace(prepared.settings, device=jobs[0].settings.device))
 
 

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 from common.declarations import ROOT
 from common.errors import UserError
 from common.process import ranks, slurm
-from launch.launchers import ssh, unknown_nodes
-from launch.launchers.texts import hosts_in
+from launch.launchers import ssh
+from launch.launchers.hosts import hosts_in, unknown_nodes_problem
 
 VENV_BIN = Path(".venv/bin")
 # That of the ranks where a machine file names none: without the environment the one that this program runs in.
@@ -91,7 +91,7 @@ def by_options(start: Start) -> list[str]:
         nodes_of_ranks = [node for node in nodes for _ in range(start.ranks_per_node)][: start.num_ranks]
         argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(nodes), nodes_of_ranks=",".join(nodes_of_ranks))
     elif kind.places == "hosts" and (
-        problem := unknown_nodes.problem(start.num_nodes, start.launcher.name, start.launcher.further_arguments)
+        problem := unknown_nodes_problem(start.num_nodes, start.launcher.name, start.launcher.further_arguments)
     ):
         raise UserError(problem)
     for name, value in start.variables.items():

@@ -1,4 +1,4 @@
-"""Detects the launcher by its version output, and the first node of an allocation."""
+"""Detects the launcher by its version output."""
 
 import os
 import shlex
@@ -12,8 +12,8 @@ from common.declarations import ROOT
 from common.errors import UserError
 from common.process import slurm
 from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind, Launcher, arguments_in
+from launch.launchers.hosts import first_node_of, hosts_in
 from launch.launchers.machine_files import Machine, python_of, variables_of
-from launch.launchers.texts import hosts_in
 
 # {text in the version of an MPI: the interfaces of `srun --mpi=` for it, the best first}. The first text that fits counts. ParaStation's
 # pspmi is the first version of PMI, which MPICH speaks too.
@@ -72,17 +72,6 @@ def candidates(kind: Kind | None) -> list[str]:
     return [program for program in programs if program and (kind is None or Path(program).name == kind.program)]
 
 
-def first_node_of(hosts: str | None, host_suffix: str) -> str | None:
-    """Returns the first node, by the name of its fast interface, as rendezvous; None if there is no list of nodes."""
-    if hosts := hosts or os.environ.get("PBS_NODEFILE"):
-        node = hosts_in(hosts)[0]
-    elif node_list := os.environ.get("SLURM_JOB_NODELIST"):
-        node = slurm.first_host(node_list)
-    else:
-        return None
-    return node.split(".")[0] + host_suffix if host_suffix else node
-
-
 def choose(
     launcher: str | None = None,
     arguments: str | None = None,
@@ -96,36 +85,48 @@ def choose(
     `launcher` and `arguments` go over the machine's. `hosts` is the path of a host file. Raises UserError if no launcher is found, if the
     host file cannot be read or if a quote in `arguments` is not closed. By default a site's Python without mpi4py runs under torchrun.
     """
-    launcher = launcher or machine.launcher
     if hosts:
         hosts_in(hosts)
-    python = python_of(machine)
-    is_environment = python[-1] == str(VENV_BIN / "python")
-    if launcher is None and not is_environment and not ((pretend and which(python[0]) is None) or has_mpi4py(python)):
-        launcher = "torchrun"
-    try:
-        name, executable = ("torchrun", python[0]) if launcher == "torchrun" and not is_environment else find(launcher)
-    except UserError:
-        if not (pretend and launcher and launcher in LAUNCHERS):
-            raise
-        name, executable = launcher, LAUNCHERS[launcher].program
+    launcher, python = launcher or machine.launcher, python_of(machine)
+    name, executable = _program(launcher, python, pretend)
     # With the environment's MPI.
-    needed = LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
+    mpich_variables = LAUNCHERS[name].mpich_variables if _environment_path(MPIEXEC) else {}
     texts = {machine.launcher or name: machine.launcher_args} | ({} if arguments is None else {name: arguments})
     by_name = {named: arguments_in(text, "--launcher-args") for named, text in texts.items()}
-    variables = needed | variables_of(machine)
+    variables = mpich_variables | variables_of(machine)
     chosen = Launcher(name, executable, variables, hosts, arguments=by_name, python=python, cpu_bind=machine.cpu_bind)
-    if LAUNCHERS[name].places != "node":
-        return chosen._replace(mpi=machine.mpi or interface_of(chosen)) if LAUNCHERS[name].mpi_variable else chosen
-    chosen = chosen._replace(first_node=first_node_of(hosts, machine.host_suffix))
+    if LAUNCHERS[name].places == "node":
+        return _with_agent_launcher(chosen, machine.host_suffix)
+    return chosen._replace(mpi=machine.mpi or interface_of(chosen)) if LAUNCHERS[name].mpi_variable else chosen
+
+
+def _program(launcher: str | None, python: Sequence[str], pretend: bool) -> tuple[str, str]:
+    """Returns the launcher and its executable, as `choose` does."""
+    is_environment = python[-1] == str(VENV_BIN / "python")
+    is_asked = not is_environment and not (pretend and which(python[0]) is None)
+    if launcher is None and is_asked and not has_mpi4py(python):
+        launcher = "torchrun"
+    if launcher == "torchrun" and not is_environment:
+        return launcher, python[0]
     try:
-        return chosen._replace(agent_launcher=find())
+        return find(launcher)
     except UserError:
-        nodes = hosts or os.environ.get("PBS_NODEFILE")
+        if pretend and launcher and launcher in LAUNCHERS:
+            return launcher, LAUNCHERS[launcher].program
+        raise
+
+
+def _with_agent_launcher(launcher: Launcher, host_suffix: str) -> Launcher:
+    """Adds to torchrun what starts its agents on several nodes, an MPI launcher or else ssh, and the node on which they meet."""
+    launcher = launcher._replace(first_node=first_node_of(launcher.hosts, host_suffix))
+    try:
+        return launcher._replace(agent_launcher=find())
+    except UserError:
+        nodes = launcher.hosts or os.environ.get("PBS_NODEFILE")
     if not (nodes and which("ssh")):
-        return chosen
+        return launcher
     print("no mpiexec is found; on several nodes ssh starts torchrun's agents", file=sys.stderr)
-    return chosen._replace(agent_launcher=("ssh", PYTHON[0]), hosts=nodes)
+    return launcher._replace(agent_launcher=("ssh", PYTHON[0]), hosts=nodes)
 
 
 def interface_of(launcher: Launcher) -> str:

@@ -18,8 +18,8 @@ from common.declarations import ROOT
 from common.errors import UserError
 from common.process.binding import GPU_ORDER_VARIABLE
 from common.process.meeting import HOST_SUFFIX_VARIABLE
-from launch.launchers import texts
 from launch.launchers.commands import BY_DEPTH, LAUNCHERS, PYTHON, THREADS_VARIABLE, arguments_in
+from launch.launchers.hosts import read_text
 
 FOLDER = ROOT / "launch" / "launchers" / "machines"
 
@@ -65,6 +65,7 @@ class Machine:
 # The types of each key's value; no value of TOML is None.
 KINDS = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Machine).items()}
 TYPE_NAMES = {str: "a string", int: "an integer", list: 'a list, as in ["a", "b"]', dict: "a table, as in [variables]"}
+VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 LONG_INTEGER = re.compile(r"\d[\d_]{4000,}")
 MAX_SHOWN = 100
 GPU_REQUESTS = {"gres": "--gres=gpu:{}", "gpus-per-node": "--gpus-per-node={}", "none": ""}
@@ -104,7 +105,8 @@ def read(name: str) -> Machine:
 
 def _expect_variables(variables: dict[str, Any], path: Path) -> None:
     for name, value in variables.items():
-        texts.expect_variable(name, f"{path}: [variables]")
+        if not VARIABLE.fullmatch(name):
+            raise UserError(f"{path}: [variables]: {_shown(name)} is no name of a variable; use letters, digits and _, not a digit first")
         if name == THREADS_VARIABLE:
             raise UserError(f"{path}: {name} contradicts --threads, which sets it; write threads = … above [variables]")
         if type(value) is not str:
@@ -118,7 +120,7 @@ def _expect_queues(queues: dict[str, Any], path: Path) -> None:
 
 
 def _values_in(path: Path) -> dict[str, Any]:
-    text = texts.read(path)
+    text = read_text(path)
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -2,19 +2,15 @@
 
 The libraries of the backends are asked once, where the ranks will run. A launcher of a cluster may start its ranks on other nodes
 than this one, which may have no GPU. There the question goes through the launcher, as one rank of a job: a single step, so that none
-waits for another. Elsewhere it is a plain process: python -m launch.run.available PRECISION BACKEND… prints one line of JSON.
+waits for another. Elsewhere it is a plain process, of launch/run/answers.py as well.
 """
 
 import dataclasses
 import functools
 import json
 import os
-import re
-import subprocess
 import sys
-from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from shutil import which
 from typing import Any, Literal, NamedTuple
 
@@ -23,23 +19,19 @@ from rich.console import Console
 from common import deepspeed_configuration, progress, workloads
 from common.backends import file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
-from common.cost import parallelism
+from common.cost import parallelism, state_memory
 from common.data import datasets, sharding
-from common.declarations import ROOT, declared
+from common.declarations import ROOT
 from common.errors import UserError
-from common.process import binding, gpus
+from common.process import binding
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
-from launch.run import device_problems, failures, kept, processes, runner, turns
-from launch.run.answers import DEVICES, Answer, DeviceName, Node
+from launch.run import failures, processes, runner, turns
+from launch.run.answers import MARKER, WITH_NODE, Answer, DeviceName
 from launch.run.plan import Job
 
 # Imports from a parallel file system may take minutes.
 LIMIT_SECONDS = 600.0
-# Before the JSON of an answer, since launchers print lines of their own.
-MARKER = "tandem-probe: "
-# The variables by which programs and libraries are found.
-PATHS = re.compile(r"PATH|(?:LD|PYTHON)\w+")
 
 
 class Answers(NamedTuple):
@@ -49,7 +41,7 @@ class Answers(NamedTuple):
     of_ranks: bool
 
 
-class Settled(NamedTuple):
+class Runnable(NamedTuple):
     """The jobs that can run, on the device on which they all run, and by backend or size why the others cannot."""
 
     jobs: list[Job]
@@ -72,6 +64,13 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
             deepspeed_configuration.of(settings, job.num_ranks)
 
 
+def expect_memory(jobs: Iterable[Job]) -> None:
+    """Raises UserError for the first job whose state does not fit into the memory of this node, on which the jobs run."""
+    for job in jobs:
+        settings = workloads.resolve(job.settings, job.degree)
+        state_memory.expect_room(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)
+
+
 def trainable(jobs: Sequence[Job]) -> list[Job]:
     """Returns the jobs without those that their backends cannot train, such as a workload. Prints why these are left out."""
     reasons = {job: parallelism.problem(job.backend, job.settings, job.num_ranks, job.ranks_per_node) for job in jobs}
@@ -82,29 +81,29 @@ def trainable(jobs: Sequence[Job]) -> list[Job]:
 
 def runnable(jobs: list[Job], launcher: Launcher, dry_run: bool = False) -> list[Job]:
     """Returns the jobs that can run, on the device of the matrix. Prints why others cannot. Raises UserError if none can."""
-    settled_jobs, reasons = settled(jobs, launcher, dry_run)
+    runnable_jobs, reasons = asked(jobs, launcher, dry_run)
     # A login node need not have the libraries.
-    if dry_run and not settled_jobs and all(reason.startswith("ModuleNotFoundError") for reason in reasons.values()):
+    if dry_run and not runnable_jobs and all(reason.startswith("ModuleNotFoundError") for reason in reasons.values()):
         print(f"not checked, since the libraries are not on this node: {'; '.join(dict.fromkeys(reasons.values()))}", file=sys.stderr)
         return jobs
     for name, reason in reasons.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
-    if not settled_jobs:
+    if not runnable_jobs:
         raise UserError("none of these backends can run here; the lines above say why")
-    return settled_jobs
+    return runnable_jobs
 
 
-def settled(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False) -> Settled:
-    """Asks the backends of jobs and chooses the device and the jobs that can run. Raises UserError as `ask_for` and `settled_by` do."""
-    return settled_by(ask_for(jobs, launcher, dry_run), jobs)
+def asked(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False) -> Runnable:
+    """Asks the backends of jobs and chooses the device and the jobs that can run. Raises UserError as `ask_for` and `runnable_by` do."""
+    return runnable_by(ask_for(jobs, launcher, dry_run), jobs)
 
 
-def ask_for(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False, module: str = "launch.run.available") -> Answers:
+def ask_for(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False, with_node: bool = False) -> Answers:
     """Asks the backends of jobs, where the ranks will run, whether they can train.
 
     A dry run starts nothing on other nodes outside an allocation, and then asks on this node. It does not ask a site's Python or container
-    that runs elsewhere or is not here: their backends have empty answers. `module`: as `answers_of` takes it. Raises UserError if the
-    launcher cannot start a program.
+    that runs elsewhere or is not here: their backends have empty answers. `with_node`: as `answers_of` takes it. Raises UserError if
+    the launcher cannot start a program.
     """
     elsewhere = runs_elsewhere(jobs, launcher)
     of_ranks = not (dry_run and elsewhere) or can_ask_elsewhere(launcher)
@@ -115,11 +114,11 @@ def ask_for(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False, modu
         if dry_run and launcher.python != commands.PYTHON and not (of_ranks and which(launcher.python[0])):
             unasked: dict[str, Answer] = {backend: {} for backend in unknown}
             return Answers(answers | unasked, of_ranks=False)
-        answers |= answers_of(unknown, jobs[0], launcher, elsewhere and of_ranks, module)
+        answers |= answers_of(unknown, jobs[0], launcher, elsewhere and of_ranks, with_node)
     return Answers(answers, of_ranks)
 
 
-def settled_by(answers: Answers, jobs: Sequence[Job]) -> Settled:
+def runnable_by(answers: Answers, jobs: Sequence[Job]) -> Runnable:
     """Chooses the device on which all jobs run, and the jobs that can run on it, by the answers of their backends.
 
     Jobs keep their --device where the answers are not of a node on which the ranks will run. Raises UserError if there is no GPU for
@@ -135,7 +134,7 @@ def settled_by(answers: Answers, jobs: Sequence[Job]) -> Settled:
         reasons |= {f"size {job.num_ranks}": text for job, text in problems.items() if text}
     if device:
         jobs = [job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in jobs]
-    return Settled(list(jobs), reasons)
+    return Runnable(list(jobs), reasons)
 
 
 def problem(answer: Answer, device: DeviceName | None, mkl_kernels: str = Settings.mkl_kernels) -> str | None:
@@ -165,19 +164,17 @@ def can_ask_elsewhere(launcher: Launcher) -> bool:
     return commands.allocation() is not None and which(launcher.executable) is not None
 
 
-def answers_of(
-    backends: Sequence[str], job: Job, launcher: Launcher, through_launcher: bool, module: str = "launch.run.available"
-) -> dict[str, Answer]:
-    """Returns the answers of backends that `main` of a module prints where a rank of the job runs. Raises UserError if it prints none."""
+def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_launcher: bool, with_node: bool = False) -> dict[str, Answer]:
+    """Returns the answers of backends where a rank of the job runs, each `with_node` there. Raises UserError if there are none."""
     if not backends:
         return {}
     files = sorted(set(map(file_of, backends)))
-    program = (*launcher.python, "-m", module, job.settings.precision, *files)
-    answers: dict[str, Answer] = printed_by(program, job, launcher, through_launcher, "check of the backends")
+    program = (*launcher.python, "-m", "launch.run.answers", *[WITH_NODE] * with_node, job.settings.precision, *files)
+    answers: dict[str, Answer] = printed_by(program, job, launcher, through_launcher)
     return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
 
 
-def printed_by(program: tuple[str, ...], job: Job, launcher: Launcher, through_launcher: bool, name: str) -> Any:
+def printed_by(program: tuple[str, ...], job: Job, launcher: Launcher, through_launcher: bool) -> Any:
     """Returns what a program prints as JSON after MARKER, where a rank of the job runs. Raises UserError if it prints none."""
     argv, variables = program, launcher.variables
     if through_launcher:
@@ -194,7 +191,7 @@ def printed_by(program: tuple[str, ...], job: Job, launcher: Launcher, through_l
         _, error = runner.ending_of(outcome, LIMIT_SECONDS, launcher)
         reason = (outcome.last_lines or [error or "it printed no answer"])[-1] + failures.advice(outcome.last_lines, launcher)
         remedy = "; TANDEM_PYTHON=… launch/setup.sh --light brings what a site's Python lacks" if "ModuleNotFoundError" in reason else ""
-        raise UserError(f"{argv[0]} could not run the {name}: {reason}{remedy}")
+        raise UserError(f"{argv[0]} could not run the check of the backends: {reason}{remedy}")
     return json.loads(json_text)
 
 
@@ -218,58 +215,3 @@ def common_device(device: Literal["auto", "cpu", "cuda"], answers: Mapping[str, 
             "use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs"
         )
     return device if device != "auto" else "cuda" if None in problems else "cpu"
-
-
-def main(precision: str, *names: str, node: Node | None = None) -> None:
-    """Prints the answers of backends on the node where this runs, each with `node` where that is given."""
-    of_node: Answer = {
-        "precision": {device: gpus.precision_problem(precision, device) for device in DEVICES},
-        "num_gpus": binding.num_gpus_to_share(gpus.count()),
-    }
-    if node:
-        of_node["node"] = node
-    answers = ask(names) if node else kept_or_asked(names, of_node["num_gpus"])
-    print(MARKER + json.dumps({name: answer | of_node for name, answer in answers.items()}), flush=True)
-
-
-def kept_or_asked(names: Sequence[str], num_gpus: int | None) -> dict[str, Answer]:
-    """Returns the answers of backends that this node has kept for an hour, and asks the others. What fails is not kept."""
-    code = [path for folder in ("common", "frameworks") for path in sorted((ROOT / folder).rglob("*.py"))]
-    paths = {name: value for name, value in os.environ.items() if PATHS.fullmatch(name)}
-    # Where this checkout lies changes no answer.
-    places = [place for place in sys.path if place != str(ROOT)]
-    kept_file = kept.file_for("answers", code, os.environ, places, paths, num_gpus)
-    files = {name: kept_file and kept_file.with_name(f"{kept_file.stem}-{name}.json") for name in names}
-    known: dict[str, Answer] = {name: answer for name, file in files.items() if (answer := kept.read(file))}
-    unknown = [name for name in names if name not in known]
-    answers = ask(unknown) if unknown else {}
-    for name, answer in answers.items():
-        if "error" not in answer:
-            kept.write(files[name], answer)
-    return known | answers
-
-
-def ask(names: Sequence[str]) -> dict[str, Answer]:
-    """Returns the answers of backends, by the names of their files, about the devices of this node.
-
-    Those of one framework are imported in one process, beside those of the other.
-    """
-    frameworks = {declared()[name].framework for name in names}
-    with ThreadPoolExecutor() as pool:
-        answers = pool.map(_ask, ([name for name in names if declared()[name].framework == framework] for framework in frameworks))
-        return dict(ChainMap(*answers))
-
-
-def _ask(names: Sequence[str]) -> dict[str, Answer]:
-    """Returns the answers of backends that are imported in one process; in one process each where an import ends it."""
-    command = [sys.executable, "-m", device_problems.__name__, *names]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if not process.returncode:
-        return json.loads(process.stdout.splitlines()[-1])
-    if len(names) > 1:
-        return dict(ChainMap(*(_ask([name]) for name in names)))
-    return {names[0]: {"error": (process.stderr.strip().splitlines() or [f"its import ended with exit status {process.returncode}"])[-1]}}
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

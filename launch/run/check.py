@@ -61,12 +61,12 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
     try:
         launcher = choose()
     except detect.NotFound as missing:
-        return Seen(settings, jobs, node.facts(), choice=str(missing), **of_options)
+        return Seen(settings, jobs, node.describe(), choice=str(missing), **of_options)
     answers, runnable, reasons, stops = available.Answers({}, of_ranks=False), [], {}, []
     try:
         available.check(jobs, launcher)
-        answers = available.ask_for(jobs, launcher, dry_run=True, module=node.__name__)
-        runnable, reasons = available.settled_by(answers, jobs)
+        answers = available.ask_for(jobs, launcher, dry_run=True, with_node=True)
+        runnable, reasons = available.runnable_by(answers, jobs)
         try_start(launcher)
     except UserError as problem:
         stops.append(str(problem))
@@ -76,7 +76,7 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
     return Seen(
         settings,
         jobs,
-        asked_node or node.facts(),
+        asked_node or node.describe(),
         of_ranks=is_of_ranks,
         choice=describe_choice(matrix.launcher, matrix.machine_file if machine.launcher else None, launcher),
         launcher=launcher,

@@ -23,10 +23,11 @@ from common.process import binding, machine, slurm
 from common.process.meeting import HOST_SUFFIX_VARIABLE
 from common.record import records
 from common.words import ranks_of
-from launch.launchers import allocation_end, commands, detect
+from launch.launchers import commands, detect
 from launch.launchers.commands import LAUNCHERS, PYTHON, VENV_BIN, Launcher
-from launch.run import available, lock, room
-from launch.run.answers import Node
+from launch.launchers.hosts import first_node_of
+from launch.run import allocation, available, lock
+from launch.run.node import Node
 from launch.run.plan import Job
 
 Level = Literal["ok", "note", "problem"]
@@ -87,10 +88,10 @@ def launcher(seen: Seen) -> Lines:
     kind = LAUNCHERS[name]
     version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
     yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {seen.choice}"
-    if (allocation := commands.allocation()) and (end := allocation_end.end()):
+    if (name_of_allocation := commands.allocation()) and (end := allocation.end_time()):
         minutes = max(0, end - time.time()) / 60
-        yield OK, f"allocation {allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
-    elif not allocation and kind.places == "cluster":
+        yield OK, f"allocation {name_of_allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
+    elif not name_of_allocation and kind.places == "cluster":
         yield NOTE, f"outside an allocation {name} would wait for nodes: the lines below are of {socket.gethostname()}; check inside one"
     elif not seen.of_ranks and not seen.stops:
         yield NOTE, f"ranks run on other nodes too: the lines below are of {socket.gethostname()}"
@@ -167,7 +168,7 @@ def network(seen: Seen) -> Lines:
         text = f"NCCL uses TCP over {fabric} unless it finds its plugin for libfabric (aws-ofi-nccl), 2 to 3 times slower"
         yield NOTE, f"{text}; name that in [variables] of a machine file: NCCL_NET, and LD_LIBRARY_PATH in its prologue"
     hosts, suffix = seen.launcher and seen.launcher.hosts, variables.get(HOST_SUFFIX_VARIABLE, "")
-    first = detect.first_node_of(hosts, suffix)
+    first = first_node_of(hosts, suffix)
     if first is None:
         yield NOTE, "nodes are not known here; --hosts FILE or an allocation names them"
         return
@@ -244,7 +245,7 @@ def memory(seen: Seen) -> Lines:
         return state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).node_bytes
 
     if seen.of_ranks and seen.launcher and not available.runs_elsewhere(seen.jobs, seen.launcher):
-        room.expect_room(seen.runnable)
+        available.expect_memory(seen.runnable)
     largest, available_bytes = max(seen.jobs, key=needed), seen.node["available_bytes"]
     size = f"{largest.settings.workload} with {largest.backend} at {ranks_of(largest.num_ranks)}"
     needs = f"the state of {size} needs {needed(largest) / GB:.3g} GB on a node"

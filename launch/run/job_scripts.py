@@ -17,8 +17,8 @@ from common.record import differences
 from common.record.definition import Record
 from common.words import ranks_of
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
+from launch.run.allocation import MARGIN
 from launch.run.plan import Job
-from launch.run.remaining import MARGIN
 
 if TYPE_CHECKING:
     from launch.run.options import Matrix

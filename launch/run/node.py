@@ -1,8 +1,7 @@
 """Finds what a matrix checks on a node on which ranks run.
 
-python -m launch.run.node PRECISION BACKEND… prints it in the answers of launch/run/available.py.
-
-MPI is loaded in a process of its own, and Horovod's libraries are only resolved: where they do not fit together, importing them may kill.
+MPI is loaded in a process of its own, python -m launch.run.node, and Horovod's libraries are only resolved: where they do not fit together,
+importing them may kill.
 """
 
 import json
@@ -14,16 +13,16 @@ import tempfile
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypedDict, final
 
 import psutil
 
 from common.declarations import ROOT
-from common.process import binding, gpus, machine
+from common.process import binding, gpus, machine, mpi
 from common.record import environment
-from launch.run import available, failures
-from launch.run.answers import Mpi, Node, NoMpi
+from launch.run import failures
 
-START_MPI = (sys.executable, "-m", "launch.run.start_mpi")
+START_MPI = (sys.executable, "-m", "launch.run.node")
 INIT_SECONDS = 60
 RDMA = Path("/sys/class/infiniband")
 # Variables by which a launcher lets its ranks find each other: MPI is tried alone.
@@ -32,7 +31,50 @@ OF_LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "PALS_", "SLURM_")
 RESOLVED = re.compile(r"^\s*libmpi(?!\w*cxx)\w*\.so\S* => (not found|\S+)", re.MULTILINE)
 
 
-def facts() -> Node:
+@final
+class Mpi(TypedDict):
+    """The MPI that mpi4py loads, and why it does not start; None if it does."""
+
+    version: str
+    path: str
+    problem: str | None
+
+
+@final
+class NoMpi(TypedDict):
+    """Why mpi4py cannot load MPI."""
+
+    error: str
+
+
+class Node(TypedDict):
+    """What is found on a node."""
+
+    host: str
+    packages: dict[str, str]
+    num_cores: int
+    num_cores_allowed: int
+    ignored_variables: dict[str, str]
+    quota_cores: float | None
+    available_bytes: float
+    interfaces: list[str]
+    # The names of its devices for remote access to memory.
+    rdma_devices: list[str]
+    mpi: Mpi | NoMpi
+    # As SharedMemory of common/process/machine.py.
+    shared_memory: tuple[int, int] | None
+    # The path of Horovod's MPI library, or `not found`; None where Horovod has none.
+    horovod: str | None
+    # The model of each GPU, and last the driver's version.
+    gpu: list[str]
+    num_gpus: int
+    # Versions of the packages of NCCL.
+    nccl: list[str]
+    # The variables that select GPUs.
+    visible: dict[str, str]
+
+
+def describe() -> Node:
     """Returns what the lines of launch/run/check.py are derived from."""
     described = environment.describe()
     num_gpus = gpus.count()
@@ -75,11 +117,11 @@ def of_mpi4py() -> Mpi | NoMpi:
         output.seek(0)
         lines = output.read().splitlines()
     # Libraries of MPI print before it and after it.
-    mpi: Mpi | None = next((json.loads(line) for line in lines if line.startswith('{"version"')), None)
-    if mpi and status == 0:
-        return mpi
+    loaded: Mpi | None = next((json.loads(line) for line in lines if line.startswith('{"version"')), None)
+    if loaded and status == 0:
+        return loaded
     reason = failures.reported(lines) or failures.last_line(lines) or f"it ended with exit status {status}"
-    return {**mpi, "problem": reason} if mpi else {"error": reason}
+    return {**loaded, "problem": reason} if loaded else {"error": reason}
 
 
 def of_horovod() -> str | None:
@@ -94,5 +136,14 @@ def of_horovod() -> str | None:
     return next(iter(RESOLVED.findall(process.stdout)), None)
 
 
+def loaded_mpi() -> Mpi:
+    """Loads the MPI of mpi4py, which has no problem so far."""
+    version = mpi.loaded().Get_library_version().strip("\0 \n").partition("\n")[0]
+    with open("/proc/self/maps") as maps:
+        paths = sorted({line.split()[-1] for line in maps if "/libmpi" in line})
+    return {"version": " ".join(version.split()), "path": (paths or ["?"])[0], "problem": None}
+
+
 if __name__ == "__main__":
-    available.main(*sys.argv[1:], node=facts())
+    print(json.dumps(loaded_mpi()), flush=True)
+    mpi.loaded().Init()

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING
 
 from common.process import binding, machine
 from common.record.definition import Record
-from launch.launchers import allocation_end
 from launch.launchers.commands import Launcher
-from launch.run import room, runner, turns
+from launch.run import allocation, runner, turns
 from launch.run.display import Display
 from launch.run.plan import Job, NumberedJob, groups
-from launch.run.remaining import Remaining, describe
 from launch.run.turns import Run
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
 
     `report` is called with the records, also those that were done before, and with whether the matrix has ended.
     """
-    remaining = Remaining(allocation_end.end())
+    remaining = allocation.Remaining(allocation.end_time())
     left: list[NumberedJob] = []
     groups_run: list[list[NumberedJob]] = []
     try:
@@ -57,7 +55,7 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
         if unrecorded := without_final_record([job for group in groups_run for _, job in group]):
             print(f"without a final record: {', '.join(unrecorded)}")
         if left:
-            print(describe(left))
+            print(allocation.describe_left(left))
         if failed_at_start(run_records):
             print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
     all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)
@@ -108,7 +106,7 @@ def run_group(
     display.begin_group(group)
     try:
         starts = [functools.partial(start, *numbered) for numbered in group]
-        turns.side_by_side(starts, room.has_room, on_end)
+        turns.side_by_side(starts, turns.fits_beside, on_end)
         display.end_group()
     except KeyboardInterrupt:
         interrupted = [runner.recorded(job) for index, (_, job) in enumerate(group) if index not in ended]

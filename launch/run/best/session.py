@@ -15,13 +15,11 @@ from common.process import gpus, machine
 from common.record import records
 from common.record.definition import Record
 from common.words import ranks_of
-from launch.launchers import allocation_end
 from launch.launchers.commands import Launcher
-from launch.run import runner, turns
+from launch.run import allocation, runner, turns
 from launch.run.best import search, table
 from launch.run.best.search import Cell, Measured, Trial
 from launch.run.plan import Job
-from launch.run.remaining import Remaining
 
 # Below the folder of a matrix's records.
 FOLDER = "best"
@@ -37,7 +35,7 @@ class Options(NamedTuple):
 
 def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, gain_of: table.GainOf) -> int:
     """Searches for each backend, workload and size of the jobs, prints the table, and returns the exit status: 1 where a default failed."""
-    remaining = Remaining(allocation_end.end())
+    remaining = allocation.Remaining(allocation.end_time())
     searched = {(job.settings.workload, job.num_ranks, job.backend): job for job in jobs if not is_repeat(job)}
     runs_of_job: dict[tuple[str, int, str], tuple[dict[Trial, Measured], Cell]] = {}
     try:

@@ -9,7 +9,8 @@ from common.config import Settings
 from common.errors import UserError
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, LAUNCHERS, Launcher, Start
-from launch.launchers.detect import choose, find, first_node_of
+from launch.launchers.detect import choose, find
+from launch.launchers.hosts import first_node_of
 from launch.launchers.machine_files import Machine
 from launch.run.available import on_a_node
 from launch.run.plan import Job

@@ -1,7 +1,6 @@
 """Which backends can run on which device, asked where the ranks will run."""
 
 import json
-import os
 
 import pytest
 
@@ -9,6 +8,7 @@ from common.config import Settings
 from common.errors import UserError
 from launch.launchers.commands import ALLOCATIONS, PYTHON, Launcher
 from launch.run import available, processes
+from launch.run.answers import MARKER
 from launch.run.plan import Job
 from tests.support.mistakes import refused
 from tests.support.running import matrix, records_in, with_backends
@@ -57,7 +57,7 @@ def answering(around, monkeypatch):
     through = []
 
     def make(**answers):
-        def ask(names, job, launcher, through_launcher, module):
+        def ask(names, job, launcher, through_launcher, with_node):
             through.append(through_launcher)
             return {name: answers[name] for name in names}
 
@@ -87,7 +87,7 @@ def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_or_mpi_is_left_out
     device, launcher, runnable, skipped, answering
 ):
     answering(ddp=ABLE, horovod_tf=NO_CUDA, horovod_torch=BROKEN)
-    jobs, reasons = available.settled(jobs_of("ddp", "horovod_tf", "horovod_torch", "ddp", device=device), launcher)
+    jobs, reasons = available.asked(jobs_of("ddp", "horovod_tf", "horovod_torch", "ddp", device=device), launcher)
     assert [(job.backend, job.settings.device) for job in jobs] == runnable
     assert reasons == skipped
 
@@ -105,7 +105,7 @@ def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_or_mpi_is_left_out
 def test_sizes_with_more_ranks_on_a_node_than_gpus_are_left_out(device, num_gpus, sizes, skipped, answering):
     answering(ddp=ABLE | {"num_gpus": num_gpus})
     jobs = [Job("ddp", *size, Settings(device=device)) for size in ((1, 1), (2, 2), (4, 4), (4, 2))]
-    runnable, reasons = available.settled(jobs, LOCAL)
+    runnable, reasons = available.asked(jobs, LOCAL)
     assert [job[1:3] for job in runnable] == sizes
     assert reasons.keys() == skipped.keys()
     assert all(reasons[name].startswith(text) for name, text in skipped.items())
@@ -127,7 +127,7 @@ def test_sizes_with_more_ranks_on_a_node_than_gpus_are_left_out(device, num_gpus
 def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launcher, requested, device, answering, around):
     through = answering(ddp=NO_CUDA)
     around(variables)
-    jobs, reasons = available.settled(jobs_of("ddp", device=requested), launcher, dry_run)
+    jobs, reasons = available.asked(jobs_of("ddp", device=requested), launcher, dry_run)
     assert (through, jobs[0].settings.device, reasons) == ([through_launcher], device, {})
 
 
@@ -157,7 +157,7 @@ def test_a_launcher_that_starts_nothing_is_an_error_in_one_line(executable, mess
 
 
 def test_matrices_that_ask_about_one_job_at_once_do_not_share_a_mark(monkeypatch):
-    marks, answer = [], processes.Outcome(0, False, [available.MARKER + json.dumps({"ddp": ABLE})])
+    marks, answer = [], processes.Outcome(0, False, [MARKER + json.dumps({"ddp": ABLE})])
     monkeypatch.setattr(available.processes, "run", lambda argv, variables, mark, *_: marks.append(mark))
     monkeypatch.setattr(available.turns, "alone", lambda _: answer)
     for pid in (7, 8):
@@ -172,11 +172,11 @@ def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_varia
 
     def alone(run):
         commands.append(run)
-        return processes.Outcome(0, False, [available.MARKER + json.dumps(answers)])
+        return processes.Outcome(0, False, [MARKER + json.dumps(answers)])
 
     monkeypatch.setattr(available.processes, "run", lambda argv, *_: argv)
     monkeypatch.setattr(available.turns, "alone", alone)
-    jobs, reasons = available.settled(jobs_of(*names, precision="tf32"), LOCAL)
+    jobs, reasons = available.asked(jobs_of(*names, precision="tf32"), LOCAL)
     assert [command[-4:] for command in commands] == [("tf32", "ddp", "deepspeed_zero", "horovod_torch")]
     assert [job.backend for job in jobs] == ["ddp"]
     assert reasons == {name: f"{name} is for CPUs" for name in names[1:3]} | {"deepspeed_zero@3": "not here"}
@@ -229,28 +229,3 @@ def test_a_dry_run_does_not_ask_a_python_or_a_container_that_runs_elsewhere(laun
     jobs = jobs_of("ddp")
     assert available.runnable(jobs, launcher._replace(python=python), dry_run=True) == jobs
     assert through == [False] * asked
-
-
-def test_what_a_backend_answers_is_kept_for_the_same_libraries_but_no_failure(monkeypatch, tmp_path):
-    asked = []
-
-    def ask(names):
-        asked.append(names)
-        return {name: BROKEN if name == "fsdp" else ABLE for name in names}
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(available, "ask", ask)
-    for names, num_asked in ((["ddp"], 1), (["ddp"], 1), (["single"], 2), (["ddp", "fsdp"], 3), (["ddp", "fsdp"], 4)):
-        assert available.kept_or_asked(names, 0).keys() == set(names)
-        assert len(asked) == num_asked
-    assert asked[2:] == [["fsdp"], ["fsdp"]]
-    for change in ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"):
-        with monkeypatch.context() as changed:
-            changed.setenv(change, "/other")
-            available.kept_or_asked(["ddp"], 0)
-    available.kept_or_asked(["ddp"], 1)
-    assert asked[4:] == [["ddp"]] * 4
-    (file,) = (file for file in (tmp_path / "tandem" / "answers").iterdir() if "single" in file.name)
-    os.utime(file, (0, 0))
-    available.kept_or_asked(["single"], 0)
-    assert asked[8:] == [["single"]]

@@ -237,14 +237,14 @@ MATRIX = SimpleNamespace(launcher=None, backends="ddp", share_machine=False, mac
 def look(launcher, tmp_path, answer, monkeypatch):
     questions = []
 
-    def answers_of(backends, job, launcher, through_launcher, module):
-        questions.append((through_launcher, module))
+    def answers_of(backends, job, launcher, through_launcher, with_node):
+        questions.append((through_launcher, with_node))
         if isinstance(answer, UserError):
             raise answer
         return dict.fromkeys(backends, answer)
 
     monkeypatch.setattr(available, "answers_of", answers_of)
-    monkeypatch.setattr(node, "facts", lambda: NODE | {"host": "login"})
+    monkeypatch.setattr(node, "describe", lambda: NODE | {"host": "login"})
     planned = seen(tmp_path)
     choose = launcher if callable(launcher) else lambda: launcher
     return check.look(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), questions
@@ -261,7 +261,7 @@ def test_the_backends_are_asked_once_as_a_dry_run_asks_them(launcher, variables,
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     looked, questions = look(launcher, tmp_path, ANSWER, monkeypatch)
-    assert questions == [(through_launcher, "launch.run.node")]
+    assert questions == [(through_launcher, True)]
     assert (looked.of_ranks, looked.node["host"], looked.blind) == (of_ranks, "n1", ("PyTorch finds no GPU",))
 
 

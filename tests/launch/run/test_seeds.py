@@ -67,7 +67,7 @@ def test_matrices_that_begin_at_once_draw_different_seeds(tmp_path):
 @pytest.mark.parametrize(("arguments", "seed"), [([], "--seed 3 "), (["--seed", "1"], ""), (["--seed", "9"], "--seed 9 ")])
 def test_a_dry_run_shows_the_seeds(arguments, seed, tmp_path, monkeypatch):
     # Importing the backend takes seconds.
-    monkeypatch.setattr(available, "settled", lambda jobs, *_: (jobs, {}))
+    monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
     (tmp_path / "here").mkdir()
     for repeat in range(2):
         (tmp_path / "here" / f"{repeat}.json").write_text(json.dumps(made(num_ranks=2, repeat=repeat)))

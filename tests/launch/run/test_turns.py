@@ -1,12 +1,19 @@
-"""The order of turns, and what becomes of the runs of a group where one ends, fails or is interrupted."""
+"""The order of turns, what fits beside others, and what becomes of the runs of a group where one ends, fails or is interrupted."""
 
 import collections
 import itertools
+import os
 import random
+import subprocess
 
+import numpy as np
+import pynvml
 import pytest
 
 from launch.run import turns
+from tests.support import nvml
+
+GIB = 2**30
 
 
 class Runs:
@@ -34,9 +41,9 @@ class Runs:
         self.generators.append(run())
         return self.generators[-1]
 
-    def take(self, has_room=lambda _: True):
+    def take(self, another_fits=lambda _: True):
         starts = [lambda number=number: self.start(number) for number in range(len(self.num_turns))]
-        turns.side_by_side(starts, has_room, lambda *ended: self.ended.append(ended))
+        turns.side_by_side(starts, another_fits, lambda *ended: self.ended.append(ended))
 
 
 def test_all_are_ready_before_the_first_turn_and_have_one_turn_in_each_round():
@@ -81,3 +88,39 @@ def test_an_interruption_ends_the_others(failing):
         runs.take()
     assert runs.seen[-1] == (0, "closed")
     assert runs.ended == []
+
+
+@pytest.mark.parametrize(
+    ("bytes_by_run", "available_bytes", "expected"),
+    [
+        ([], 0, True),
+        ([2 * GIB], 3 * GIB, True),
+        ([2 * GIB], 3 * GIB - 1, False),
+        ([GIB, 4 * GIB, 2 * GIB], 5 * GIB, False),
+        ([GIB, 4 * GIB, 2 * GIB], 6 * GIB, True),
+        ([4 * GIB], float("inf"), True),
+    ],
+)
+def test_one_more_as_large_as_the_largest_must_fit(bytes_by_run, available_bytes, expected, monkeypatch):
+    monkeypatch.setattr(turns, "memory_of_node", lambda pids_by_run: (bytes_by_run, available_bytes))
+    assert turns.fits_beside([]) is expected
+
+
+def test_the_memory_of_a_run_is_what_its_processes_that_have_not_ended_share_with_no_other():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (bytes_before,), available_bytes = turns.memory_of_node([[os.getpid(), ended.pid]])
+    array = np.ones(2**24)
+    assert turns.memory_of_node([[os.getpid(), ended.pid]])[0][0] - bytes_before == pytest.approx(array.nbytes, rel=0.1)
+    assert available_bytes > 0
+
+
+def test_a_run_must_fit_on_each_gpu(monkeypatch):
+    nvml.install(monkeypatch, nvml.Driver())
+    runs = [[1], [7, 9]]
+    assert turns.memory_of_gpus(runs) == [([GIB, 0], 9 * GIB), ([GIB, 3 * GIB], 4 * GIB), ([0, 0], 5 * GIB)]
+    assert not turns.fits_beside(runs)
+    assert turns.fits_beside([[1], [9]])
+    # Where NVML does not tell it, the memory of GPUs is left out.
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.refuse)
+    assert turns.memory_of_gpus([[1]]) == []

@@ -1,4 +1,7 @@
-"""What is not begun because it would not end before the allocation does, and what is said of it."""
+"""The end of an allocation, from what its batch system prints, and what is not begun since it would not end before.
+
+Slurm's is really asked in test_slurm.py; PBS cannot be had here.
+"""
 
 import shlex
 import sys
@@ -7,8 +10,8 @@ import time
 import pytest
 
 from common.config import Settings
-from launch.launchers.commands import Launcher
-from launch.run import remaining, session
+from launch.launchers.commands import ALLOCATIONS, Launcher
+from launch.run import allocation, session
 from launch.run.options import Matrix
 from launch.run.plan import Job
 
@@ -40,7 +43,7 @@ def clock(monkeypatch):
 )
 def test_a_group_is_begun_where_1_3_times_the_longest_of_its_size_is_left(seconds_left, seconds_by_size, expected, clock):
     end = seconds_left and clock[0] + 1.1 * sum(seconds_by_size.values()) + seconds_left
-    left = remaining.Remaining(end)
+    left = allocation.Remaining(end)
     for num_ranks, seconds in seconds_by_size.items():
         for fraction in (1, 0.1):
             with left.timed(group_of(num_ranks=num_ranks)):
@@ -49,7 +52,7 @@ def test_a_group_is_begun_where_1_3_times_the_longest_of_its_size_is_left(second
 
 
 def test_what_has_no_time_is_not_begun_and_the_exit_status_says_that_runs_are_left(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(session.allocation_end, "end", lambda: time.time() - 1)
+    monkeypatch.setattr(allocation, "end_time", lambda: time.time() - 1)
     jobs = [job for _, job in group_of()]
     assert session.run_all(Matrix(), [], jobs, Launcher("mpich", "no-such-launcher"), lambda *_: None) == 1
     assert "left, since the allocation would end before them: cnn-1\n" in capsys.readouterr().out
@@ -60,6 +63,34 @@ def test_what_has_no_time_is_not_begun_and_the_exit_status_says_that_runs_are_le
 def test_what_is_left_is_said_with_the_command(resume, monkeypatch):
     arguments = ["1", "--results", "it's here", *resume]
     monkeypatch.setattr(sys, "argv", ["matrix.py", *arguments])
-    runs, command = remaining.describe([*group_of(), *group_of(num_ranks=2)]).splitlines()
+    runs, command = allocation.describe_left([*group_of(), *group_of(num_ranks=2)]).splitlines()
     assert runs.endswith(": cnn-1, cnn-2")
     assert shlex.split(command.partition(": ")[2]) == ["launch/matrix.sh", "1", "--results", "it's here", "--resume"]
+
+
+AT_TEN, HOUR = time.mktime((2026, 11, 24, 10, 0, 0, 0, 0, -1)), 3600
+SLURM = "JobId=7 JobName=job\n   RunTime=00:01:00 TimeLimit=01:00:00\n   StartTime=2026-11-24T09:00:00 EndTime={} Deadline=N/A\n"
+PBS = "Job Id: 7.host\n    Resource_List.walltime = {}\n    ctime = Mon Nov 23 09:00:00 2026\n    stime = Tue Nov 24 10:00:00 2026\n"
+
+
+@pytest.mark.parametrize(
+    ("variable", "program", "printed", "expected"),
+    [
+        ("SLURM_JOB_ID", "scontrol", SLURM.format("2026-11-24T10:00:00"), AT_TEN),
+        ("SLURM_JOB_ID", "scontrol", SLURM.format("Unknown"), None),
+        ("SLURM_JOB_ID", "scontrol", "slurm_load_jobs error: Invalid job id specified", None),
+        ("PBS_JOBID", "qstat", PBS.format("01:30:00"), AT_TEN + 1.5 * HOUR),
+        ("PBS_JOBID", "qstat", "qstat: Unknown Job Id 7.host", None),
+        ("PBS_JOBID", "another", "", None),
+        ("COBALT_JOBID", "qstat", "", None),
+    ],
+)
+def test_the_end_is_what_the_batch_system_prints(variable, program, printed, expected, tmp_path, monkeypatch):
+    (tmp_path / program).write_text(f"#!/bin/sh\n/bin/cat <<END\n{printed}\nEND\n")
+    (tmp_path / program).chmod(0o755)
+    for name in ALLOCATIONS:
+        monkeypatch.delenv(name, raising=False)
+    assert allocation.end_time() is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(variable, "7")
+    assert allocation.end_time() == expected

@@ -1,0 +1,121 @@
+"""The nodes of ranks: those of a host file, the first of an allocation, and launchers that know none."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shutil import which
+from typing import NamedTuple
+
+from common.errors import UserError
+from common.process import slurm
+
+# A name or an IPv4 address. Launchers take what follows a colon for a number of slots, and what begins with a dash for an option.
+HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
+SLOTS = re.compile(r":\d{1,9}$")
+MAX_NODES = 100_000
+# The number of characters that a message shows of a name.
+MAX_SHOWN = 60
+# Options and variables by which launchers outside a batch system are given the nodes.
+NODES_OPTIONS = ("f", "H", "host", "hosts", "hostfile", "machinefile", "hostlist")
+NODES_VARIABLES = ("HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+
+
+class BatchSystem(NamedTuple):
+    """A batch system: its name, the variables that are set inside a job of it, and what to do there."""
+
+    name: str
+    variables: tuple[str, ...]
+    remedy: str
+
+
+# The first one whose variables are all set counts.
+BATCH_SYSTEMS = (
+    BatchSystem("Slurm", ("SLURM_JOB_ID",), "put srun into PATH, or give --hosts FILE with the nodes of $SLURM_JOB_NODELIST"),
+    BatchSystem("PBS", ("PBS_JOBID",), 'give --hosts "$PBS_NODEFILE"; where the site has PALS, load its module'),
+    BatchSystem("LSF", ("LSB_JOBID",), 'give --hosts "$LSB_DJOB_HOSTFILE"; jsrun is not among the launchers'),
+    BatchSystem("Flux", ("FLUX_URI",), "give --hosts FILE with the nodes of the job; flux run is not among the launchers"),
+    BatchSystem("OAR", ("OAR_JOB_ID",), 'give --hosts "$OAR_NODEFILE"'),
+    BatchSystem("Grid Engine", ("PE_HOSTFILE",), "give --hosts FILE with the first words of the lines of $PE_HOSTFILE"),
+)
+OUTSIDE = "list them with --hosts FILE, or run inside an allocation of Slurm or of PBS with PALS"
+
+
+def read_text(path: str | Path) -> str:
+    """Reads the text of a file in UTF-8, without a byte order mark. Raises UserError, with the line, for any other content."""
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as problem:
+        raise UserError(f"{str(path)[:MAX_SHOWN]!r}: {getattr(problem, 'strerror', None) or problem}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise UserError(
+            f"{path}, {_line_of(data, problem.start)}: byte {data[problem.start]:#04x} is not UTF-8; save it as UTF-8"
+        ) from None
+    if "\0" in text:
+        raise UserError(f"{path}, {_line_of(data, data.index(0))}: a NUL byte; it must be a text file in UTF-8")
+    return text
+
+
+def _line_of(data: bytes, place: int) -> str:
+    return f"line {data.count(10, 0, place) + 1}"
+
+
+def hosts_in(path: str | Path) -> list[str]:
+    """Reads the nodes of a host file, each once. A line has one, or a list such as `n[01-04],m1`. Raises UserError if there are none."""
+    names: dict[str, None] = {}
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        place = f"{path}, line {number}"
+        words = line.partition("#")[0].split()
+        if further := [word for word in words[1:] if "=" not in word]:
+            raise UserError(f"{place}: {further[0][:MAX_SHOWN]!r} follows a node; write one node per line, such as node1 or node1 slots=4")
+        try:
+            for item in slurm.hosts(words[0]) if words else ():
+                names[_host(item, place)] = None
+                if len(names) > MAX_NODES:
+                    raise UserError(f"{place}: more than {MAX_NODES:,} nodes; {words[0][:MAX_SHOWN]!r} is too long a list")
+        except ValueError as problem:
+            raise UserError(f"{place}: {problem}") from None
+    if not names:
+        raise UserError(f"{path} lists no nodes; write one per line")
+    return list(names)
+
+
+def _host(item: str, place: str) -> str:
+    name = SLOTS.sub("", item)
+    if not HOST.fullmatch(name):
+        hint = "an IPv6 address; give the node's name" if item.count(":") > 1 else "no host name; write one node per line, such as node1"
+        raise UserError(f"{place}: {item[:MAX_SHOWN]!r} is {hint}")
+    return name
+
+
+def first_node_of(hosts: str | None, host_suffix: str) -> str | None:
+    """Returns the first node, by the name of its fast interface, as rendezvous; None if there is no list of nodes."""
+    if hosts := hosts or os.environ.get("PBS_NODEFILE"):
+        node = hosts_in(hosts)[0]
+    elif node_list := os.environ.get("SLURM_JOB_NODELIST"):
+        node = slurm.first_host(node_list)
+    else:
+        return None
+    return node.split(".")[0] + host_suffix if host_suffix else node
+
+
+def batch_system(environ: Mapping[str, str]) -> BatchSystem | None:
+    """Returns the batch system around this process."""
+    return next((system for system in BATCH_SYSTEMS if all(map(environ.get, system.variables))), None)
+
+
+def unknown_nodes_problem(num_nodes: int, launcher: str, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> str | None:
+    """Returns why a launcher that is given no nodes cannot start ranks on so many; None if it can."""
+    environ = os.environ if environ is None else environ
+    system = batch_system(environ)
+    # Hydra and Open MPI start their daemons by srun.
+    knows_nodes = bool(system and system.name == "Slurm" and which("srun"))
+    given = any(map(environ.get, NODES_VARIABLES)) or any(
+        argument.lstrip("-").partition("=")[0] in NODES_OPTIONS for argument in arguments if argument.startswith("-")
+    )
+    if num_nodes == 1 or knows_nodes or given:
+        return None
+    where, remedy = (f" in this job of {system.name}", system.remedy) if system else ("", OUTSIDE)
+    return f"{num_nodes} nodes are planned, and {launcher} knows none{where}: all ranks would be on one; {remedy}"
