@@ -121,7 +121,7 @@ def _first_half(tensor: Any) -> Any:
 
 def _module(file: UserFile) -> Any:
     """Builds the module in float64, without dropout, and with the norms of evaluation."""
-    module, torch = user_file.build(file, seed=0).double(), user_file.torch()
+    module, torch = user_model.build(file, seed=0).double(), user_file.torch()
     for layer in module.modules():
         if isinstance(layer, torch.nn.modules.dropout._DropoutNd) or getattr(layer, "running_mean", None) is not None:
             layer.eval()

@@ -22,7 +22,7 @@ def check(model: UserModel) -> None:
     """Takes a step of training on the CPU, without an update. Raises UserError for a mistake in the file."""
     file = model.file
     expect_the_same_samples(file)
-    module = user_file.build(file, seed=0)
+    module = user_model.build(file, seed=0)
     inputs, targets = user_file.in_precision(user_model.first_batch(model, user_model.NUM_FIRST), "fp32")
     outputs = file.attempt("model", module, inputs)
     loss = loss_of(file, outputs, targets)
@@ -30,7 +30,7 @@ def check(model: UserModel) -> None:
     if file.has("metric"):
         with user_file.torch().no_grad():
             _expect_metric(file, file.call("metric", outputs, targets))
-    user_file.layers_of(file, module)
+    user_model.layers_of(file, module)
     if file.has("optimizer"):
         _expect_optimizer(file, file.call("optimizer", module.parameters()))
     if file.has("scheduler"):
@@ -42,7 +42,7 @@ def check(model: UserModel) -> None:
 
 def trained(model: UserModel) -> list[str]:
     """Returns the names of the parameters that are trained, in the order in which DDP numbers them."""
-    module = user_file.build(model.file, seed=0)
+    module = user_model.build(model.file, seed=0)
     return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 

@@ -13,7 +13,6 @@ import json
 import math
 import random
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -307,61 +306,6 @@ def seeded_samples(file: UserFile, dataset: Any, indices: Sequence[int], *seeds:
             seed_generators(_seed(*seeds, index))
             samples.append(sample(file, dataset, index))
     return samples
-
-
-def build(file: UserFile, seed: int) -> Any:
-    """Calls model(), under the seed. Raises UserError where it returns no nn.Module with parameters of floating-point numbers."""
-    with generators_kept():
-        seed_generators(seed)
-        module = file.call("model", **file.arguments)
-    if not isinstance(module, torch().nn.Module):
-        is_of_keras = any(base.__module__.partition(".")[0] in KERAS_PACKAGES for base in type(module).__mro__)
-        file.refuse("model", OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
-    parameters = dict(module.named_parameters())
-    if not any(parameter.requires_grad for parameter in parameters.values()):
-        file.refuse("model", "model() returns a module without parameters to train")
-    for name, parameter in parameters.items():
-        if torch().nn.parameter.is_lazy(parameter):
-            file.refuse("model", f"model() returns {name} without a shape, as of a lazy layer; give the layer its number of inputs")
-        if parameter.device.type != "cpu" or not parameter.is_floating_point():
-            file.refuse(
-                "model", f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU"
-            )
-    return module
-
-
-def repeated_blocks(module: Any) -> list[Any]:
-    """Returns the modules of several layers each that have one class and parameters of the same shapes: the blocks with most parameters.
-
-    Blocks that share parameters with other modules are none, since whoever shards them would part these.
-    """
-    num_owners = Counter(id(parameter) for part in module.modules() for parameter in part.parameters(recurse=False))
-    containers = (torch().nn.ModuleList, torch().nn.ModuleDict)
-    blocks: dict[Any, list[Any]] = {}
-    for part in module.modules():
-        parameters = list(part.parameters())
-        is_block = part is not module and not isinstance(part, containers) and any(True for _ in part.children())
-        if is_block and parameters and all(num_owners[id(parameter)] == 1 for parameter in parameters):
-            blocks.setdefault((type(part), *(tuple(parameter.shape) for parameter in parameters)), []).append(part)
-    # A block that only wraps another one has its parameters.
-    repeated = [parts for parts in blocks.values() if len(parts) > 1 and parts[1] not in list(parts[0].modules())]
-    return max(repeated, key=lambda parts: len(parts) * sum(parameter.numel() for parameter in parts[0].parameters()), default=[])
-
-
-def layers_of(file: UserFile, module: Any) -> list[Any]:
-    """Returns the layers of a module: those of the file's layers(), a list of modules by the name of layers or blocks, or repeated blocks.
-
-    Raises UserError where layers() returns something else.
-    """
-    lists = (torch().nn.ModuleList, torch().nn.Sequential)
-    if not file.has("layers"):
-        named: list[Any] = [getattr(module, name, None) for name in ("layers", "blocks")]
-        return next((list(layers) for layers in named if isinstance(layers, lists)), None) or repeated_blocks(module)
-    layers = file.call("layers", module)
-    is_list = isinstance(layers, (list, tuple, *lists)) and len(layers) > 0
-    if not (is_list and set(map(id, layers)) <= set(map(id, module.modules())) - {id(module)}):
-        file.refuse("layers", "layers() must return a list of modules inside of the model that it is given")
-    return list(layers)
 
 
 def data_of(file: UserFile) -> tuple[Any, Any]:

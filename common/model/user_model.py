@@ -3,6 +3,7 @@
 import functools
 import importlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -42,7 +43,7 @@ class UserModel(Model):
     def parts(self) -> list[Part]:
         """Returns one part, which no pipeline cuts."""
         layers: dict[str, dict[str, Initial]] = {}
-        for name, parameter in user_file.build(self.file, seed=0).named_parameters():
+        for name, parameter in build(self.file, seed=0).named_parameters():
             layer, _, of_layer = name.rpartition(".")
             layers.setdefault(layer, {})[of_layer] = Initial(tuple(parameter.shape), BUILT, 0.0)
         return [Part("model", tuple(Layer(name, parameters) for name, parameters in layers.items()))]
@@ -52,12 +53,12 @@ class UserModel(Model):
 
         They are not those of the trainer's module, on which Horovod takes a step of the optimizer to make its state.
         """
-        parameters = user_file.build(self.file, seed).named_parameters()
+        parameters = build(self.file, seed).named_parameters()
         return {name: parameter.detach().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
 
     def training_flops(self) -> int | None:
         """Counts those of a step on the first samples by PyTorch's counter; None where it finds none."""
-        module = user_file.build(self.file, seed=0)
+        module = build(self.file, seed=0)
         inputs, targets = user_file.in_precision(first_batch(self, NUM_FIRST), "fp32")
         counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
         with counting as counter:
@@ -100,6 +101,61 @@ class UserModel(Model):
         return _scheduled_rates(self, learning_rate, optimizer, num_steps) if self.file.has("scheduler") else None
 
 
+def build(file: UserFile, seed: int) -> Any:
+    """Calls model(), under the seed. Raises UserError where it returns no nn.Module with parameters of floating-point numbers."""
+    with user_file.generators_kept():
+        user_file.seed_generators(seed)
+        module = file.call("model", **file.arguments)
+    if not isinstance(module, user_file.torch().nn.Module):
+        is_of_keras = any(base.__module__.partition(".")[0] in user_file.KERAS_PACKAGES for base in type(module).__mro__)
+        file.refuse("model", user_file.OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
+    parameters = dict(module.named_parameters())
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        file.refuse("model", "model() returns a module without parameters to train")
+    for name, parameter in parameters.items():
+        if user_file.torch().nn.parameter.is_lazy(parameter):
+            file.refuse("model", f"model() returns {name} without a shape, as of a lazy layer; give the layer its number of inputs")
+        if parameter.device.type != "cpu" or not parameter.is_floating_point():
+            file.refuse(
+                "model", f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU"
+            )
+    return module
+
+
+def repeated_blocks(module: Any) -> list[Any]:
+    """Returns the modules of several layers each that have one class and parameters of the same shapes: the blocks with most parameters.
+
+    Blocks that share parameters with other modules are none, since whoever shards them would part these.
+    """
+    num_owners = Counter(id(parameter) for part in module.modules() for parameter in part.parameters(recurse=False))
+    containers = (user_file.torch().nn.ModuleList, user_file.torch().nn.ModuleDict)
+    blocks: dict[Any, list[Any]] = {}
+    for part in module.modules():
+        parameters = list(part.parameters())
+        is_block = part is not module and not isinstance(part, containers) and any(True for _ in part.children())
+        if is_block and parameters and all(num_owners[id(parameter)] == 1 for parameter in parameters):
+            blocks.setdefault((type(part), *(tuple(parameter.shape) for parameter in parameters)), []).append(part)
+    # A block that only wraps another one has its parameters.
+    repeated = [parts for parts in blocks.values() if len(parts) > 1 and parts[1] not in list(parts[0].modules())]
+    return max(repeated, key=lambda parts: len(parts) * sum(parameter.numel() for parameter in parts[0].parameters()), default=[])
+
+
+def layers_of(file: UserFile, module: Any) -> list[Any]:
+    """Returns the layers of a module: those of the file's layers(), a list of modules by the name of layers or blocks, or repeated blocks.
+
+    Raises UserError where layers() returns something else.
+    """
+    lists = (user_file.torch().nn.ModuleList, user_file.torch().nn.Sequential)
+    if not file.has("layers"):
+        named: list[Any] = [getattr(module, name, None) for name in ("layers", "blocks")]
+        return next((list(layers) for layers in named if isinstance(layers, lists)), None) or repeated_blocks(module)
+    layers = file.call("layers", module)
+    is_list = isinstance(layers, (list, tuple, *lists)) and len(layers) > 0
+    if not (is_list and set(map(id, layers)) <= set(map(id, module.modules())) - {id(module)}):
+        file.refuse("layers", "layers() must return a list of modules inside of the model that it is given")
+    return list(layers)
+
+
 def _scheduled_rates(model: UserModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
     file, torch = model.file, user_file.torch()
     parameters = [torch.nn.Parameter(torch.zeros(1))]
@@ -136,19 +192,19 @@ def _options(optimizer: Any) -> list[dict[str, Any]]:
 
 @functools.cache
 def _has_layers(model: UserModel) -> bool:
-    return bool(user_file.layers_of(model.file, user_file.build(model.file, seed=0)))
+    return bool(layers_of(model.file, build(model.file, seed=0)))
 
 
 @functools.cache
 def _has_buffers(model: UserModel) -> bool:
-    module = user_file.build(model.file, seed=0)
+    module = build(model.file, seed=0)
     return not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys()
 
 
 @functools.cache
 def _num_states(model: UserModel) -> float:
     """Returns how many numbers optimizer() keeps for each parameter, after a step without a gradient."""
-    file, module = model.file, user_file.build(model.file, seed=0)
+    file, module = model.file, build(model.file, seed=0)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.grad = user_file.torch().zeros_like(parameter)
@@ -181,7 +237,7 @@ def first_sums(model: UserModel) -> Any:
     file, torch = model.file, user_file.torch()
     inputs, targets = user_file.in_precision(first_batch(model, NUM_FIRST), "fp32")
     with torch.no_grad():
-        outputs = file.attempt("model", user_file.build(file, seed=0).eval(), inputs)
+        outputs = file.attempt("model", build(file, seed=0).eval(), inputs)
         return file.call("metric", outputs, targets)
 
 

@@ -12,7 +12,7 @@ from common.config import Settings
 from common.cost import parallelism
 from common.data import datasets
 from common.declarations import ROOT
-from common.model import user_checks, user_file
+from common.model import user_checks, user_file, user_model
 from common.model.description import parameters_of
 from common.model.user_model import UserModel
 from tests.support.mistakes import refused
@@ -416,7 +416,7 @@ def test_what_a_file_draws_leaves_the_generator_of_dropout_as_it_was(tmp_path):
 
     file = user_file.read(str(written(tmp_path, AUGMENTED)), None)
     before = torch.get_rng_state()
-    user_file.build(file, seed=5)
+    user_model.build(file, seed=5)
     train, _ = user_file.data_of(file)
     assert user_file.draws(file, train, 1)
     assert not user_file.draws(file, [(1, 2)], 1)
@@ -510,7 +510,7 @@ def test_the_largest_repeated_blocks_are_the_layers_where_the_file_names_none():
         return nn.Sequential(nn.Linear(width, width), nn.ReLU())
 
     def layers_of(module):
-        return user_file.repeated_blocks(module)
+        return user_model.repeated_blocks(module)
 
     small, large = [block(), block(), block()], [block(8), block(8)]
     assert layers_of(nn.Sequential(*small, nn.Linear(4, 8), *large, block(2))) == large

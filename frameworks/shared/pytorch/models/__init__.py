@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from common.config import Settings
 from common.errors import UserError
-from common.model import user_file
+from common.model import user_model
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
@@ -63,7 +63,7 @@ def _layers(_: Any, module: Any) -> Iterable[nn.Module]:
 BUILT_IN = Implementation(_built_in, lambda _: CROSS_ENTROPY, lambda *_: None, _layers)
 IMPLEMENTATIONS = dict.fromkeys(MODELS, BUILT_IN) | {
     UserModel: Implementation(
-        user.build, user.UserCriterion, user.optimizer_of, lambda model, module: user_file.layers_of(model.file, module)
+        user.build, user.UserCriterion, user.optimizer_of, lambda model, module: user_model.layers_of(model.file, module)
     ),
 }
 

@@ -47,7 +47,7 @@ def build(model: UserModel, settings: Settings, device: torch.device, ranks: Ran
 
     Raises UserError where SyncBatchNorm cannot have the statistics of all ranks.
     """
-    module = user_file.build(model.file, settings.seed)
+    module = user_model.build(model.file, settings.seed)
     _expect_synchronized(module, model.file, device, ranks)
     if not settings.dropout:
         without_dropout(module)
