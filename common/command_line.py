@@ -119,17 +119,25 @@ class Help(NamedTuple):
     aliases: tuple[str, ...] = ()
 
 
+NO_HELPS: Mapping[str, Help] = MappingProxyType({})
+
+
 class Positional:
     """An argument without a flag."""
 
 
 def main(
-    run: Callable[[Options], int], arguments: type[Options], program: str, description: str, left_out: Mapping[str, str] = NONE_LEFT_OUT
+    run: Callable[[Options], int],
+    arguments: type[Options],
+    program: str,
+    description: str,
+    left_out: Mapping[str, str] = NONE_LEFT_OUT,
+    helps: Mapping[str, Help] = NO_HELPS,
 ) -> NoReturn:
     """Parses the command line into the dataclass `arguments`, calls run() with it and exits with the status it returns.
 
     Exit status 0: all runs ok; 1: a run failed or timed out; 2: invalid arguments, or a file that cannot be read or written; 130:
-    interrupted. `left_out`: as `parse` takes it.
+    interrupted. `left_out` and `helps`: as `parse` takes them.
     """
     # A shell makes a background process ignore SIGINT, but the runs must end with it.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -142,7 +150,7 @@ def main(
         sys.stdout.reconfigure(errors="replace")
     try:
         try:
-            status = run(parse(arguments, program, description, left_out=left_out))
+            status = run(parse(arguments, program, description, left_out=left_out, helps=helps))
         except SystemExit as end:
             # A help ends so. It may still have to be written.
             status = end.code
@@ -269,11 +277,13 @@ def parse(
     description: str,
     arguments: Sequence[str] | None = None,
     left_out: Mapping[str, str] = NONE_LEFT_OUT,
+    helps: Mapping[str, Help] = NO_HELPS,
 ) -> Options:
     """Parses the command line into an instance of the dataclass `kind`, and checks it.
 
     With --help, prints the help and exits with status 0. Raises UserError, in one line, for invalid arguments. `left_out` has the options
-    that this program does not take, although its dataclass has them, each with the end of the message for who gives it.
+    that this program does not take, although its dataclass has them, each with the end of the message for who gives it. `helps`: the Help
+    of options whose declaration does not have it.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if OF_ARGUMENTS in arguments[:-1]:
@@ -283,7 +293,7 @@ def parse(
     positional = [f" {option.name.upper()}" for option in options if Positional in option.declared]
     usage = f"{program} [OPTIONS]{''.join(positional)}"
     parser = _Parser(prog=program, description=description, usage=usage, allow_abbrev=False)
-    _add(parser, options, left_out)
+    _add(parser, [option._replace(declared=(*option.declared, helps.get(option.name, Help()))) for option in options], left_out)
     if {"-h", "--help"} & set(arguments):
         _print_help(parser)
     _expect_none_left_out(left_out, arguments)

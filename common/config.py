@@ -17,26 +17,17 @@ from common import command_line
 from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, THREADS, Bounds, Help, Pattern, Section, flag
 from common.declarations import Setting, own_settings
 from common.errors import UserError
-from common.model import schedules
-from common.model.weights import DTYPES
-from common.model.workload_table import BY_DEFAULT, OF_FILE, WORKLOADS
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # The frameworks' seeds have 64 bits; theirs is seed * 100,003 + rank.
 MAX_SEED = 2**32 - 1
 # Values of --trace other than the path of a library.
 TRACES = ("mpi", "events")
 
-# Choices that are listed elsewhere. Type checkers allow no computed Literal.
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-    Dataset = str
-    Schedule = str
-    Precision = str
-else:
-    Dataset = Literal[tuple(dict.fromkeys([*(dataset for workload in WORKLOADS.values() for dataset in workload.datasets), OF_FILE]))]
-    Schedule = Literal[tuple(schedules.SCHEDULES)]
-    Precision = Literal[tuple(DTYPES)]
+Precision = Literal["fp32", "fp64", "bf16", "tf32"]
+Schedule = Literal["constant", "cosine"]
 Optimizer = Literal["sgd", "adam"]
 Control = Literal["copy", "delayed"]
 # The --library-setting of a run that searches with the library as it is.
@@ -76,18 +67,6 @@ BY_CONTROLS = Only(SINGLE_RUN, "; here use --controls")
 BY_BEST = Only(SINGLE_RUN, "; here use --best")
 
 
-def of_workload(name: str) -> Any:
-    """Returns the hint in the help about a setting whose default is the workload's."""
-    defaults = "; ".join(f"{workload}: {WORKLOADS[workload].describe_default(name)}" for workload in BY_DEFAULT)
-    return Help(default=f"(default: {defaults})")
-
-
-def names_of_workloads() -> str:
-    """Lists the names of all workloads in words, those with a target first."""
-    targeted = [name for name, workload in WORKLOADS.items() if workload.target is not None]
-    return f"{', '.join(targeted)}; for throughput only: {', '.join(name for name in WORKLOADS if name not in targeted)}"
-
-
 @dataclass(frozen=True)
 class SharedSettings:
     """The settings of a run that all backends have. None: the workload's default."""
@@ -95,8 +74,8 @@ class SharedSettings:
     # For pydantic, which reads them from records. What a record has of settings that exist no longer is left out.
     __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False, "json_schema_serialization_defaults_required": True}
 
-    workload: Annotated[str, Section("workload"), Role.TRAINS, Help(f"Workload: {names_of_workloads()}."), IN_AXES] = "cnn"
-    dataset: Annotated[Dataset | None, Role.TRAINS, of_workload("dataset")] = None
+    workload: Annotated[str, Section("workload"), Role.TRAINS, IN_AXES] = "cnn"
+    dataset: Annotated[str | None, Role.TRAINS] = None
     """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation), tinystories or xsum, and
     for transformer pydoc-types (one chapter of it); transformer-alcf: random; resnet50: random or imagefolder. mnist, tinystories, xsum and
     imagefolder are read from --data-dir."""
@@ -125,14 +104,14 @@ class SharedSettings:
     """transformer-alcf: vectors that the encoder reads in a sample."""
     target_length: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
     """transformer-alcf: vectors that the decoder reads in a sample."""
-    epochs: Annotated[int | None, Section("duration"), FROM_1, of_workload("epochs")] = None
+    epochs: Annotated[int | None, Section("duration"), FROM_1] = None
     """Maximum number of epochs."""
-    target: Annotated[float | None, NUMBER, Role.TRAINS, of_workload("target")] = None
+    target: Annotated[float | None, NUMBER, Role.TRAINS] = None
     """Target accuracy on the held-out samples (labels or next tokens), above 0 and at most 1, or number of the metric of --model; it stops
     the clock."""
     stop_at_target: bool = True
     """Stop at the evaluation that reaches the target; otherwise train all epochs."""
-    batch_size: Annotated[int | None, Section("training"), FROM_1, Role.TRAINS, of_workload("batch_size")] = None
+    batch_size: Annotated[int | None, Section("training"), FROM_1, Role.TRAINS] = None
     """Samples (images or sequences) per step, or per micro-batch with --accumulate: per rank under weak scaling, global under strong."""
     scaling: Annotated[Literal["weak", "strong"], Role.TRAINS] = "weak"
     """weak: fixed batch per rank, learning rate scaled with the number of ranks after warm-up; strong: fixed global batch and
@@ -140,9 +119,9 @@ class SharedSettings:
     accumulate: Annotated[int, FROM_1, Role.TRAINS] = 1
     """Micro-batches of --batch-size per step. Their gradients are added up and exchanged once per step, as those of one batch that many
     times as large."""
-    optimizer: Annotated[Optimizer | None, Role.TRAINS, of_workload("optimizer")] = None
+    optimizer: Annotated[Optimizer | None, Role.TRAINS] = None
     """Optimizer: SGD with momentum, or Adam (beta 0.9 and 0.999, epsilon 1e-8)."""
-    learning_rate: Annotated[float | None, POSITIVE, Role.TRAINS, of_workload("learning_rate")] = None
+    learning_rate: Annotated[float | None, POSITIVE, Role.TRAINS] = None
     """Learning rate before scaling."""
     warmup_epochs: Annotated[float, FROM_0, Role.TRAINS] = 1.0
     """Epochs of learning rate warm-up; may be a fraction. At 16 ranks the default trainings need 3."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from common import tokens
 from common.batch_plan import BatchPlan, plan_batch
-from common.command_line import flag
+from common.command_line import Help, flag
 from common.config import TRAINING_SETTINGS, Settings, as_json, check, check_accuracy
 from common.errors import UserError
 from common.model import conventions, schedules
@@ -18,9 +18,21 @@ from common.model.description import Workload
 from common.model.schedules import CONSTANT
 from common.model.user_model import UserModel
 from common.model.weights import DTYPES
-from common.model.workload_table import OF_FILE, SIZES, WORKLOADS, resized
+from common.model.workload_table import BY_DEFAULT, OF_FILE, SIZES, WORKLOADS, resized
 
 RESOLVED = "the settings are resolved"
+
+
+def help_of_settings() -> dict[str, Help]:
+    """Returns what the help has of the settings whose values and defaults are the workloads'."""
+    targeted = [name for name, workload in WORKLOADS.items() if workload.target is not None]
+    throughput = ", ".join(name for name in WORKLOADS if name not in targeted)
+    defaults = {
+        name: "; ".join(f"{workload}: {WORKLOADS[workload].describe_default(name)}" for workload in BY_DEFAULT)
+        for name in WORKLOADS[Settings.workload].defaults()
+    }
+    of_workload = Help(f"Workload: {', '.join(targeted)}; for throughput only: {throughput}.")
+    return {"workload": of_workload} | {name: Help(default=f"(default: {text})") for name, text in defaults.items()}
 
 
 def workload_of(settings: Settings) -> Workload:

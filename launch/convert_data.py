@@ -9,7 +9,6 @@ from typing import Annotated
 
 from common import command_line, progress, workloads
 from common.command_line import Positional
-from common.config import Dataset as DatasetName
 from common.config import FileFormat, Precision, Settings
 from common.data import datasets, stored
 from common.errors import UserError
@@ -27,7 +26,7 @@ class Conversion:
     """Format."""
     folder: Annotated[Path, Positional]
     """Folder to write into, a new or an empty one."""
-    dataset: DatasetName | None = None  # pyright: ignore[reportInvalidTypeForm]
+    dataset: str | None = None  # pyright: ignore[reportInvalidTypeForm]
     """Dataset. Default: the workload's own."""
     data_dir: Path | None = None
     """Folder with the dataset's files, for one that is not installed."""

@@ -18,6 +18,7 @@ from common.process import binding
 from common.record import reading, records
 from common.record.definition import Record
 from common.terminal import Table
+from common.workloads import help_of_settings
 from launch.launchers import commands, detect, machine_files
 from launch.report import live, statistics
 from launch.report.statistics import MIN_RUNS_CONFIDENT
@@ -263,4 +264,4 @@ def settings_of(matrix: Matrix) -> Settings:
 
 if __name__ == "__main__":
     description = "Trains every workload with every backend at every size, and compares them in one table."
-    command_line.main(run, Matrix, PROGRAM, description, not_for_a_matrix())
+    command_line.main(run, Matrix, PROGRAM, description, not_for_a_matrix(), help_of_settings())

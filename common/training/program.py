@@ -92,7 +92,7 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     expect_variables(sys.argv)
     description = f"Train a workload with the backend {backend} and write the record of the run."
     left_out = config.not_for(config.SINGLE_RUN) | backends.settings_of_others(backend)
-    given = parse(Settings, f"python -m frameworks.{backend}", description, left_out=left_out)
+    given = parse(Settings, f"python -m frameworks.{backend}", description, left_out=left_out, helps=workloads.help_of_settings())
     launch = launch_of(backend, ranks)
     requested = dataclasses.replace(given, **launch.settings)
     settings, load, record, path = begin(backend, requested, ranks, launch, import_seconds, entered)
