@@ -24,7 +24,7 @@ from launch.report import live, statistics
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.report.tables import Section
 from launch.report.words import interval
-from launch.run import available, check, job_scripts, lock, resume, runner, seeds, verify
+from launch.run import available, check, job_scripts, lock, resume, runner, verify
 from launch.run.best import session as best
 from launch.run.best.table import Gain
 from launch.run.options import Matrix, seen_from_root
@@ -130,7 +130,7 @@ def dry_run(prepared: Prepared) -> int:
     jobs, identity = runnable(prepared, launcher)
     beginning = begin(prepared, jobs, identity)
     print_lines(beginning.notes)
-    for job in resume.divided(begun_jobs(jobs, beginning)).missing:
+    for job in resume.divided(named_jobs(jobs, beginning)).missing:
         print(commands.shell_command(runner.start_of(job, launcher)))
     return 0
 
@@ -142,13 +142,13 @@ def start(prepared: Prepared) -> int:
     lock.expect_free(folder, prepared.jobs, matrix.share_machine)
     jobs, identity = runnable(prepared, launcher)
     records.make_folder(folder)
-    with lock.held(folder, jobs, matrix.share_machine), resume.held(resume.path_of(folder, identity)) as file:
-        with seeds.drawing(folder):
+    with lock.locked(folder, jobs, matrix.share_machine), resume.locked(resume.path_of(folder, identity)) as file:
+        with resume.drawing_seeds(folder):
             beginning = begin(prepared, jobs, identity)
             stamp, first_seed = beginning.stamp, beginning.first_seed
-            resume.write(file, resume.Begun(identity, stamp, first_seed, matrix.repeats, seeds.runs_of(jobs)))
+            resume.write(file, resume.MatrixFile(identity, stamp, first_seed, matrix.repeats, resume.runs_of(jobs)))
         print_lines(beginning.notes)
-        all_jobs = begun_jobs(jobs, beginning)
+        all_jobs = named_jobs(jobs, beginning)
         resume.wait_until_ended(all_jobs)
         run_records, jobs = resume.divided(all_jobs)
         if not jobs:
@@ -209,16 +209,16 @@ def begin(prepared: Prepared, jobs: list[Job], identity: dict[str, Any]) -> Begi
     if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:
-        stamp, first_seed = records.new_stamp(), seeds.first(jobs, records_in(folder), resume.begun(folder))
+        stamp, first_seed = records.new_stamp(), resume.first_seed(jobs, records_in(folder), resume.matrices_in(folder))
         notes += [resume.describe_none(folder, identity)] if run.resume else []
     if run.seed is not None:
         return Beginning(stamp, run.seed, notes)
-    return Beginning(stamp, first_seed, notes + seeds.describe(first_seed))
+    return Beginning(stamp, first_seed, notes + resume.describe_seeds(first_seed))
 
 
-def begun_jobs(jobs: list[Job], beginning: Beginning) -> list[Job]:
+def named_jobs(jobs: list[Job], beginning: Beginning) -> list[Job]:
     """Returns the jobs with names and seeds that begin so."""
-    return stamped(seeds.continued(jobs, beginning.first_seed), beginning.stamp)
+    return stamped(resume.with_seeds(jobs, beginning.first_seed), beginning.stamp)
 
 
 def print_lines(lines: list[str]) -> None:

@@ -1,79 +1,131 @@
 """launch/matrix.sh --check: what a matrix would use, and what would go wrong, one line each.
 
-It runs nothing and leaves no file.
+It runs nothing and leaves no file. Each function of LINES yields the lines of its subject, from the Facts of a matrix. The text of a
+problem ends in its remedy.
 """
 
-from __future__ import annotations
-
+import functools
+import os
+import re
+import socket
 import subprocess
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from common.config import Settings
+from common import workloads
+from common.backends import ALL, declaration_of
+from common.config import Settings, cores_per_rank
+from common.cost import state_memory
 from common.declarations import ROOT
 from common.errors import UserError
+from common.process import binding, machine, slurm
+from common.process.meeting import HOST_SUFFIX_VARIABLE
+from common.record import records
+from common.words import ranks_of
 from launch.launchers import commands, detect
-from launch.launchers.commands import LAUNCHERS, VENV_BIN, Launcher, Start
+from launch.launchers.commands import LAUNCHERS, PYTHON, VENV_BIN, Launcher, Start
+from launch.launchers.hosts import first_node_of
 from launch.launchers.machine_files import Machine
-from launch.run import available, failures, node
-from launch.run.check_lines import LINES, PROBLEM, Level, Seen
+from launch.run import allocation, available, failures, lock, node
+from launch.run.node import Node
+from launch.run.options import Matrix
 from launch.run.plan import Job
 
-if TYPE_CHECKING:
-    from launch.run.options import Matrix
-
+Level = Literal["ok", "note", "problem"]
+# The level and the text of each line.
+Lines = Iterator[tuple[Level, str]]
+OK: Level = "ok"
+NOTE: Level = "note"
+PROBLEM: Level = "problem"
+GB, MB = 1e9, 1e6
+# The sizes of a run's record with its part of the page, and of the traces of a rank.
+RECORD_BYTES, TRACE_BYTES, RECORD_FILES, TRACE_FILES = 1e6, 50e6, 2, 4
+OPEN_MPI = "Open MPI"
+ENVIRONMENT = str(VENV_BIN / "python")
+NCCL_PLUGINS = ("NCCL_NET", "NCCL_NET_PLUGIN")
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
+REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
+ELSEWHERE = "make room, or give another folder with --results"
 # The end of the message of a framework that is built for GPUs where it finds none.
 FINDS_NONE = "finds no GPU"
 START_SECONDS = 30
 
 
-class Line(NamedTuple):
-    """A line of the screen."""
+class Facts(NamedTuple):
+    """What is known of a matrix. The defaults are those of a matrix that would stop before it asks the backends."""
 
-    level: Level
-    subject: str
-    text: str
+    settings: Settings
+    jobs: list[Job]
+    # The node that was asked, and whether ranks run there.
+    node: Node
+    of_ranks: bool = False
+    # How the launcher was chosen, or why there is none.
+    choice: str = ""
+    launcher: Launcher | None = None
+    # The jobs that can run, on the device of the matrix, and by backend or size why the others cannot.
+    runnable: tuple[Job, ...] = ()
+    reasons: dict[str, str] = {}  # noqa: RUF012
+    # Why the matrix would stop, and the messages of frameworks that are built for GPUs and see none.
+    errors: tuple[str, ...] = ()
+    gpu_problems: tuple[str, ...] = ()
+    # The values of --backends and --share-machine.
+    requested: str | None = None
+    shares_machine: bool = False
+
+    @property
+    def problem(self) -> Level:
+        """The level of what is wrong on the node, where that may not be one of the ranks'."""
+        return "problem" if self.of_ranks else "note"
+
+    @property
+    def python(self) -> str:
+        """The ranks' Python."""
+        return (self.launcher.python if self.launcher else PYTHON)[-1]
 
 
 def run(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> int:
     """Prints the screen of a matrix and returns the exit status. `choose` raises NotFound where there is no launcher."""
-    lines = screen(look(matrix, machine, settings, jobs, choose))
+    lines = screen(facts_of(matrix, machine, settings, jobs, choose))
     for level, subject, text in lines:
         print(f"{level:8}{subject:12} {text}")
-    return 1 if any(line.level == PROBLEM for line in lines) else 0
+    return 1 if any(level == PROBLEM for level, _, _ in lines) else 0
 
 
-def screen(seen: Seen) -> list[Line]:
-    """Returns all lines. A UserError is a problem, which has one line though several subjects may meet it."""
-    lines: dict[str, Line] = {}
+def screen(facts: Facts) -> list[tuple[Level, str, str]]:
+    """Returns level, subject and text of all lines. A UserError is a problem, which has one line though several subjects may meet it."""
+    lines: dict[str, tuple[Level, str, str]] = {}
     for subject, lines_of in LINES.items():
         try:
-            for level, text in lines_of(seen):
-                lines.setdefault(text, Line(level, subject, text))
+            for level, text in lines_of(facts):
+                lines.setdefault(text, (level, subject, text))
         except UserError as problem:
-            lines.setdefault(str(problem), Line(PROBLEM, subject, str(problem)))
+            lines.setdefault(str(problem), (PROBLEM, subject, str(problem)))
     return list(lines.values())
 
 
-def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> Seen:
-    """Returns what is seen of a matrix. The backends are asked as in a dry run: elsewhere only inside an allocation."""
+def facts_of(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> Facts:
+    """Returns what is known of a matrix. The backends are asked as in a dry run: elsewhere only inside an allocation."""
     of_options = {"requested": matrix.backends, "shares_machine": matrix.share_machine}
     try:
         launcher = choose()
     except detect.NotFound as missing:
-        return Seen(settings, jobs, node.describe(), choice=str(missing), **of_options)
-    answers, runnable, reasons, stops = available.Answers({}, of_ranks=False), [], {}, []
+        return Facts(settings, jobs, node.describe(), choice=str(missing), **of_options)
+    answers, runnable, reasons, errors = available.Answers({}, of_ranks=False), [], {}, []
     try:
         available.check(jobs, launcher)
         answers = available.ask_for(jobs, launcher, dry_run=True, with_node=True)
         runnable, reasons = available.runnable_by(answers, jobs)
         try_start(launcher)
     except UserError as problem:
-        stops.append(str(problem))
+        errors.append(str(problem))
     asked_node = next((answer["node"] for answer in answers.by_backend.values() if "node" in answer), None)
     is_of_ranks = asked_node is not None and answers.of_ranks
-    gpu_problems = dict.fromkeys(answer.get("cuda") for answer in answers.by_backend.values())
-    return Seen(
+    gpu_problems = dict.fromkeys(answer.get("cuda") or "" for answer in answers.by_backend.values())
+    return Facts(
         settings,
         jobs,
         asked_node or node.describe(),
@@ -82,8 +134,8 @@ def look(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], 
         launcher=launcher,
         runnable=tuple(runnable),
         reasons=reasons,
-        stops=tuple(stops),
-        blind=tuple(problem for problem in gpu_problems if problem and problem.endswith(FINDS_NONE)),
+        errors=tuple(errors),
+        gpu_problems=tuple(problem for problem in gpu_problems if problem.endswith(FINDS_NONE)),
         **of_options,
     )
 
@@ -111,3 +163,268 @@ def describe_choice(option: str | None, machine_file: str | None, launcher: Laun
     if launcher.name == "torchrun":
         return "since this Python has no mpi4py"
     return "the environment's" if launcher.executable.startswith(str(VENV_BIN)) else "found in PATH"
+
+
+def launcher(facts: Facts) -> Lines:
+    if facts.launcher is None:
+        yield PROBLEM, facts.choice
+        return
+    name, executable = facts.launcher.name, facts.launcher.executable
+    kind = LAUNCHERS[name]
+    version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
+    yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {facts.choice}"
+    if (name_of_allocation := commands.allocation()) and (end := allocation.end_time()):
+        minutes = max(0, end - time.time()) / 60
+        yield OK, f"allocation {name_of_allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
+    elif not name_of_allocation and kind.places == "cluster":
+        yield NOTE, f"outside an allocation {name} would wait for nodes: the lines below are of {socket.gethostname()}; check inside one"
+    elif not facts.of_ranks and not facts.errors:
+        yield NOTE, f"ranks run on other nodes too: the lines below are of {socket.gethostname()}"
+
+
+def mpi(facts: Facts) -> Lines:
+    if facts.launcher is None:
+        return
+    kind, of_mpi4py, library = LAUNCHERS[facts.launcher.name], facts.node["mpi"], facts.node["horovod"]
+    if not kind.provides_mpi:
+        yield OK, f"{facts.launcher.name} provides none, and backends that need it are left out"
+        return
+    if "error" in of_mpi4py:
+        # Under Slurm ranks find each other without it.
+        level = NOTE if kind.mpi_variable and not any(map(uses_mpi, facts.jobs)) else PROBLEM
+        remedy = "build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
+        yield level, f"mpi4py cannot be used ({of_mpi4py['error']}); {remedy}"
+        return
+    version, path = of_mpi4py["version"], of_mpi4py["path"]
+    if problem := of_mpi4py["problem"]:
+        remedy = "" if ";" in problem else "; see what the site's MPI needs, or give --launcher torchrun"
+        yield PROBLEM, f"{version} ({path}) does not start: {problem}{remedy}"
+    if not kind.joins_environments_mpi and VENV_BIN.parent.name in Path(path).parts:
+        text = f"mpi4py loads the environment's {version}, which {facts.launcher.name} does not join"
+        yield PROBLEM, f"{text}: each rank would be alone; run {REBUILD}"
+        return
+    is_open_mpi = OPEN_MPI in version
+    if not kind.mpi_variable and is_open_mpi != (OPEN_MPI in kind.signatures):
+        fitting = "openmpi" if is_open_mpi else "mpich"
+        remedy = f"give --launcher {fitting}, or run {REBUILD} with this launcher's mpicc"
+        yield PROBLEM, f"mpi4py loads {version} ({path}), not the MPI of {facts.launcher.name}: each rank would be alone; {remedy}"
+    else:
+        yield OK, f"mpi4py loads {version}, {path}"
+    if library is None or not any(declaration_of(job.backend).library == "Horovod" for job in facts.jobs):
+        return
+    if library == "not found":
+        yield PROBLEM, f"Horovod's MPI library is not found; load the module of the MPI it was built with, or run {REBUILD}"
+    elif os.path.realpath(library) != os.path.realpath(path):
+        yield PROBLEM, f"two MPIs: Horovod loads {library}, mpi4py {path}; leave MPI4PY_LIBMPI and LD_LIBRARY_PATH alone, or run {REBUILD}"
+    else:
+        yield OK, "Horovod loads the same library"
+
+
+def uses_mpi(job: Job) -> bool:
+    return available.mpi_problem(job.backend, "torchrun") is not None
+
+
+def pmi(facts: Facts) -> Lines:
+    of_mpi4py = facts.node["mpi"]
+    if facts.launcher is None or not LAUNCHERS[facts.launcher.name].mpi_variable or "error" in of_mpi4py:
+        return
+    version, offered = of_mpi4py["version"], slurm.mpi_types()
+    spoken = detect.spoken_by(version)
+    if slurm.interface(facts.launcher.mpi) in spoken and facts.launcher.mpi in offered:
+        yield OK, f"srun --mpi={facts.launcher.mpi} of {', '.join(offered)}; {version} speaks {', '.join(spoken)}"
+    else:
+        yield PROBLEM, f"{version} speaks {' and '.join(spoken)}; {slurm.advice(facts.launcher.mpi)}"
+
+
+def network(facts: Facts) -> Lines:
+    variables = os.environ | (facts.launcher.variables if facts.launcher else {})
+    interfaces = facts.node["interfaces"]
+    for name in INTERFACES:
+        value = variables.get(name, "")
+        prefixes = tuple(word.strip("=^") for word in value.split(","))
+        if value and not any(interface.startswith(prefixes) for interface in interfaces):
+            remedy = "name one of them in [variables] of a machine file, or unset it"
+            yield facts.problem, f"{name} is {value}, and {facts.node['host']} has {', '.join(interfaces)}; {remedy}"
+    if all(job.num_nodes == 1 for job in facts.jobs):
+        yield OK, "one node, over the loopback"
+        return
+    fabric = fabric_of(interfaces, facts.node["rdma_devices"])
+    if fabric and facts.node["num_gpus"] and not any(map(variables.get, NCCL_PLUGINS)):
+        text = f"NCCL uses TCP over {fabric} unless it finds its plugin for libfabric (aws-ofi-nccl), 2 to 3 times slower"
+        yield NOTE, f"{text}; name that in [variables] of a machine file: NCCL_NET, and LD_LIBRARY_PATH in its prologue"
+    hosts, suffix = facts.launcher and facts.launcher.hosts, variables.get(HOST_SUFFIX_VARIABLE, "")
+    first = first_node_of(hosts, suffix)
+    if first is None:
+        yield NOTE, "nodes are not known here; --hosts FILE or an allocation names them"
+        return
+    try:
+        yield OK, f"the first node is {first} ({socket.gethostbyname(first)}){f', with host suffix {suffix}' if suffix else ''}"
+    except OSError as problem:
+        yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); correct host_suffix in the machine file"
+
+
+def fabric_of(interfaces: Iterable[str], rdma_devices: Iterable[str]) -> str | None:
+    """Returns the network of a node for which NCCL needs a plugin; None where it has none."""
+    if any(name.startswith("hsn") for name in interfaces):
+        return "Slingshot"
+    return "EFA" if any(name.startswith(("efa", "rdmap")) for name in rdma_devices) else None
+
+
+def backends(facts: Facts) -> Lines:
+    for reason in facts.errors:
+        yield PROBLEM, reason if ";" in reason else f"{reason}; --dry-run prints the commands that would be started"
+    for reason in dict.fromkeys(facts.reasons.values()):
+        names = [name for name, its_reason in facts.reasons.items() if its_reason == reason]
+        # With all backends, or those by default, some are always left out.
+        lacks_mpi = facts.launcher is not None and reason == available.mpi_problem(names[0], facts.launcher.name)
+        is_usual = facts.requested == ALL or (facts.requested is None and lacks_mpi)
+        remedy = "" if ";" in reason else "; leave it out of --backends, or run launch/setup.sh"
+        yield NOTE if is_usual and facts.runnable else PROBLEM, f"skipped: {', '.join(names)}: {reason}{remedy}"
+    names = dict.fromkeys(job.backend for job in facts.runnable)
+    if names and facts.launcher and not facts.errors:
+        number = "1 run" if len(facts.runnable) == 1 else f"{len(facts.runnable)} runs"
+        yield OK, f"{', '.join(names)}: {number}, --device {facts.runnable[0].settings.device}"
+
+
+def gpus(facts: Facts) -> Lines:
+    num_gpus, device, requested = facts.node["num_gpus"], (facts.runnable or facts.jobs)[0].settings.device, facts.settings.device
+    if num_gpus:
+        models = ", ".join(dict.fromkeys(facts.node["gpu"]))
+        text = f"{num_gpus} visible on {facts.node['host']} ({models}), NCCL {', '.join(facts.node['nccl']) or 'not of this Python'}"
+        if device == "cuda" or requested == "cpu":
+            yield OK, text
+        else:
+            yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
+    elif requested != "cpu" and (facts.gpu_problems or requested == "cuda"):
+        selected = "".join(f", with {name}={value!r}" for name, value in facts.node["visible"].items())
+        why = f" ({', '.join(facts.gpu_problems)})" if facts.gpu_problems else ""
+        remedy = "ask the batch system for GPUs, such as --gres=gpu:4 or ngpus=4, or give --device cpu"
+        yield facts.problem, f"{facts.node['host']} shows none{selected}{why}; {remedy}"
+    else:
+        yield OK, "none, and none is expected"
+
+
+def cores(facts: Facts) -> Lines:
+    needed, total, allowed = cores_per_rank(facts.settings), facts.node["num_cores"], facts.node["num_cores_allowed"]
+    quota_cores = facts.node["quota_cores"]
+    limit = f", with the time of {quota_cores:g} by a CPU quota" if quota_cores else ""
+    place = f"{allowed} of {total} for this process on {facts.node['host']}{limit}"
+    yield OK, f"{place}; {needed} and {facts.settings.threads} threads for each rank"
+    if ignored := binding.owned_variables(facts.node["ignored_variables"] | (facts.launcher.variables if facts.launcher else {})):
+        yield NOTE, binding.describe_ignored(ignored)
+    if facts.of_ranks and facts.launcher and allowed < min(needed, total):
+        counted = "hardware threads count as cores only once: give the launcher whole cores in launcher_args, or use fewer --threads"
+        yield PROBLEM, f"{facts.launcher.name} gives a rank {allowed} physical cores of the {needed} that it needs; {counted}"
+        return
+    crowded = functools.partial(binding.oversubscribed, range(allowed), total=total, core_of={}, quota_cores=quota_cores)
+    sizes = {job.num_ranks for job in facts.jobs if crowded(local_size=job.ranks_per_node, cores_per_rank=needed)}
+    if sizes:
+        listed = ", ".join(map(str, sorted(sizes)))
+        remedy = "use fewer --threads, or more nodes by --ranks-per-node"
+        yield NOTE, f"oversubscribed at {listed} ranks, where the report gives no speed-up; {remedy}"
+
+
+def memory(facts: Facts) -> Lines:
+    def needed(job: Job) -> float:
+        settings = workloads.resolve(job.settings, job.degree)
+        return state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).node_bytes
+
+    if facts.of_ranks and facts.launcher and not available.runs_elsewhere(facts.jobs, facts.launcher):
+        available.expect_memory(facts.runnable)
+    largest, available_bytes = max(facts.jobs, key=needed), facts.node["available_bytes"]
+    size = f"{largest.settings.workload} with {largest.backend} at {ranks_of(largest.num_ranks)}"
+    needs = f"the state of {size} needs {needed(largest) / GB:.3g} GB on a node"
+    text = f"{needs}, and {facts.node['host']} has {available_bytes / GB:.3g} GB"
+    if needed(largest) <= available_bytes:
+        yield OK, f"{text} available; activations and libraries come on top"
+    else:
+        yield facts.problem, f"{text}; use more nodes by --ranks-per-node, or a smaller workload"
+
+
+def shared(facts: Facts) -> Lines:
+    if facts.launcher is None or not LAUNCHERS[facts.launcher.name].provides_mpi or facts.node["shared_memory"] is None:
+        return
+    room, num_ranks = machine.SharedMemory(*facts.node["shared_memory"]), max(job.ranks_per_node for job in facts.jobs)
+    text = machine.describe_shared_memory(room, num_ranks)
+    if machine.needed_shared_memory(num_ranks) <= room.free:
+        yield OK, text
+    else:
+        yield facts.problem, f"{text}; {machine.SHARED_MEMORY_REMEDY}"
+
+
+def results(facts: Facts) -> Lines:
+    folder = records.folder(facts.settings)
+    records.expect_writable(folder)
+    try:
+        # The file has no name, or loses it at once.
+        with tempfile.TemporaryFile(dir=existing(folder)) as file:
+            reason = lock.lock(file.fileno())
+    except OSError as problem:
+        yield PROBLEM, f"cannot write records to {folder} ({problem.strerror}); {ELSEWHERE}"
+        return
+    yield OK, f"{folder.absolute()} can be written"
+    if reason:
+        yield PROBLEM, f"{existing(folder)} {reason}; give --results on another file system, or start one matrix at a time"
+    lock.expect_free(folder, facts.jobs, facts.shares_machine)
+
+
+def existing(folder: Path) -> Path:
+    """Returns the folder, or the innermost folder above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def disk(facts: Facts) -> Lines:
+    file_system = os.statvfs(existing(records.folder(facts.settings)))
+    free_bytes, free_files = file_system.f_bavail * file_system.f_frsize, file_system.f_favail
+    num_traced = sum(job.num_ranks for job in facts.jobs if job.settings.trace or job.settings.timeline)
+    needed_bytes = len(facts.jobs) * RECORD_BYTES + num_traced * TRACE_BYTES
+    needed_files = len(facts.jobs) * RECORD_FILES + num_traced * TRACE_FILES
+    text = f"{free_bytes / GB:.1f} GB and {free_files} inodes are free for results, and about {needed_bytes / MB:.0f} MB"
+    text += f" in {needed_files} files are needed"
+    # Some file systems do not count inodes.
+    if free_bytes < needed_bytes or (file_system.f_files and free_files < needed_files):
+        yield PROBLEM, f"only {text}; {ELSEWHERE}"
+    else:
+        yield OK, f"{text}; quotas are not known here"
+
+
+def packages(facts: Facts) -> Lines:
+    pins, installed = pinned(), facts.node["packages"]
+    # The build for GPUs has another name.
+    differing = [
+        f"{name} {version} (pinned: {pin})"
+        for name, version in installed.items()
+        if (pin := pins.get(name) or pins.get(f"{name}-cpu")) and pin != version.partition("+")[0]
+    ]
+    if not differing:
+        yield OK, f"{', '.join(f'{name} {version}' for name, version in installed.items())}: as pinned in environment.yml"
+    elif facts.python == ENVIRONMENT:
+        yield PROBLEM, f"not as pinned in environment.yml: {', '.join(differing)}; rm .venv/tandem-stamp, then launch/setup.sh"
+    else:
+        yield NOTE, f"the site's Python differs from environment.yml: {', '.join(differing)}"
+
+
+def pinned() -> dict[str, str]:
+    """Returns the versions of packages in environment.yml."""
+    text = (ROOT / "environment.yml").read_text()
+    without_requirements = re.findall(r'TANDEM_(\w+)_VERSION: "(.*)"', text)
+    return dict(re.findall(r"^ *- *([\w.-]+)==([^ #\n]+)", text, re.MULTILINE)) | {
+        name.lower().replace("_", "-"): version for name, version in without_requirements
+    }
+
+
+def environment(facts: Facts) -> Lines:
+    if facts.python != ENVIRONMENT:
+        yield NOTE, f"the ranks run in {facts.python}, which launch/setup.sh does not keep"
+        return
+    process = subprocess.run([ROOT / "launch" / "setup.sh", "--check"], capture_output=True, text=True, check=False)
+    text = (process.stdout + process.stderr).strip().splitlines()[-1].removeprefix("setup: ")
+    where = " on a login node" if process.returncode == 1 and commands.allocation() else ""
+    yield PROBLEM if process.returncode else OK, text + where
+
+
+LINES: dict[str, Callable[[Facts], Lines]] = {
+    "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores,
+    "memory": memory, "/dev/shm": shared, "results": results, "disk": disk, "packages": packages,
+    "environment": environment,
+}  # fmt: skip

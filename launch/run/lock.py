@@ -47,7 +47,7 @@ def expect_free(folder: Path, jobs: Iterable[Job], share_machine: bool) -> None:
 
 
 @contextlib.contextmanager
-def held(folder: Path, jobs: Iterable[Job], share_machine: bool) -> Iterator[None]:
+def locked(folder: Path, jobs: Iterable[Job], share_machine: bool) -> Iterator[None]:
     """Holds the lock for jobs with their records in a folder; with `share_machine` only if nobody else has it.
 
     The file stays. Raises UserError where another matrix has the lock.

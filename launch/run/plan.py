@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, get_args
 
@@ -54,36 +53,38 @@ def plan(
     # A matrix of one size may be one of several jobs, and that of size 1 has what runs in one process.
     in_one_process = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
     jobs = []
-    for repeat in range(repeats):
-        for workload in workloads:
-            for num_ranks in sorted({*sizes, *in_one_process}, reverse=repeat % 2 == 1):
-                repeated = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
-                kinds = [("", dataclasses.replace(repeated, timeline=False, trace=None))]
-                if settings.timeline or settings.trace:
-                    kinds.append(("-traced", repeated))
-                of_size = [backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes)]
-                for suffix, kind_settings in kinds:
-                    rotated = deque((backend, kind_settings, suffix) for backend in of_size)
-                    if with_controls and num_ranks > 1 and not suffix:
-                        rotated += [(backend, *control) for backend in of_size[:1] for control in controls_of(kind_settings)]
-                    rotated.rotate(-repeat)
-                    for backend, run_settings, ending in rotated:
-                        run_id = f"{workload}-{backend}-n{num_ranks}-r{repeat}{ending}"
-                        named = dataclasses.replace(run_settings, run_id=run_id)
-                        jobs.append(
-                            Job(
-                                backend,
-                                num_ranks,
-                                min(num_ranks, ranks_per_node or num_ranks),
-                                settings_of(backend, without_others(backend, named)),
-                            )
-                        )
+    for repeat, workload in itertools.product(range(repeats), workloads):
+        repeated = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
+        for num_ranks in sorted({*sizes, *in_one_process}, reverse=repeat % 2 == 1):
+            of_size = [backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes)]
+            jobs += _jobs_of_size(of_size, num_ranks, min(num_ranks, ranks_per_node or num_ranks), repeated, with_controls)
     return jobs
 
 
-def controls_of(settings: Settings) -> list[tuple[Settings, str]]:
-    """Returns, for each Control of a run, its settings and the ending of its name. A control has no step breakdown, which nobody reads."""
-    return [(dataclasses.replace(settings, control=control, step_breakdown=False), f"-{control}") for control in get_args(Control)]
+def _jobs_of_size(backends: Sequence[str], num_ranks: int, ranks_per_node: int, settings: Settings, with_controls: bool) -> list[Job]:
+    """Returns the jobs of a workload and repeat at a size: those that are measured, and their controls, then those that are traced."""
+    measured = dataclasses.replace(settings, timeline=False, trace=None)
+    runs = [(backend, measured, "") for backend in backends]
+    if with_controls and num_ranks > 1:
+        # A control has no step breakdown, which nobody reads.
+        runs += [
+            (backend, dataclasses.replace(measured, control=control, step_breakdown=False), f"-{control}")
+            for backend in backends[:1]
+            for control in get_args(Control)
+        ]
+    traced = [(backend, settings, "-traced") for backend in backends if settings.timeline or settings.trace]
+    jobs = []
+    for backend, run_settings, ending in _rotated(runs, settings.repeat) + _rotated(traced, settings.repeat):
+        run_id = f"{settings.workload}-{backend}-n{num_ranks}-r{settings.repeat}{ending}"
+        named = dataclasses.replace(run_settings, run_id=run_id)
+        jobs.append(Job(backend, num_ranks, ranks_per_node, settings_of(backend, without_others(backend, named))))
+    return jobs
+
+
+def _rotated(runs: list[tuple[str, Settings, str]], number: int) -> list[tuple[str, Settings, str]]:
+    """Returns the runs with another one first for each number."""
+    first = number % max(len(runs), 1)
+    return runs[first:] + runs[:first]
 
 
 def stamped(jobs: Iterable[Job], stamp: str) -> list[Job]:

@@ -1,7 +1,7 @@
-"""Finds whether a matrix is new or resumes one that was interrupted, and which of its jobs are still to be run.
+"""Finds whether a matrix is new or resumes one that was interrupted, its seeds, and which of its jobs are still to be run.
 
 A folder of records has a file for each identity of a matrix, with what the latest matrix of this identity runs. It is locked for as long as
-that matrix runs.
+that matrix runs. The seeds of a new matrix follow those that other matrices give the same runs, also where these run at the same moment.
 """
 
 import contextlib
@@ -27,6 +27,8 @@ from launch.run.plan import Job
 LIMIT_SECONDS = 3 * processes.GRACE_SECONDS
 ENDING = ".matrix"
 DIGEST_CHARACTERS = 16
+# In the folder of the records: matrices draw their seeds one after the other.
+SEEDS_LOCK = ".seeds.lock"
 
 
 class Divided(NamedTuple):
@@ -37,7 +39,7 @@ class Divided(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Begun:
+class MatrixFile:
     """What the file of a matrix contains: its identity, the beginning of the names of its runs, and their seeds."""
 
     identity: dict[str, Any]
@@ -63,7 +65,7 @@ def path_of(folder: Path, identity: Mapping[str, Any]) -> Path:
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[BinaryIO]:
+def locked(path: Path) -> Iterator[BinaryIO]:
     """Opens and locks the file of an identity: two matrices at once would run the same. Raises UserError where a process has locked it."""
     with records.writing(path.parent):
         file = path.open("ab", buffering=0)
@@ -73,7 +75,7 @@ def held(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def write(file: BinaryIO, content: Begun) -> None:
+def write(file: BinaryIO, content: MatrixFile) -> None:
     """Writes what a matrix runs into its file. Raises UserError where the folder cannot be written."""
     with records.writing(Path(file.name).parent):
         file.truncate(0)
@@ -81,14 +83,14 @@ def write(file: BinaryIO, content: Begun) -> None:
         os.fsync(file.fileno())
 
 
-def read(path: Path) -> Begun | None:
+def read(path: Path) -> MatrixFile | None:
     """Reads the file of a matrix; returns None where there is none, where it is not readable, and where it has other content."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return Begun(**json.loads(path.read_text()))
+        return MatrixFile(**json.loads(path.read_text()))
     return None
 
 
-def begun(folder: Path) -> list[Begun]:
+def matrices_in(folder: Path) -> list[MatrixFile]:
     """Returns what the matrices in a folder run, the latest last."""
     contents = filter(None, map(read, folder.glob(f"*{ENDING}")))
     return sorted(contents, key=lambda content: content.stamp)
@@ -97,7 +99,7 @@ def begun(folder: Path) -> list[Begun]:
 def describe_none(folder: Path, identity: Mapping[str, Any]) -> str:
     """Describes why a new matrix begins though one was to be resumed: how the latest one in the folder differs from its identity."""
     reason = ""
-    if matrices := begun(folder):
+    if matrices := matrices_in(folder):
         reason = f" ({matrices[-1].stamp} has other {', '.join(differences(matrices[-1].identity, identity))})"
     return f"there is no matrix to resume in {folder}{reason}; a new one begins"
 
@@ -106,6 +108,42 @@ def differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list
     """Returns the options in which an identity in a file differs from another."""
     earlier, later = _without_defaults(content), _without_defaults(identity)
     return [name if name == "sizes" else flag(name) for name in identity if earlier.get(name) != later.get(name)]
+
+
+@contextlib.contextmanager
+def drawing_seeds(folder: Path) -> Iterator[None]:
+    """Within this context no other matrix draws seeds for runs with their records in the folder."""
+    with lock.waited_for(folder / SEEDS_LOCK):
+        yield
+
+
+def first_seed(jobs: list[Job], present: Iterable[Record], matrices: Iterable[MatrixFile]) -> int:
+    """Returns the first seed of a new matrix: the next after the last seed that another matrix gives any of its runs, or the default.
+
+    `present`: the records in its folder. `matrices`: those there, also those that run now.
+    """
+    runs = runs_of(jobs)
+    drawn = [record.seed for record in present if [record.backend, record.workload, record.num_ranks] in runs]
+    drawn += [matrix.first_seed + matrix.num_seeds - 1 for matrix in matrices if any(run in runs for run in matrix.runs)]
+    return max([*drawn, Settings.seed - 1]) + 1
+
+
+def runs_of(jobs: Iterable[Job]) -> list[list[str | int]]:
+    """Returns the backend, workload and number of ranks of each run of jobs, as the file of a matrix has them."""
+    runs = {(job.backend, job.settings.workload, job.num_ranks) for job in jobs}
+    return [list(run) for run in sorted(runs)]
+
+
+def with_seeds(jobs: list[Job], first_seed: int) -> list[Job]:
+    """Returns the jobs with the seeds from the first one on: the verdicts of two matrices are from different trainings."""
+    return [job._replace(settings=dataclasses.replace(job.settings, seed=first_seed + job.settings.repeat)) for job in jobs]
+
+
+def describe_seeds(first_seed: int) -> list[str]:
+    """Returns lines about a first seed that was drawn, if it is not the default."""
+    if first_seed == Settings.seed:
+        return []
+    return [f"first seed: {first_seed}, after those of earlier matrices; --seed {Settings.seed} repeats these"]
 
 
 def divided(jobs: Iterable[Job]) -> Divided:
@@ -121,11 +159,11 @@ def divided(jobs: Iterable[Job]) -> Divided:
             parts.records.append(record)
         else:
             parts.missing.append(job)
-    measured_now = {_cell_of(job) for job in parts.missing if not (job.settings.control or job.settings.timeline or job.settings.trace)}
-    return parts._replace(missing=[job for job in parts.missing if not job.settings.control or _cell_of(job) in measured_now])
+    measured_now = {_run_of(job) for job in parts.missing if not (job.settings.control or job.settings.timeline or job.settings.trace)}
+    return parts._replace(missing=[job for job in parts.missing if not job.settings.control or _run_of(job) in measured_now])
 
 
-def _cell_of(job: Job) -> tuple[str, str, int, int]:
+def _run_of(job: Job) -> tuple[str, str, int, int]:
     """Returns what a run and its controls have in common: workload, backend, number of ranks and repeat."""
     return job.settings.workload, job.backend, job.num_ranks, job.settings.repeat
 

@@ -1,7 +1,5 @@
 """The runs of a matrix: group after group, shown while they run, with the report of those that are done."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -12,19 +10,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common.process import binding, machine
 from common.record.definition import Record
 from launch.launchers.commands import Launcher
 from launch.run import allocation, runner, turns
 from launch.run.display import Display
+from launch.run.options import Matrix
 from launch.run.plan import Job, NumberedJob, groups
 from launch.run.turns import Run
-
-if TYPE_CHECKING:
-    from launch.run.options import Matrix
-
 
 # Reports the records of a matrix that runs, or has ended.
 Report = Callable[[Sequence[Record], bool], object]

@@ -15,7 +15,7 @@ from common.process import slurm
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.launchers.machine_files import Machine
-from launch.run import available, check, check_lines, lock, node, session
+from launch.run import available, check, lock, node, session
 from launch.run.plan import Job
 from tests.support.running import BIN, ROOT, completed
 
@@ -45,31 +45,31 @@ def script(root, text, status=0):
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A checkout whose environment is up to date, without an allocation, where no other matrix runs."""
-    for name in (*ALLOCATIONS, *check_lines.INTERFACES):
+    for name in (*ALLOCATIONS, *check.INTERFACES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(lock.VARIABLE, str(tmp_path / "lock"))
-    monkeypatch.setattr(check_lines, "ROOT", tmp_path / "root")
+    monkeypatch.setattr(check, "ROOT", tmp_path / "root")
     monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmi2", "none"])
     script(tmp_path / "root", "setup: .venv is up to date")
     shutil.copy(ROOT / "environment.yml", tmp_path / "root")
     return tmp_path / "root"
 
 
-def seen(folder, node=None, settings=None, **changes):
-    """What is Seen of a matrix of one size that goes well, but for the changes."""
+def facts(folder, node=None, settings=None, **changes):
+    """The Facts of a matrix of one size that goes well, but for the changes."""
     of_runs = Settings(workload="cnn", results=folder / "results", machine="here", **settings or {})
     jobs = [Job(name, 2, 2, of_runs) for name in ("ddp", "horovod_torch")]
     values = {"of_ranks": True, "choice": "by --launcher", "launcher": LOCAL, "runnable": tuple(jobs)} | changes
-    return check.Seen(of_runs, jobs, NODE | (node or {}), **values)
+    return check.Facts(of_runs, jobs, NODE | (node or {}), **values)
 
 
-def not_ok(seen):
-    return [line for line in check.screen(seen) if line[0] != "ok"]
+def not_ok(facts_of_matrix):
+    return [line for line in check.screen(facts_of_matrix) if line[0] != "ok"]
 
 
 def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is_left(root, tmp_path):
     before = sorted(tmp_path.rglob("*"))
-    assert not_ok(seen(tmp_path)) == []
+    assert not_ok(facts(tmp_path)) == []
     assert set(tmp_path.rglob("*")) - set(before) == {root / "started"}
 
 
@@ -90,19 +90,19 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
         ({"launcher": SRUN._replace(mpi="none")}, "PMI", "MPICH Version: 5.0.2 speaks pmi2 and pmix", "or SLURM_MPI_TYPE"),
         ({"launcher": ON_HSN}, "network", "GLOO_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables]"),
         ({"reasons": {"horovod_tf": "ImportError: x"}}, "backends", "horovod_tf: ImportError: x", "; leave it out of --backends"),
-        ({"stops": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
-        ({"blind": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
+        ({"errors": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
+        ({"gpu_problems": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
         ({"settings": {"device": "cuda"}, "node": HIDDEN}, "GPUs", "n1 shows none, with CUDA_VISIBLE_DEVICES=''", "--device cpu"),
         ({"node": {"available_bytes": 1e6}}, "memory", "and n1 has 0.001 GB", "; use more nodes by --ranks-per-node"),
         ({"node": {"packages": {"torch": "2.12.1+cpu"}}}, "packages", "torch 2.12.1+cpu (pinned: 2.13.0)", "rm .venv/tandem-stamp, then"),
     ],
 )  # fmt: skip
 def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, root, tmp_path):
-    ((level, its_subject, text),) = [line for line in not_ok(seen(tmp_path, **changes)) if line[1] == subject]
+    ((level, its_subject, text),) = [line for line in not_ok(facts(tmp_path, **changes)) if line[1] == subject]
     assert (level, its_subject) == ("problem", subject)
     assert what in text
     assert remedy in text
-    assert {line[1] for line in not_ok(seen(tmp_path, **changes)) if line[0] == "problem"} == {subject}
+    assert {line[1] for line in not_ok(facts(tmp_path, **changes)) if line[0] == "problem"} == {subject}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, ro
 )  # fmt: skip
 def test_every_plugin_of_an_interface_that_the_mpi_speaks_is_accepted(mpi, offered, level, root, tmp_path, monkeypatch):
     monkeypatch.setattr(slurm, "mpi_types", lambda: offered)
-    (line,) = [line for line in check.screen(seen(tmp_path, launcher=SRUN._replace(mpi=mpi))) if line[1] == "PMI"]
+    (line,) = [line for line in check.screen(facts(tmp_path, launcher=SRUN._replace(mpi=mpi))) if line[1] == "PMI"]
     assert line[0] == level
 
 
@@ -128,16 +128,16 @@ def test_every_plugin_of_an_interface_that_the_mpi_speaks_is_accepted(mpi, offer
 )  # fmt: skip
 def test_a_network_for_which_nccl_needs_a_plugin_is_a_note(node, variables, ranks_per_node, fabric, root, tmp_path):
     of_gpus = {"num_gpus": 4, "gpu": ["A100"]} | node
-    looked = seen(tmp_path, node=of_gpus, launcher=LOCAL._replace(variables=variables))
-    looked = looked._replace(jobs=[job._replace(ranks_per_node=ranks_per_node) for job in looked.jobs])
-    notes = [text for level, subject, text in check.screen(looked) if (level, subject) == ("note", "network") and "NCCL" in text]
+    found = facts(tmp_path, node=of_gpus, launcher=LOCAL._replace(variables=variables))
+    found = found._replace(jobs=[job._replace(ranks_per_node=ranks_per_node) for job in found.jobs])
+    notes = [text for level, subject, text in check.screen(found) if (level, subject) == ("note", "network") and "NCCL" in text]
     assert [text.partition(" unless")[0] for text in notes] == ([f"NCCL uses TCP over {fabric}"] if fabric else [])
 
 
 @pytest.mark.parametrize("name", ["srun", "openmpi", "pals"])
 @pytest.mark.parametrize(("threads", "level"), [(16, "problem"), (8, "ok")])
 def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(name, threads, level, root, tmp_path):
-    launched = seen(tmp_path, node={"num_cores": 64}, settings={"threads": threads}, launcher=LOCAL._replace(name=name))
+    launched = facts(tmp_path, node={"num_cores": 64}, settings={"threads": threads}, launcher=LOCAL._replace(name=name))
     lines = [line for line in check.screen(launched) if line[1] == "cores"]
     text = f"{name} gives a rank 8 physical cores of the 16 that it needs; hardware threads"
     assert any(text in line[2] for line in lines) == (level == "problem")
@@ -148,7 +148,7 @@ def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(name, thr
     ("changes", "subject", "what"),
     [
         # Of ranks of another node less is known.
-        ({"blind": ("PyTorch finds no GPU",), "of_ranks": False}, "GPUs", "n1 shows none"),
+        ({"gpu_problems": ("PyTorch finds no GPU",), "of_ranks": False}, "GPUs", "n1 shows none"),
         ({"node": {"num_cores": 1, "num_cores_allowed": 1}}, "cores", "oversubscribed at 2 ranks"),
         ({"node": {"quota_cores": 1.5}}, "cores", "oversubscribed at 2 ranks"),
         ({"node": {"ignored_variables": {"OMP_PLACES": "cores"}}}, "cores", "sets their threads: OMP_PLACES=cores"),
@@ -160,9 +160,9 @@ def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(name, thr
     ],
 )  # fmt: skip
 def test_what_is_usual_or_not_certain_is_a_note(changes, subject, what, root, tmp_path):
-    (text,) = [text for level, its_subject, text in not_ok(seen(tmp_path, **changes)) if (level, its_subject) == ("note", subject)]
+    (text,) = [text for level, its_subject, text in not_ok(facts(tmp_path, **changes)) if (level, its_subject) == ("note", subject)]
     assert what in text
-    assert all(level == "note" for level, *_ in not_ok(seen(tmp_path, **changes)))
+    assert all(level == "note" for level, *_ in not_ok(facts(tmp_path, **changes)))
 
 
 def test_mpi_is_really_started_and_what_its_library_prints_is_the_problem(monkeypatch):
@@ -204,7 +204,7 @@ def full(**free):
 )
 def test_a_fault_of_the_results_has_one_line_with_its_remedy(name, function, line, root, tmp_path, monkeypatch):
     monkeypatch.setattr(name, function)
-    ((level, subject, text),) = not_ok(seen(tmp_path))
+    ((level, subject, text),) = not_ok(facts(tmp_path))
     assert (level, subject) == ("problem", line[0])
     assert line[1] in text
     assert line[2] in text
@@ -212,7 +212,7 @@ def test_a_fault_of_the_results_has_one_line_with_its_remedy(name, function, lin
 
 def test_a_file_system_that_does_not_count_inodes_has_room(root, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", full(f_files=0, f_favail=0))
-    assert not_ok(seen(tmp_path)) == []
+    assert not_ok(facts(tmp_path)) == []
 
 
 @pytest.mark.parametrize(("variables", "text"), [({}, STALE[7:]), ({"SLURM_JOB_ID": "7"}, f"{STALE[7:]} on a login node")])
@@ -220,21 +220,21 @@ def test_a_stale_environment_and_another_matrix_are_problems(variables, text, ro
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     script(root, STALE, 1)
-    assert not_ok(seen(tmp_path)) == [("problem", "environment", text)]
-    jobs = seen(tmp_path).jobs
+    assert not_ok(facts(tmp_path)) == [("problem", "environment", text)]
+    jobs = facts(tmp_path).jobs
     (tmp_path / "results" / "here").mkdir(parents=True)
-    with lock.held(tmp_path / "results" / "here", jobs, False):
+    with lock.locked(tmp_path / "results" / "here", jobs, False):
         holder = lock.path_of(tmp_path / "results" / "here", jobs).read_text()
-        assert [line[1] for line in not_ok(seen(tmp_path))] == ["results", "environment"]
-        assert not_ok(seen(tmp_path))[0][2].startswith("another matrix is running here")
+        assert [line[1] for line in not_ok(facts(tmp_path))] == ["results", "environment"]
+        assert not_ok(facts(tmp_path))[0][2].startswith("another matrix is running here")
         assert lock.path_of(tmp_path / "results" / "here", jobs).read_text() == holder
-        assert len(not_ok(seen(tmp_path, shares_machine=True))) == 1
+        assert len(not_ok(facts(tmp_path, shares_machine=True))) == 1
 
 
 MATRIX = SimpleNamespace(launcher=None, backends="ddp", share_machine=False, machine_file="local")
 
 
-def look(launcher, tmp_path, answer, monkeypatch):
+def asked(launcher, tmp_path, answer, monkeypatch):
     questions = []
 
     def answers_of(backends, job, launcher, through_launcher, with_node):
@@ -245,9 +245,9 @@ def look(launcher, tmp_path, answer, monkeypatch):
 
     monkeypatch.setattr(available, "answers_of", answers_of)
     monkeypatch.setattr(node, "describe", lambda: NODE | {"host": "login"})
-    planned = seen(tmp_path)
+    planned = facts(tmp_path)
     choose = launcher if callable(launcher) else lambda: launcher
-    return check.look(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), questions
+    return check.facts_of(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), questions
 
 
 ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "node": NODE, "num_gpus": 0}
@@ -260,19 +260,19 @@ ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "node": NODE, "num_gpus":
 def test_the_backends_are_asked_once_as_a_dry_run_asks_them(launcher, variables, through_launcher, of_ranks, root, tmp_path, monkeypatch):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    looked, questions = look(launcher, tmp_path, ANSWER, monkeypatch)
+    found, questions = asked(launcher, tmp_path, ANSWER, monkeypatch)
     assert questions == [(through_launcher, True)]
-    assert (looked.of_ranks, looked.node["host"], looked.blind) == (of_ranks, "n1", ("PyTorch finds no GPU",))
+    assert (found.of_ranks, found.node["host"], found.gpu_problems) == (of_ranks, "n1", ("PyTorch finds no GPU",))
 
 
 def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp_path, monkeypatch):
     def missing():
         raise detect.NotFound("no mpiexec found; load a module")
 
-    looked, _ = look(missing, tmp_path, ANSWER, monkeypatch)
-    assert (looked.launcher, looked.choice, looked.node["host"]) == (None, "no mpiexec found; load a module", "login")
-    looked, _ = look(LOCAL, tmp_path, UserError("mpiexec could not be started"), monkeypatch)
-    assert (looked.stops, looked.node["host"], looked.of_ranks) == (("mpiexec could not be started",), "login", False)
+    found, _ = asked(missing, tmp_path, ANSWER, monkeypatch)
+    assert (found.launcher, found.choice, found.node["host"]) == (None, "no mpiexec found; load a module", "login")
+    found, _ = asked(LOCAL, tmp_path, UserError("mpiexec could not be started"), monkeypatch)
+    assert (found.errors, found.node["host"], found.of_ranks) == (("mpiexec could not be started",), "login", False)
 
 
 @pytest.mark.parametrize(
@@ -291,9 +291,9 @@ def test_a_launcher_that_starts_nothing_here_is_a_problem(text, stop, root, tmp_
     program = tmp_path / "mpiexec"
     program.write_text(f"#!/bin/sh\necho '{text.replace(chr(39), '')}' >&2\nexit 1\n")
     program.chmod(0o755)
-    looked, _ = look(LOCAL._replace(name="openmpi", executable=str(program)), tmp_path, ANSWER, monkeypatch)
-    assert (looked.stops, looked.of_ranks) == ((stop,), True)
-    assert next(check_lines.backends(looked)) == ("problem", stop)
+    found, _ = asked(LOCAL._replace(name="openmpi", executable=str(program)), tmp_path, ANSWER, monkeypatch)
+    assert (found.errors, found.of_ranks) == ((stop,), True)
+    assert next(check.backends(found)) == ("problem", stop)
 
 
 def test_the_frameworks_say_it_so_where_they_find_no_gpu():
@@ -342,6 +342,6 @@ def test_the_check_of_this_machine_leaves_no_record(checkout, tmp_path):
     done = completed(*program, "--results", tmp_path / "results", cwd=checkout)
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
     assert {level for level, *_ in lines} <= {"ok", "note", "problem"}
-    assert {subject for _, subject, _ in lines} >= check_lines.LINES.keys() - {"PMI"}
+    assert {subject for _, subject, _ in lines} >= check.LINES.keys() - {"PMI"}
     assert done.returncode == any(level == "problem" for level, *_ in lines)
     assert list(tmp_path.iterdir()) == []

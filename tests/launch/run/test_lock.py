@@ -46,7 +46,7 @@ def holder(folder):
 
 
 def hold(folder, connection):
-    with lock.held(folder, ON_ONE_NODE, False):
+    with lock.locked(folder, ON_ONE_NODE, False):
         connection.send("held")
         connection.recv()
 
@@ -71,7 +71,7 @@ def test_the_lock_is_the_machines_or_in_the_results_of_an_allocation(jobs, varia
 
 
 def test_the_second_one_names_the_one_that_runs(path, tmp_path):
-    with holder(Path("/their/results")) as process, pytest.raises(UserError) as stopped, lock.held(tmp_path, ON_ONE_NODE, False):
+    with holder(Path("/their/results")) as process, pytest.raises(UserError) as stopped, lock.locked(tmp_path, ON_ONE_NODE, False):
         pass
     message = str(stopped.value)
     assert re.search(rf"pid {process.pid} on \S+, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d, results in /their/results\)", message)
@@ -83,7 +83,7 @@ def test_the_lock_of_one_that_was_killed_is_free(path, tmp_path):
     with holder(Path("/their/results")) as process:
         process.kill()
         process.join()
-        with lock.held(tmp_path, ON_ONE_NODE, False):
+        with lock.locked(tmp_path, ON_ONE_NODE, False):
             assert path.read_text().startswith(f"pid {os.getpid()} ")
 
 
@@ -96,9 +96,9 @@ def test_looking_for_another_one_makes_no_file(path, tmp_path):
 def test_who_shares_the_machine_goes_on_and_leaves_the_lock_to_the_first(path, tmp_path):
     with holder(Path("/their/results")):
         before = path.read_text()
-        with lock.held(tmp_path, ON_ONE_NODE, True):
+        with lock.locked(tmp_path, ON_ONE_NODE, True):
             assert path.read_text() == before
-    first, second = (lock.held(tmp_path, ON_ONE_NODE, share) for share in (True, False))
+    first, second = (lock.locked(tmp_path, ON_ONE_NODE, share) for share in (True, False))
     with first, pytest.raises(UserError, match=f"pid {os.getpid()}"), second:
         pass
 
@@ -124,7 +124,7 @@ def status_of_another_user():
         status = 1
         try:
             os.setuid(65534)
-            with lock.held(Path("/my/results"), ON_ONE_NODE, False):
+            with lock.locked(Path("/my/results"), ON_ONE_NODE, False):
                 status = 0
         except UserError as problem:
             status = 2 if "/their/results" in str(problem) else 1
@@ -149,7 +149,10 @@ def other_things(folder):
 def test_what_is_no_file_of_its_own_is_no_lock_which_is_said_in_a_line_and_changes_nothing(tmp_path, monkeypatch):
     for what, path in other_things(tmp_path).items():
         monkeypatch.setenv(lock.VARIABLE, str(path))
-        for enter in (lambda: lock.held(tmp_path, ON_ONE_NODE, False).__enter__(), lambda: lock.expect_free(tmp_path, ON_ONE_NODE, False)):
+        for enter in (
+            lambda: lock.locked(tmp_path, ON_ONE_NODE, False).__enter__(),
+            lambda: lock.expect_free(tmp_path, ON_ONE_NODE, False),
+        ):
             if what in ("long", "nowhere") and "expect_free" in enter.__code__.co_names:
                 continue
             with pytest.raises(UserError, match=r"cannot be opened|is not a regular file with one name") as stopped:

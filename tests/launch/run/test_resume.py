@@ -1,4 +1,4 @@
-"""Matrices beside each other in one folder, and --resume: which one is resumed, and what of it is run."""
+"""Matrices beside each other in one folder, and --resume: which one is resumed, what of it is run, and the seeds of a new one."""
 
 import json
 import multiprocessing
@@ -10,10 +10,11 @@ from common import workloads
 from common.config import Settings, as_json
 from common.errors import UserError
 from common.record import records
-from launch.run import resume, runner
+from launch.run import available, resume, runner
 from launch.run.plan import plan
 from tests.support import kills
-from tests.support.made_records import made
+from tests.support.forked import run_module
+from tests.support.made_records import made, repeats, typed
 from tests.support.running import matrix, records_in
 
 
@@ -54,8 +55,8 @@ def identity_in(folder, sizes=(1, 2), ranks_per_node=None, **changes):
 def begin(folder, stamp, **changes):
     """Leaves the file of a matrix with this stamp, and returns its path."""
     identity = identity_in(folder, **changes)
-    with resume.held(path := resume.path_of(folder, identity)) as file:
-        resume.write(file, resume.Begun(identity, stamp, 1, 1, [["ddp", "cnn", 1]]))
+    with resume.locked(path := resume.path_of(folder, identity)) as file:
+        resume.write(file, resume.MatrixFile(identity, stamp, 1, 1, [["ddp", "cnn", 1]]))
     return path
 
 
@@ -64,7 +65,7 @@ def test_matrices_are_resumed_by_their_identity_alone_each_as_it_was_begun_last(
     assert len(set(paths)) == 4
     assert begin(tmp_path, "e") == paths[0]
     assert [resume.read(path).stamp for path in paths] == ["e", "b", "c", "d"]
-    assert [matrix.stamp for matrix in resume.begun(tmp_path)] == ["b", "c", "d", "e"]
+    assert [matrix.stamp for matrix in resume.matrices_in(tmp_path)] == ["b", "c", "d", "e"]
     for changes in ({"seed": 2}, {"device": "cuda"}):
         assert resume.read(resume.path_of(tmp_path, identity_in(tmp_path, **changes))) is None
 
@@ -85,12 +86,12 @@ def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_files_that_are_no
     for text in ("", "[1]", "{}", '{"stamp": "a"}', "[", '{"sizes": [1], "first_seed": 1}'):
         path.write_text(text)
         assert resume.read(path) is None
-        assert resume.begun(tmp_path) == []
+        assert resume.matrices_in(tmp_path) == []
 
 
 def hold(path, results, may_end):
     try:
-        with resume.held(path):
+        with resume.locked(path):
             results.put("held")
             may_end.wait()
     except UserError as refusal:
@@ -159,3 +160,69 @@ def test_two_matrices_that_start_at_once_in_one_folder_end_nobodys_process_and_o
     assert [matrix.returncode for matrix in started] == [0, 0], printed
     assert sorted((record["status"], record["settings"]["momentum"]) for record in records_in(tmp_path)) == [("ok", 0.5), ("ok", 0.8)]
     assert len(list(tmp_path.glob("here/*.html"))) == len(list(tmp_path.glob("here/*.matrix"))) == 2
+
+
+FIRST = "20260101-000000"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "drawn"),
+    [
+        ([], [1, 2]),
+        (repeats([10.0] * 6, num_ranks=2, stamp=FIRST), [7, 8]),
+        ([made(num_ranks=2, stamp=FIRST, seed=20), made(num_ranks=2, stamp=FIRST, seed=3)], [21, 22]),
+        # Whoever adds a backend, a size or a workload gives it the seeds of what is there.
+        ([made(num_ranks=4), made(backend="fsdp", num_ranks=2), made(num_ranks=2, workload="transformer")], [1, 2]),
+    ],
+)
+def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, drawn):
+    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
+    first = resume.first_seed(jobs, typed(earlier), [])
+    assert [job.settings.seed for job in resume.with_seeds(jobs, first)] == [seed for seed in drawn for _ in range(2)]
+    note = f"first seed: {drawn[0]}, after those of earlier matrices; --seed 1 repeats these"
+    assert resume.describe_seeds(first) == ([] if drawn[0] == 1 else [note])
+
+
+@pytest.mark.parametrize(
+    ("runs", "first"),
+    [
+        # The same runs in part.
+        ([["ddp", "cnn", 2], ["fsdp", "cnn", 2]], 7),
+        ([["ddp", "cnn", 4], ["fsdp", "cnn", 2]], 1),
+    ],
+)
+def test_seeds_go_on_after_those_that_another_matrix_has_drawn(runs, first):
+    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
+    assert resume.first_seed(jobs, [], [resume.MatrixFile({}, FIRST, 4, 3, runs), resume.MatrixFile({}, FIRST, 9, 1, [])]) == first
+
+
+def draw(folder, number, drawn):
+    jobs = plan(["ddp"], ["cnn"], (2,), 2, None, Settings())
+    with resume.locked(resume.path_of(folder, {"epochs": number})) as file, resume.drawing_seeds(folder):
+        first = resume.first_seed(jobs, [], resume.matrices_in(folder))
+        resume.write(file, resume.MatrixFile({}, FIRST, first, 2, resume.runs_of(jobs)))
+    drawn.put(first)
+
+
+def test_matrices_that_begin_at_once_draw_different_seeds(tmp_path):
+    fork = multiprocessing.get_context("fork")
+    drawn = fork.Queue()
+    processes = [fork.Process(target=draw, args=(tmp_path, number, drawn), daemon=True) for number in range(20)]
+    for process in processes:
+        process.start()
+    assert sorted(drawn.get(timeout=30) for _ in processes) == list(range(1, 41, 2))
+    for process in processes:
+        process.join()
+
+
+@pytest.mark.parametrize(("arguments", "seed"), [([], "--seed 3 "), (["--seed", "1"], ""), (["--seed", "9"], "--seed 9 ")])
+def test_a_dry_run_shows_the_seeds(arguments, seed, tmp_path, monkeypatch):
+    # Importing the backend takes seconds.
+    monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
+    (tmp_path / "here").mkdir()
+    for repeat in range(2):
+        (tmp_path / "here" / f"{repeat}.json").write_text(json.dumps(made(num_ranks=2, repeat=repeat)))
+    arguments_of_all = ["2", "--backends", "ddp", "--workloads", "cnn", "--results", tmp_path, "--machine", "here", "--dry-run"]
+    status, printed, error = run_module("launch.matrix", *arguments_of_all, *arguments)
+    assert (status, "first seed: 3" in error) == (0, not arguments), error
+    assert f"-m frameworks.ddp {seed}--results" in printed
