@@ -1,7 +1,8 @@
-"""The batches of a training, made from samples on demand, and those of its warm-up."""
+"""The batches of a training, made from samples on demand; the digests of what all ranks have trained; and the batch of a warm-up."""
 
+import hashlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +11,27 @@ import numpy as np
 from common import workloads
 from common.config import Settings
 from common.data.samples import Samples, read_ahead
+from common.data.sharding import DataParallel
 from common.model.description import Model
 from common.process.ranks import by_rank
 from common.process.watchdog import Watchdog
 from common.record.parts import Reading
 from common.trainer import Batch, Trainer
-from common.training.taken import Taken
+
+# Numbers that the ranks add up at once.
+NUM_AT_ONCE = 2**20
+
+
+class BatchLog:
+    """The rows of indices of the batches that a trainer has asked for, in order, and the first batch. Adding takes a step no time."""
+
+    def __init__(self) -> None:
+        self.rows: list[np.ndarray] = []
+        self.first: Batch | None = None
+
+    def add(self, row: np.ndarray, batch: Batch) -> None:
+        self.first = self.first if self.rows else batch
+        self.rows.append(row)
 
 
 @dataclass
@@ -47,8 +63,7 @@ class SampleBatches:
     watchdog: Watchdog
     # From 1; 0 for an evaluation.
     epoch: int = 0
-    # What has been asked for.
-    taken: Taken = field(default_factory=Taken)
+    log: BatchLog = field(default_factory=BatchLog)
     reading: ReadingCost = field(default_factory=ReadingCost)
 
     def __len__(self) -> int:
@@ -57,15 +72,15 @@ class SampleBatches:
     def __iter__(self) -> Iterator[Batch]:
         model, precision = workloads.workload_of(self.settings).model, self.settings.precision
         samples = self.samples.seeded(self.settings.seed, self.epoch)
-        is_kept = np.ones_like(self.sample_weights, bool) if model.pads else self.sample_weights > 0
+        is_used = np.ones_like(self.sample_weights, bool) if model.pads else self.sample_weights > 0
         # Each rank computes as many batches, also where it has no sample of one.
-        is_kept[:, 0] |= ~is_kept.any(axis=1)
-        rows = [row[kept] for row, kept in zip(self.indices, is_kept, strict=True)]
-        of_steps = zip(self.indices, self._read(samples, rows), self.sample_weights, is_kept, self.learning_rates, strict=True)
-        for row, (inputs, targets), weight, kept, learning_rate in of_steps:
+        is_used[:, 0] |= ~is_used.any(axis=1)
+        rows = [row[used] for row, used in zip(self.indices, is_used, strict=True)]
+        of_steps = zip(self.indices, self._read(samples, rows), self.sample_weights, is_used, self.learning_rates, strict=True)
+        for row, (inputs, targets), weight, used, learning_rate in of_steps:
             self.watchdog.heartbeat()
-            batch = Batch(*model.samples(inputs, targets, weight[kept], precision), float(learning_rate))
-            self.taken.note(row, batch)
+            batch = Batch(*model.samples(inputs, targets, weight[used], precision), float(learning_rate))
+            self.log.add(row, batch)
             yield batch
 
     def _read(self, samples: Samples, rows: Iterable[np.ndarray]) -> Iterator[tuple[Any, Any]]:
@@ -85,3 +100,52 @@ class SampleBatches:
 def of_warm_up(model: Model, batch_size: int, precision: str) -> Batch:
     """Makes a batch with the shapes and types of real ones."""
     return Batch(*model.first_samples(batch_size, precision))
+
+
+def digest_of_samples(trainer: Trainer, log: BatchLog, shape: tuple[int, int], place: DataParallel) -> str:
+    """Returns the SHA-256 of the indices that all ranks have trained in an epoch, in the order of its global batches. All ranks call this.
+
+    `shape` is that of a shard: (steps, samples). Where the order of the samples is the same at several numbers of ranks, so is the digest.
+    """
+    num_steps, num_samples = shape
+    rows = np.full(shape, -1.0)
+    for step, row in enumerate(log.rows[:num_steps]):
+        rows[step] = row
+    sha256, num_at_once = hashlib.sha256(), max(1, NUM_AT_ONCE // (place.degree * num_samples))
+    for begin in range(0, num_steps, num_at_once):
+        sha256.update(_of_all_shards(trainer, rows[begin : begin + num_at_once], place, bool(log.rows)).tobytes())
+    return sha256.hexdigest()
+
+
+def digest_of_data(trainer: Trainer, batch: Batch | None, place: DataParallel) -> str:
+    """Returns the SHA-256 of the inputs, targets and weights of all ranks in a step, shard by shard. All ranks call this."""
+    sha256 = hashlib.sha256()
+    for array in map(np.asarray, _leaves(batch[:3] if batch else ())):
+        sha256.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    row = np.frombuffer(sha256.digest(), np.uint32).astype(np.float64)
+    return hashlib.sha256(_of_all_shards(trainer, row[None], place, batch is not None).tobytes()).hexdigest()
+
+
+def _of_all_shards(trainer: Trainer, rows: np.ndarray, place: DataParallel, has_samples: bool) -> np.ndarray:
+    """Returns the rows of all shards, of shape (rows, shards, numbers): -1 where no rank has any, as a server.
+
+    Those of ranks that share a shard are equal, or their mean is none of them.
+    """
+    # The last number counts the ranks of a shard.
+    rows_by_shard = np.zeros((len(rows), place.degree, rows.shape[1] + 1))
+    if has_samples:
+        rows_by_shard[:, place.shard, :-1], rows_by_shard[:, place.shard, -1] = rows, 1
+    total = trainer.sum(rows_by_shard)
+    num_ranks = total[..., -1:]
+    return np.where(num_ranks, total[..., :-1] / np.maximum(num_ranks, 1), -1.0)
+
+
+def _leaves(values: Any) -> Iterator[Any]:
+    """Yields what is in nested tuples, lists and dictionaries, as the batches of a user's file are."""
+    if isinstance(values, Mapping):
+        values = tuple(values.values())
+    if not isinstance(values, tuple | list):
+        yield values
+        return
+    for value in values:
+        yield from _leaves(value)

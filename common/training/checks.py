@@ -1,43 +1,65 @@
-"""The checks of a training: all ranks have the same settings, data, checkpoint and parameters, and all numbers are finite.
+"""The checks of a training: all ranks have the same settings, data, checkpoint and parameters, all numbers are finite, and the threads of
+each rank run on its cores.
 
-All ranks make the same calls, and each call raises its error on every rank.
+All ranks make the same calls, and each call raises its error on every rank. An error of what must be equal names the ranks that differ.
 """
 
 import hashlib
 import json
 import math
+import os
+import socket
+from collections import Counter
+from collections.abc import Collection, Iterable, Set
+from typing import NamedTuple
 
 import numpy as np
 
 from common import config
 from common.config import Settings
 from common.data.samples import Dataset
-from common.errors import Diverged
+from common.errors import Diverged, RunError
 from common.model import weights
+from common.process import binding, machine
+from common.process.ranks import by_rank, node_number
 from common.record.definition import Record
 from common.trainer import NO_LOSS, Trainer
-from common.training import agreement
 from common.training.checkpoints import About
 
 # Settings that may differ between ranks, such as folders and names.
 OF_A_NODE = {*config.with_role(config.Role.MAY_DIFFER), "checkpoint_dir"} - {*config.TRAINING_SETTINGS}
 REMEDY = "lower --learning-rate, or give more --warmup-epochs"
+# The longest label of a host name has 63.
+HOST_BYTES = 64
+# So many cores make a number that float64 holds.
+CORES_PER_NUMBER = 48
+
+
+class OutOfSync(RunError):
+    """Something that must be equal on all ranks is not."""
+
+
+class Comparison(NamedTuple):
+    """Whether the digests of any ranks differ, and whether any rank has set its flag."""
+
+    differs: bool
+    is_flagged: bool
 
 
 def expect_same_settings(trainer: Trainer, settings: Settings) -> None:
     """Raises OutOfSync if the ranks train with different settings, as ranks that were started by hand may do."""
     compared = {name: value for name, value in config.as_json(settings).items() if name not in OF_A_NODE}
-    agreement.expect_same(trainer, _digest(compared), "have different settings", "start all ranks with the same command")
+    expect_same(trainer, _digest(compared), "have different settings", "start all ranks with the same command")
 
 
 def expect_same_data(trainer: Trainer, data: Dataset) -> None:
     """Raises OutOfSync if the ranks have read different data."""
-    agreement.expect_same(trainer, _digest(data.digest), "have read different data", "give every node the same files in --data-dir")
+    expect_same(trainer, _digest(data.digest), "have read different data", "give every node the same files in --data-dir")
 
 
 def expect_same_checkpoint(trainer: Trainer, about: About) -> None:
     """Raises OutOfSync if the ranks resume after different epochs."""
-    agreement.expect_same(trainer, _digest(about), "resume from different checkpoints", "give a --checkpoint-dir that all nodes share")
+    expect_same(trainer, _digest(about), "resume from different checkpoints", "give a --checkpoint-dir that all nodes share")
 
 
 def _digest(value: object) -> bytes:
@@ -45,11 +67,11 @@ def _digest(value: object) -> bytes:
 
 
 def check_epoch(trainer: Trainer, losses: np.ndarray, skipped: np.ndarray, record: Record, epoch: int) -> None:
-    """Checks the losses, the gradients and the parameters of an epoch. Raises Diverged or OutOfSync."""
+    """Checks the losses, the gradients and the parameters of an epoch, which counts from 1. Raises Diverged or OutOfSync."""
     try:
         expect_finite(trainer, losses, record, epoch)
-        expect_applied(skipped, f"epoch {epoch + 1}")
-        compare_replicas(trainer, record, f"after epoch {epoch + 1}")
+        expect_applied(skipped, f"epoch {epoch}")
+        compare_replicas(trainer, record, f"after epoch {epoch}")
     except Diverged:
         # A model that predicts NaN has not reached a target, and its speed is that of no training.
         record.reached = None if record.target is None else False
@@ -66,7 +88,7 @@ def compare_replicas(trainer: Trainer, record: Record, when: str) -> None:
     buffers = weights.buffers_of(state)
     parameters = {name: values for name, values in state.items() if name not in buffers}
     digest = weights.digest(parameters)
-    differs, has_diverged = agreement.compare(trainer, digest, flag=not all(map(_is_finite, parameters.values())))
+    differs, has_diverged = compare_digests(trainer, digest, flag=not all(map(_is_finite, parameters.values())))
     # NaN has many bit patterns, so that replicas which have diverged may differ.
     if has_diverged:
         raise Diverged(f"the parameters are not finite {when}, though the losses are; {REMEDY}")
@@ -75,10 +97,10 @@ def compare_replicas(trainer: Trainer, record: Record, when: str) -> None:
     if buffers:
         buffer_digest = weights.digest(buffers)
         record.buffer_digests.append(buffer_digest.hex())
-        is_equal = not agreement.compare(trainer, buffer_digest).differs
+        is_equal = not compare_digests(trainer, buffer_digest).differs
         record.buffers_in_sync = is_equal and record.buffers_in_sync is not False
     if differs:
-        agreement.expect_same(trainer, digest, f"have different parameters {when}", "the replicas are out of sync")
+        expect_same(trainer, digest, f"have different parameters {when}", "the replicas are out of sync")
 
 
 def _is_finite(values: np.ndarray) -> bool:
@@ -97,10 +119,10 @@ def expect_finite(trainer: Trainer, losses: np.ndarray, record: Record, epoch: i
     if len(wrong):
         step = wrong[0]
         update = f", after the update of step {step}" if step else ""
-        raise Diverged(f"the loss of step {step + 1} of epoch {epoch + 1} is {mean[step]}, the first that is not finite{update}; {REMEDY}")
+        raise Diverged(f"the loss of step {step + 1} of epoch {epoch} is {mean[step]}, the first that is not finite{update}; {REMEDY}")
     evaluation_loss = record.eval_losses[-1] if record.eval_losses else None
     if evaluation_loss is not None and not math.isfinite(evaluation_loss):
-        raise Diverged(f"the loss of the evaluation after epoch {epoch + 1} is {evaluation_loss}; {REMEDY}")
+        raise Diverged(f"the loss of the evaluation after epoch {epoch} is {evaluation_loss}; {REMEDY}")
 
 
 def expect_applied(skipped: np.ndarray, period: str, remedy: str = REMEDY) -> None:
@@ -119,3 +141,138 @@ def _mean_over_ranks(trainer: Trainer, losses: np.ndarray) -> tuple[np.ndarray, 
     total, num_trained = trainer.sum(np.array([np.where(trained, losses, 0.0), trained], dtype=np.float64))
     with np.errstate(invalid="ignore"):
         return total / num_trained, num_trained > 0
+
+
+def compare_digests(trainer: Trainer, digest: bytes, flag: bool = False) -> Comparison:
+    """Compares digests of 32 bytes over the ranks. All ranks call this, each with a flag of its own.
+
+    Integers are equal on all ranks if and only if their sum is `size` times the value of each rank. The digest is summed as eight
+    32-bit integers, which is exact in float64.
+    """
+    numbers = _numbers(digest)
+    has_unequal_sum = (trainer.sum(numbers) != trainer.ranks.size * numbers).any()
+    num_differing, num_flagged = trainer.sum(np.array([has_unequal_sum, flag], dtype=np.float64)).tolist()
+    return Comparison(num_differing > 0, num_flagged > 0)
+
+
+def expect_same(trainer: Trainer, digest: bytes, difference: str, remedy: str) -> None:
+    """Raises OutOfSync on every rank, with the differing ranks and their nodes, where the digests differ. All ranks call this.
+
+    The difference is the end of a sentence that begins with "the ranks", such as "have read different data".
+    """
+    if compare_digests(trainer, digest).differs:
+        numbers = np.array([by_rank(trainer, number) for number in _numbers(digest)])
+        digests = [of_rank.astype(np.uint32).tobytes() for of_rank in numbers.T]
+        raise OutOfSync(f"the ranks {difference}: {describe_different(digests, host_by_rank(trainer, socket.gethostname()))}; {remedy}")
+
+
+def describe_different(digests: list[bytes], hosts: list[str]) -> str:
+    """Names the ranks, and their nodes, whose digest is not the most frequent one. Of equally frequent ones the lowest rank decides."""
+    # Counter returns the first of equally frequent digests.
+    most_frequent = Counter(digests).most_common(1)[0][0]
+    reference = digests.index(most_frequent)
+    different = [f"rank {rank} ({hosts[rank]})" for rank, digest in enumerate(digests) if digest != most_frequent]
+    shown = different[:8] + ([f"{len(different) - 8} more"] if len(different) > 8 else [])
+    return f"{', '.join(shown)} {'has' if len(different) == 1 else 'have'} not the same as rank {reference} ({hosts[reference]})"
+
+
+def _numbers(digest: bytes) -> np.ndarray:
+    return np.frombuffer(digest, np.uint32).astype(np.float64)
+
+
+def host_by_rank(trainer: Trainer, host: str) -> list[str]:
+    """All-gathers the host name of each rank, up to HOST_BYTES of it. All ranks call this."""
+    size, rank = trainer.ranks.size, trainer.ranks.rank
+    letters = np.zeros((size, HOST_BYTES))
+    data = host.encode()[:HOST_BYTES]
+    letters[rank, : len(data)] = list(data)
+    letters_by_rank = trainer.sum(letters.ravel()).reshape(size, HOST_BYTES).astype(np.uint8)
+    return [bytes(row[row > 0]).decode(errors="replace") for row in letters_by_rank]
+
+
+def check_cores(trainer: Trainer, settings: Settings, cores: Set[int]) -> tuple[list[list[int]], bool]:
+    """Returns the cores of each rank, and whether ranks are oversubscribed. All ranks call this, each with its own cores.
+
+    Raises RunError, on every rank, where a rank's threads are not on its cores, or compute in another number than --threads.
+    """
+    cores_of_ranks = expect_on_cores(trainer, cores, settings.bind)
+    expect_num_threads(trainer, settings.threads)
+    of_node = on_this_node(trainer, cores_of_ranks)
+    crowded = oversubscribed(of_node, config.cores_per_rank(settings), binding.core_of_threads(), machine.quota_cores())
+    return cores_of_ranks, bool(by_rank(trainer, crowded).any())
+
+
+def expect_on_cores(trainer: Trainer, cores: Set[int], is_bound: bool) -> list[list[int]]:
+    """Returns the cores that the threads of each rank run on. All ranks call this.
+
+    Raises RunError, on every rank, where a thread of a rank that is bound may run elsewhere. Those that libraries start for their
+    communication inherit the binding of the rank, under every backend. Without a binding of ours it is the launcher's, whatever that is.
+    """
+    cores = cores if is_bound else os.sched_getaffinity(0)
+    assigned = gathered(trainer, cores)
+    actual = gathered(trainer, (is_bound and misplaced(cores)) or cores)
+    for rank, (cores_of_rank, cores_of_threads) in enumerate(zip(assigned, actual, strict=True)):
+        if cores_of_rank != cores_of_threads:
+            raise RunError(
+                f"rank {rank} has {cores_text(cores_of_rank)}, and a thread of it may run on {cores_text(cores_of_threads)}: a library or "
+                "the launcher has changed its binding; turn that off, or leave the binding to it with --no-bind"
+            )
+    return actual
+
+
+def expect_num_threads(trainer: Trainer, num_threads: int) -> None:
+    """Raises RunError, on every rank, where a framework computes with another number of threads on one of them. All ranks call this."""
+    computing = trainer.describe_device().num_threads
+    counts = by_rank(trainer, num_threads if computing is None else computing)
+    if wrong := np.flatnonzero(counts != num_threads).tolist():
+        raise RunError(f"rank {wrong[0]} computes with {counts[wrong[0]]:.0f} threads, and --threads is {num_threads}")
+
+
+def misplaced(cores: Set[int]) -> Set[int] | None:
+    """Returns the cores of the first thread of this process that may run on others; None where there is none.
+
+    The main thread has all of the cores, and others may have some of them.
+    """
+    main = os.getpid()
+    for thread in sorted(map(int, os.listdir("/proc/self/task")), key=lambda thread: thread != main):
+        try:
+            allowed = os.sched_getaffinity(thread)
+        except ProcessLookupError:
+            continue
+        if not allowed <= cores or (thread == main and allowed != cores):
+            return allowed
+    return None
+
+
+def gathered(trainer: Trainer, cores: Collection[int]) -> list[list[int]]:
+    """All-gathers the cores that each rank gives, sorted. All ranks call this."""
+    num_numbers = int(by_rank(trainer, max(cores) // CORES_PER_NUMBER + 1).max())
+    parts = [[1 << core % CORES_PER_NUMBER for core in cores if core // CORES_PER_NUMBER == part] for part in range(num_numbers)]
+    numbers = [by_rank(trainer, sum(bits)).astype(np.int64).tolist() for bits in parts]
+    return [
+        [part * CORES_PER_NUMBER + bit for part, mask in enumerate(masks) for bit in range(CORES_PER_NUMBER) if mask >> bit & 1]
+        for masks in zip(*numbers, strict=True)
+    ]
+
+
+def on_this_node(trainer: Trainer, values: list[list[int]]) -> list[list[int]]:
+    """Returns the values of the ranks of this node. All ranks call this."""
+    places = by_rank(trainer, node_number())
+    return [value for value, place in zip(values, places, strict=True) if place == places[trainer.ranks.rank]]
+
+
+def oversubscribed(
+    cores_of_ranks: Iterable[Collection[int]], cores_per_rank: int, core_of: dict[int, int], quota_cores: float | None
+) -> bool:
+    """Returns whether ranks of a node need more physical cores than those that they run on, or than a CPU quota."""
+    physical = [frozenset(core_of.get(core, core) for core in cores) for cores in cores_of_ranks]
+    if quota_cores is not None and len(physical) * cores_per_rank > quota_cores:
+        return True
+    # Of each rank, with those beside it that have no other cores, and of all together.
+    available = {*physical, frozenset().union(*physical)}
+    return any(sum(cores <= shared for cores in physical) * cores_per_rank > len(shared) for shared in available)
+
+
+def cores_text(cores: Collection[int]) -> str:
+    """Names cores in words."""
+    return f"core{'s' * (len(cores) != 1)} {', '.join(map(str, cores))}"

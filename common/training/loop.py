@@ -1,4 +1,4 @@
-"""The training loop and its clock, the same for every backend's Trainer."""
+"""The training loop, the same for every backend's Trainer: the warm-up, then epochs with their evaluations on the clock."""
 
 import functools
 import math
@@ -6,7 +6,8 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -16,35 +17,46 @@ from common.cost import parallelism
 from common.data import sharding
 from common.data.samples import Dataset
 from common.data.sharding import DataParallel
-from common.meter import Meter
 from common.model import weights
 from common.process import gpus, messages
 from common.process.messages import Place
 from common.process.ranks import Ranks, by_rank
-from common.process.turns import Turns
 from common.process.watchdog import Watchdog
-from common.progress import Progress, format_line, reading
+from common.progress import OnProgress, Progress, format_line, reading
 from common.record import records
 from common.record.definition import Record
 from common.record.parts import GpuMemoryByRank, HeldByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer
-from common.training import batches, checks, taken
+from common.training import batches, checks
 from common.training.batches import ReadingCost, SampleBatches
 from common.training.checkpoints import About, Checkpoints
-from common.training.delays import Delay
+from common.training.clock import Delay, Meter, Turns
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
 NUM_WARMUP_STEPS = 3
-
-# It is called with the amount that is read and that of all the data.
-OnProgress = Callable[[int, int], object]
 
 
 class Report(Protocol):
     """Reports the progress after a step, at most once a second unless `shows`."""
 
     def __call__(self, step: int, loss: Any, shows: bool = False) -> None: ...
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """What every part of a training uses. `place` is that of this rank's shard among those of a global batch."""
+
+    trainer: Trainer
+    settings: Settings
+    record: Record
+    watchdog: Watchdog
+    turns: Turns
+    clock: Meter[float]
+    joules: Meter[float]
+    delay: Delay
+    place: DataParallel
 
 
 class TrainedEpoch(NamedTuple):
@@ -64,8 +76,25 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     if not settings.share_gpu:
         gpus.expect_own(trainer, trainer.describe_device())
     gpus.expect_precision(computed_precision(settings), trainer.describe_device())
+    # The warm-up changes running statistics.
+    buffers = weights.buffers_of(trainer.state(with_optimizer_state=False))
+    step_seconds = _warm_up(trainer, settings, record, heartbeat)
+    initial_values = workloads.workload_of(settings).model.initial_values(settings.seed, settings.precision)
+    trainer.restore(initial_values | buffers)
+    heartbeat()
+    checks.compare_replicas(trainer, record, "before training")
+    record.num_nodes = int(by_rank(trainer, trainer.ranks.local_rank == 0).sum())
+    pids_by_rank = by_rank(trainer, os.getpid()).astype(int).tolist()
+    record.pids_by_rank = pids_by_rank
+    return Turns(trainer, step_seconds, pids_by_rank)
+
+
+def _warm_up(trainer: Trainer, settings: Settings, record: Record, heartbeat: Callable[[], object]) -> float:
+    """Trains and evaluates batches like the first ones, and records the bytes that a step holds. Returns the seconds of the last step.
+
+    Compilation, first allocations and buckets belong to initialization, not to training.
+    """
     workload = workloads.workload_of(settings)
-    # Compilation, first allocations and buckets belong to initialization, not to training.
     batch = batches.of_warm_up(workload.model, records.plan_of(record).local_batch, settings.precision)
     step_ends, num_skipped = [], [trainer.num_skipped_steps()]
 
@@ -76,8 +105,6 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
         step_ends.append(time.perf_counter())
         num_skipped.append(trainer.num_skipped_steps())
 
-    # The warm-up changes running statistics.
-    buffers = weights.buffers_of(trainer.state(with_optimizer_state=False))
     trainer.train_epoch([batch] * (NUM_WARMUP_STEPS - 1), observe)
     with trainer.memory() as held:
         trainer.train_epoch([batch], observe)
@@ -91,13 +118,7 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (workload.evaluation_batch_size, workload.evaluation_batch_size + 1)
         trainer.evaluate([batches.of_warm_up(workload.model, size, settings.precision) for size in sizes])
-    trainer.restore(workload.model.initial_values(settings.seed, settings.precision) | buffers)
-    heartbeat()
-    checks.compare_replicas(trainer, record, "before training")
-    record.num_nodes = int(by_rank(trainer, trainer.ranks.local_rank == 0).sum())
-    pids_by_rank = by_rank(trainer, os.getpid()).astype(int).tolist()
-    record.pids_by_rank = pids_by_rank
-    return Turns(trainer, np.diff(step_ends)[-1], pids_by_rank)
+    return np.diff(step_ends)[-1]
 
 
 def train(
@@ -118,70 +139,29 @@ def train(
     Returns the batches of the last epoch, for measurements after training, or None if no epoch was trained.
     """
     assert settings.epochs, workloads.RESOLVED
-    ranks = trainer.ranks
-    clock, joules = _start(trainer, record, turns)
-    watchdog.heartbeat()
-    delay = Delay(settings, clock, watchdog)
-    data = _load(trainer, load, record, clock, watchdog)
-    num_samples, global_batch = len(data.train), records.plan_of(record).global_batch
-    num_steps = sharding.num_trained_steps(num_samples, global_batch)
+    run = _start(trainer, settings, record, watchdog, turns)
+    data = _load(run, load)
     factor = workloads.learning_rate_factor(settings.scaling, record.data_parallel_degree)
-    learning_rates = workloads.learning_rates(settings, num_steps, factor)
-    turns.begin(num_steps)
-    record.samples_per_epoch, record.samples_dropped_per_epoch = num_steps * global_batch, num_samples - num_steps * global_batch
+    learning_rates = _plan_steps(run, data, factor)
     record.workload_digest = workload_digest(data)
-    workload = workloads.workload_of(settings)
-    record.reached = None if settings.target is None else False
-    record.metric, record.lower_is_better = workload.metric, workload.lower_is_better
-    about = About(0, None, record.workload_digest, settings.seed, global_batch, factor)
-    files = Checkpoints(trainer, settings, about)
-    if settings.resume:
-        _resume(trainer, files, record, clock)
-    reading_cost = ReadingCost()
-    epoch_batches, place = None, parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
-    for epoch in range(files.about.epochs, settings.epochs):
-        order = sharding.Epoch(num_samples, global_batch, settings.seed, epoch)
-        indices, sample_weights = sharding.training_shard(order, place, data.train.num_losses)
-        epoch_batches = SampleBatches(
-            data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates[epoch], settings, watchdog, epoch + 1,
-            reading=reading_cost,
-        )  # fmt: skip
-        watchdog.begin(Place(epoch + 1, 1, num_steps))
-        delay.begin()
-        begun = clock.now()
-        report = _reporter(ranks, settings.epochs, record, epoch, num_steps, clock, watchdog)
-        losses, step_ends, skipped = _train_epoch(trainer, epoch_batches, clock, report, turns, delay)
-        trained = clock.now()
-        if settings.target is not None:
-            _evaluate(trainer, data, settings, record, clock, watchdog, delay)
-        report(num_steps, losses[-1], shows=True)
-        record.learning_rates += learning_rates[epoch].tolist()
-        _record_times(record, begun, step_ends, trained)
-        with clock.pause("checks"):
-            checks.check_epoch(trainer, losses, skipped, record, epoch)
-            _record_taken(trainer, epoch_batches, place, record)
+    checkpoints = _open_checkpoints(run, factor)
+    reading_cost, epoch_batches = ReadingCost(), None
+    for epoch in range(checkpoints.about.epochs, settings.epochs):
+        epoch_batches = _batches_of(run, data, epoch, learning_rates[epoch], reading_cost)
+        _train_and_evaluate(run, data, epoch_batches)
         ended = epoch + 1 == settings.epochs or bool(record.reached and settings.stop_at_target)
-        files.keep(epoch + 1, record.accuracy, ended)
+        checkpoints.keep(epoch + 1, record.accuracy, ended)
         if ended:
             break
         turns.end()
-    record.checkpoint_io = files.io()
+    record.checkpoint_io = checkpoints.io()
     record.reading = None if settings.data_format == "memory" else reading_cost.of_all_ranks(trainer)
-    record.energy_joules = gpus.total_joules(trainer, joules.now())
-    _record_use(trainer, record, turns, clock)
+    record.energy_joules = gpus.total_joules(trainer, run.joules.now())
+    _record_use(run)
     return epoch_batches
 
 
-def _record_taken(trainer: Trainer, epoch_batches: SampleBatches, place: DataParallel, record: Record) -> None:
-    """Adds digests of the samples of an epoch, and of the data of the first step, to the record. All ranks call this."""
-    used, shape = epoch_batches.taken, (len(epoch_batches), epoch_batches.indices.shape[1])
-    if not record.sample_digests:
-        record.first_batch_digest = taken.digest_of_data(trainer, used.first, place)
-    used.first = None
-    record.sample_digests.append(taken.digest_of_samples(trainer, used, shape, place))
-
-
-def _start(trainer: Trainer, record: Record, turns: Turns) -> tuple[Meter[float], Meter[float]]:
+def _start(trainer: Trainer, settings: Settings, record: Record, watchdog: Watchdog, turns: Turns) -> Run:
     """Starts the clock of the run and the meter of this rank's energy, on all ranks together."""
     joules = Meter(gpus.count_joules(trainer.ranks, record.pids_by_rank or []))
     # Barrier: opening NVML delays the first rank of a node.
@@ -190,37 +170,158 @@ def _start(trainer: Trainer, record: Record, turns: Turns) -> tuple[Meter[float]
         memory.reset()
     clock = Meter(time.perf_counter)
     turns.meters += [clock, joules]
-    return clock, joules
+    watchdog.heartbeat()
+    place = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
+    return Run(trainer, settings, record, watchdog, turns, clock, joules, Delay(settings, clock, watchdog), place)
 
 
-def _load(trainer: Trainer, load: Callable[[OnProgress], Dataset], record: Record, clock: Meter[float], watchdog: Watchdog) -> Dataset:
+def _load(run: Run, load: Callable[[OnProgress], Dataset]) -> Dataset:
     """Reads the data, which must be the same on all ranks."""
-    data = load(_reading(trainer.ranks, watchdog))
-    record.load_seconds = clock.now()
+    data = load(_reading(run.trainer.ranks, run.watchdog))
+    run.record.load_seconds = run.clock.now()
     # Barrier: waiting for a rank that reads longer is on the clock.
-    trainer.sum(np.zeros(1))
-    with clock.pause("checks"):
-        checks.expect_same_data(trainer, data)
+    run.trainer.sum(np.zeros(1))
+    with run.clock.pause("checks"):
+        checks.expect_same_data(run.trainer, data)
     return data
 
 
-def _resume(trainer: Trainer, files: Checkpoints, record: Record, clock: Meter[float]) -> None:
-    """Resumes from a checkpoint, if there is one, which must be the same on all ranks."""
-    files.resume()
-    record.resumed_after_epochs = files.about.epochs
-    with clock.pause("checks"):
-        checks.expect_same_checkpoint(trainer, files.about)
+def _plan_steps(run: Run, data: Dataset, learning_rate_factor: float) -> np.ndarray:
+    """Plans the steps and turns of an epoch, and records them and the target. Returns the learning rates, of shape (epochs, steps)."""
+    settings, record = run.settings, run.record
+    num_samples, global_batch = len(data.train), records.plan_of(record).global_batch
+    num_steps = sharding.num_trained_steps(num_samples, global_batch)
+    learning_rates = workloads.learning_rates(settings, num_steps, learning_rate_factor)
+    run.turns.begin(num_steps)
+    record.samples_per_epoch, record.samples_dropped_per_epoch = num_steps * global_batch, num_samples - num_steps * global_batch
+    workload = workloads.workload_of(settings)
+    record.reached = None if settings.target is None else False
+    record.metric, record.lower_is_better = workload.metric, workload.lower_is_better
+    return learning_rates
 
 
-def _record_use(trainer: Trainer, record: Record, turns: Turns, clock: Meter[float]) -> None:
+def _open_checkpoints(run: Run, learning_rate_factor: float) -> Checkpoints:
+    """Opens the checkpoints of the run; with --resume it continues from the last one, which must be the same on all ranks."""
+    record = run.record
+    assert record.workload_digest, "it is recorded with the data"
+    global_batch = records.plan_of(record).global_batch
+    about = About(0, None, record.workload_digest, run.settings.seed, global_batch, learning_rate_factor)
+    checkpoints = Checkpoints(run.trainer, run.settings, about)
+    if run.settings.resume:
+        checkpoints.resume()
+        record.resumed_after_epochs = checkpoints.about.epochs
+        with run.clock.pause("checks"):
+            checks.expect_same_checkpoint(run.trainer, checkpoints.about)
+    return checkpoints
+
+
+def _batches_of(run: Run, data: Dataset, epoch: int, learning_rates: np.ndarray, reading_cost: ReadingCost) -> SampleBatches:
+    """Returns this rank's batches of an epoch, which counts from 0, with the learning rate of each step."""
+    order = sharding.Epoch(len(data.train), records.plan_of(run.record).global_batch, run.settings.seed, epoch)
+    indices, sample_weights = sharding.training_shard(order, run.place, data.train.num_losses)
+    num_steps = len(learning_rates)
+    return SampleBatches(
+        data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates, run.settings, run.watchdog, epoch + 1,
+        reading=reading_cost,
+    )  # fmt: skip
+
+
+def _train_and_evaluate(run: Run, data: Dataset, epoch_batches: SampleBatches) -> None:
+    """Trains an epoch, evaluates where there is a target, records the times and checks the results, the checks off the clock."""
+    num_steps, record = len(epoch_batches), run.record
+    run.watchdog.begin(Place(epoch_batches.epoch, 1, num_steps))
+    run.delay.begin()
+    begun = run.clock.now()
+    report = _reporter(run, epoch_batches.epoch, num_steps)
+    losses, step_ends, skipped = _train_epoch(run, epoch_batches, report)
+    trained = run.clock.now()
+    if run.settings.target is not None:
+        _evaluate(run, data)
+    report(num_steps, losses[-1], shows=True)
+    record.learning_rates += epoch_batches.learning_rates.tolist()
+    _record_times(record, begun, step_ends, trained)
+    with run.clock.pause("checks"):
+        checks.check_epoch(run.trainer, losses, skipped, record, epoch_batches.epoch)
+        _record_samples(run, epoch_batches)
+
+
+def _train_epoch(run: Run, epoch_batches: SampleBatches, report: Report) -> TrainedEpoch:
+    """Trains the steps of an epoch, and ends the turns within it."""
+    trainer, turns = run.trainer, run.turns
+    losses, step_ends, num_skipped = [], [], [trainer.num_skipped_steps()]
+
+    def observe(loss: Any) -> None:
+        losses.append(loss)
+        step_ends.append(run.clock.now())
+        num_skipped.append(trainer.num_skipped_steps())
+        report(len(losses), loss)
+        if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(epoch_batches):
+            # Converting the loss waits for the device, so the work of this turn is done within it.
+            float(loss)
+            run.delay.wait()
+            turns.end()
+
+    trainer.train_epoch(epoch_batches, observe)
+    # As above: the end of the epoch, and of its last step, includes all of its work.
+    numbers = np.array([float(loss) for loss in losses])
+    run.delay.wait()
+    step_ends[-1] = run.clock.now()
+    return TrainedEpoch(numbers, step_ends, np.diff(num_skipped) > 0)
+
+
+def _evaluate(run: Run, data: Dataset) -> None:
+    """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
+    trainer, settings, record = run.trainer, run.settings, run.record
+    assert settings.target is not None, workloads.RESOLVED
+    workload = workloads.workload_of(settings)
+    begun = run.clock.now()
+    indices, sample_weights = sharding.evaluation_shard(len(data.test), workload.evaluation_batch_size, run.place)
+    evaluation_batches = SampleBatches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, run.watchdog)
+    # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
+    totals = Totals.of(trainer.sum(np.array(trainer.evaluate(evaluation_batches).values, dtype=np.float64)).tolist())
+    run.delay.wait()
+    evaluated = run.clock.now()
+    accuracy = workload.model.metric(totals.num_correct, totals.num_losses, totals.sums, math.isfinite(totals.loss))
+    # NaN has predictions too.
+    if metric.meets(accuracy, settings.target, record.lower_is_better) and not record.reached and math.isfinite(totals.loss):
+        record.reached = True
+        # The epochs before a checkpoint were on another clock.
+        if not record.resumed_after_epochs:
+            record.time_to_solution_seconds = evaluated
+    record.eval_seconds.append(evaluated - begun)
+    record.eval_losses.append(totals.loss / totals.num_losses)
+    record.accuracies.append(accuracy)
+    record.accuracy = accuracy
+
+
+def _record_times(record: Record, begun: float, step_ends: list[float], trained: float) -> None:
+    """Adds the times of an epoch to the record: its beginning, the ends of its steps and its own, in seconds on the clock."""
+    assert record.samples_per_epoch, "it is recorded before the first epoch"
+    record.step_seconds += np.diff(step_ends, prepend=begun).tolist()
+    record.train_seconds.append(trained - begun)
+    num_trained = record.samples_per_epoch * len(record.train_seconds)
+    record.samples_per_second = num_trained / sum(filter(None, record.train_seconds))
+
+
+def _record_samples(run: Run, epoch_batches: SampleBatches) -> None:
+    """Adds digests of the samples of an epoch, and of the data of the first step, to the record. All ranks call this."""
+    log, shape = epoch_batches.log, (len(epoch_batches), epoch_batches.indices.shape[1])
+    if not run.record.sample_digests:
+        run.record.first_batch_digest = batches.digest_of_data(run.trainer, log.first, run.place)
+    log.first = None
+    run.record.sample_digests.append(batches.digest_of_samples(run.trainer, log, shape, run.place))
+
+
+def _record_use(run: Run) -> None:
     """Adds to the record the memory and the time that the training has taken. All ranks call this, before additional steps add to it."""
+    trainer, record, turns = run.trainer, run.record, run.turns
     record.staleness = trainer.staleness and list(trainer.staleness)
     record.left_out = trainer.left_out
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     peak_bytes_by_rank = by_rank(trainer, peak_bytes).astype(int).tolist()
     record.peak_memory_bytes_by_rank, record.peak_memory_bytes = peak_bytes_by_rank, max(peak_bytes_by_rank)
-    record.num_turns, record.steps_per_turn, record.turns_of_others_seconds = turns.num_ended, turns.num_steps, clock.paused["turns"]
-    record.check_seconds = clock.paused["checks"]
+    record.num_turns, record.steps_per_turn, record.turns_of_others_seconds = turns.num_ended, turns.num_steps, run.clock.paused["turns"]
+    record.check_seconds = run.clock.paused["checks"]
     record.gpu_memory_by_rank = gpu_memory_by_rank(trainer)
 
 
@@ -236,65 +337,6 @@ def gpu_memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
     return None if device.gpu is None else GpuMemoryByRank(**sizes_by_name)
 
 
-def _train_epoch(trainer: Trainer, epoch_batches: Batches, clock: Meter[float], report: Report, turns: Turns, delay: Delay) -> TrainedEpoch:
-    """Trains the steps of an epoch, and ends the turns within it."""
-    losses, step_ends, num_skipped = [], [], [trainer.num_skipped_steps()]
-
-    def observe(loss: Any) -> None:
-        losses.append(loss)
-        step_ends.append(clock.now())
-        num_skipped.append(trainer.num_skipped_steps())
-        report(len(losses), loss)
-        if turns.num_steps and len(losses) % turns.num_steps == 0 and len(losses) < len(epoch_batches):
-            # Converting the loss waits for the device, so the work of this turn is done within it.
-            float(loss)
-            delay.wait()
-            turns.end()
-
-    trainer.train_epoch(epoch_batches, observe)
-    # As above: the end of the epoch, and of its last step, includes all of its work.
-    numbers = np.array([float(loss) for loss in losses])
-    delay.wait()
-    step_ends[-1] = clock.now()
-    return TrainedEpoch(numbers, step_ends, np.diff(num_skipped) > 0)
-
-
-def _record_times(record: Record, begun: float, step_ends: list[float], trained: float) -> None:
-    """Adds the times of an epoch to the record: its beginning, the ends of its steps and its own, in seconds on the clock."""
-    assert record.samples_per_epoch, "it is recorded before the first epoch"
-    record.step_seconds += np.diff(step_ends, prepend=begun).tolist()
-    record.train_seconds.append(trained - begun)
-    num_trained = record.samples_per_epoch * len(record.train_seconds)
-    record.samples_per_second = num_trained / sum(filter(None, record.train_seconds))
-
-
-def _evaluate(
-    trainer: Trainer, data: Dataset, settings: Settings, record: Record, clock: Meter[float], watchdog: Watchdog, delay: Delay
-) -> None:
-    """Evaluates all held-out samples over all ranks; sets the time to solution when the target is first reached."""
-    assert settings.target is not None, workloads.RESOLVED
-    workload = workloads.workload_of(settings)
-    begun = clock.now()
-    place = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
-    indices, sample_weights = sharding.evaluation_shard(len(data.test), workload.evaluation_batch_size, place)
-    evaluation_batches = SampleBatches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, watchdog)
-    # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
-    totals = Totals.of(trainer.sum(np.array(trainer.evaluate(evaluation_batches).values, dtype=np.float64)).tolist())
-    delay.wait()
-    evaluated = clock.now()
-    accuracy = workload.model.metric(totals.num_correct, totals.num_losses, totals.sums, math.isfinite(totals.loss))
-    # NaN has predictions too.
-    if metric.meets(accuracy, settings.target, record.lower_is_better) and not record.reached and math.isfinite(totals.loss):
-        record.reached = True
-        # The epochs before a checkpoint were on another clock.
-        if not record.resumed_after_epochs:
-            record.time_to_solution_seconds = evaluated
-    record.eval_seconds.append(evaluated - begun)
-    record.eval_losses.append(totals.loss / totals.num_losses)
-    record.accuracies.append(accuracy)
-    record.accuracy = accuracy
-
-
 def _reading(ranks: Ranks, watchdog: Watchdog) -> OnProgress:
     """Makes the on_progress of common/data/datasets.py: a heartbeat, and on rank 0 lines with the progress."""
     show = reading(functools.partial(print, flush=True) if ranks.rank == 0 else lambda _: None)
@@ -306,17 +348,18 @@ def _reading(ranks: Ranks, watchdog: Watchdog) -> OnProgress:
     return on_progress
 
 
-def _reporter(ranks: Ranks, num_epochs: int, record: Record, epoch: int, num_steps: int, clock: Meter[float], watchdog: Watchdog) -> Report:
-    """Makes the Report of an epoch, which updates the watchdog and, on rank 0, prints the progress."""
-    printed = -math.inf
+def _reporter(run: Run, epoch: int, num_steps: int) -> Report:
+    """Makes the Report of an epoch, which counts from 1; it updates the watchdog and, on rank 0, prints the progress."""
+    printed, num_epochs = -math.inf, run.settings.epochs
+    assert num_epochs, workloads.RESOLVED
     show = messages.send if messages.are_read() else lambda progress: print(format_line(progress), flush=True)
 
     def report(step: int, loss: Any, shows: bool = False) -> None:
         nonlocal printed
-        watchdog.begin(Place(epoch + 1, step + 1, num_steps))
-        now = clock.now()
-        if ranks.rank == 0 and (shows or now - printed >= PROGRESS_INTERVAL_SECONDS):
+        run.watchdog.begin(Place(epoch, step + 1, num_steps))
+        now = run.clock.now()
+        if run.trainer.ranks.rank == 0 and (shows or now - printed >= PROGRESS_INTERVAL_SECONDS):
             printed = now
-            show(Progress(epoch + 1, num_epochs, step, num_steps, float(loss), record.accuracy, now, record.metric))
+            show(Progress(epoch, num_epochs, step, num_steps, float(loss), run.record.accuracy, now, run.record.metric))
 
     return report

@@ -9,9 +9,9 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from common.process.watchdog import Hang, Late, Watchdog
 from common.record import environment, records
 from common.record.definition import Record
 from common.trainer import Batches, Trainer
-from common.training import loop, noise, placement, step_breakdown, throughput
+from common.training import checks, loop, speed, step_breakdown
+from common.training.clock import Turns
 
 # The keys that TANDEM_LAUNCH may have.
 LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict, "settings": dict}
@@ -60,8 +61,9 @@ class Begun(NamedTuple):
     path: Path | None
 
 
+@final
 @dataclasses.dataclass
-class Reached:
+class SoFar:
     """What exists of a run so far, for its end by a failure."""
 
     ranks: Ranks | None = None
@@ -78,56 +80,37 @@ def main(trainer_class: type[Trainer], file: str) -> NoReturn:
     130: interrupted.
     """
     import_seconds, entered = process_age_seconds(), time.perf_counter()
-    reached = Reached()
+    so_far = SoFar()
     try:
-        run(trainer_class, Path(file).stem, reached, import_seconds, entered)
+        run(trainer_class, Path(file).stem, so_far, import_seconds, entered)
     except (Exception, KeyboardInterrupt) as problem:
-        fail(problem, reached)
+        fail(problem, so_far)
     ending.leave()
 
 
-def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_seconds: float, entered: float) -> None:
+def run(trainer_class: type[Trainer], backend: str, so_far: SoFar, import_seconds: float, entered: float) -> None:
     """Runs a training from its command line to its complete record. `entered` is the time.perf_counter() at the start of `main`."""
-    ranks = reached.ranks = from_environment()
-    expect_variables(sys.argv)
-    description = f"Train a workload with the backend {backend} and write the record of the run."
-    left_out = config.not_for(config.SINGLE_RUN) | backends.settings_of_others(backend)
-    given = parse(Settings, f"python -m frameworks.{backend}", description, left_out=left_out, helps=workloads.help_of_settings())
-    launch = launch_of(backend, ranks)
-    requested = dataclasses.replace(given, **launch.settings)
+    ranks = so_far.ranks = from_environment()
+    requested, launch = read_command_line(backend, ranks)
     settings, load, record, path = begin(backend, requested, ranks, launch, import_seconds, entered)
-    reached.record, reached.path = record, path
-    ending.on_signal(functools.partial(end_by_signal, record, path))
-    dog = watchdog.begin(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path), settings.join_timeout)
-    reached.watchdog = dog
+    so_far.record, so_far.path = record, path
+    dog = so_far.watchdog = watch(settings, ranks, record, path)
     cores = prepare_process(ranks, settings, record)
     run_afterwards = afterwards(settings)
-    on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
-    state_memory.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
-    log_of_nccl = gpus.begin_nccl_log(ranks) if on_gpu else None
-    trainer = reached.trainer = trainer_class(settings)
+    trainer, nccl_log = make_trainer(trainer_class, settings, ranks, record)
+    so_far.trainer = trainer
     dog.heartbeat()
-    device = trainer.describe_device()
-    record.environment.device, record.environment.framework_has_cuda = device.type, device.framework_has_cuda
-    if path:
-        record.environment.gpu = environment.describe_gpu(device)
-    record.transport, record.library_configuration = trainer.transport, trainer.configuration
-    # Read before training: Horovod's shutdown on any rank ends MPI on all ranks.
-    record.environment.mpi = environment.mpi_library()
-    turns = loop.prepare(trainer, settings, record, dog.heartbeat)
-    record.environment.nccl_network = gpus.nccl_network_of(log_of_nccl)
-    cores_by_rank, record.oversubscribed = placement.of_ranks(trainer, settings, cores)
-    record.environment.cores_by_rank = list(cores_by_rank)
-    record.environment.host_by_rank = placement.host_by_rank(trainer, record.environment.host)
+    describe(trainer, record, is_rank_0=path is not None)
+    turns = prepare(trainer, settings, record, cores, nccl_log, dog.heartbeat)
     record.init_seconds = time.perf_counter() - entered
     # The record now has the process IDs by which the matrix identifies a killed rank.
     write(path, record)
     # The run is ready; its first turn begins when the runs of its group are ready too.
     turns.end()
-    noise_of_machine = noise.begin(trainer, turns)
+    end_noise = speed.begin_noise(trainer, turns)
     batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(requested, data.digest), dog, turns)
-    record.machine_noise = noise_of_machine()
-    throughput.add_to_record(trainer, settings, record)
+    record.machine_noise = end_noise()
+    speed.add_throughput(trainer, settings, record)
     if run_afterwards and batches:
         # Saves the measurements before anything else can fail.
         write(path, record)
@@ -135,17 +118,66 @@ def run(trainer_class: type[Trainer], backend: str, reached: Reached, import_sec
     finish(trainer, record, path)
 
 
-def fail(problem: BaseException, reached: Reached) -> NoReturn:
+def read_command_line(backend: str, ranks: Ranks) -> tuple[Settings, Launch]:
+    """Returns the settings of the command line and of the launch, which is the other part."""
+    expect_variables(sys.argv)
+    description = f"Train a workload with the backend {backend} and write the record of the run."
+    left_out = config.not_for(config.SINGLE_RUN) | backends.settings_of_others(backend)
+    given = parse(Settings, f"python -m frameworks.{backend}", description, left_out=left_out, helps=workloads.help_of_settings())
+    launch = launch_of(backend, ranks)
+    return dataclasses.replace(given, **launch.settings), launch
+
+
+def watch(settings: Settings, ranks: Ranks, record: Record, path: Path | None) -> Watchdog:
+    """Lets signals and hangs of this rank end the run with their error in the record. Returns the watchdog."""
+    ending.on_signal(functools.partial(end_by_signal, record, path))
+    return watchdog.begin(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path), settings.join_timeout)
+
+
+def make_trainer(trainer_class: type[Trainer], settings: Settings, ranks: Ranks, record: Record) -> tuple[Trainer, int | None]:
+    """Joins the ranks and makes the model. Returns the trainer, and the number of the file for NCCL's log if there is one.
+
+    Raises UserError where the memory does not suffice.
+    """
+    on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
+    state_memory.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
+    nccl_log = gpus.begin_nccl_log(ranks) if on_gpu else None
+    return trainer_class(settings), nccl_log
+
+
+def describe(trainer: Trainer, record: Record, is_rank_0: bool) -> None:
+    """Adds the device and the libraries of the trainer to the record, before training: Horovod's shutdown on any rank ends MPI on all."""
+    device = trainer.describe_device()
+    record.environment.device, record.environment.framework_has_cuda = device.type, device.framework_has_cuda
+    if is_rank_0:
+        record.environment.gpu = environment.describe_gpu(device)
+    record.transport, record.library_configuration = trainer.transport, trainer.configuration
+    record.environment.mpi = environment.mpi_library()
+
+
+def prepare(
+    trainer: Trainer, settings: Settings, record: Record, cores: Set[int], nccl_log: int | None, heartbeat: Callable[[], object]
+) -> Turns:
+    """Warms the trainer up, then checks and records where the ranks run, when every library has started its threads."""
+    turns = loop.prepare(trainer, settings, record, heartbeat)
+    record.environment.nccl_network = gpus.nccl_network_of(nccl_log)
+    cores_by_rank, record.oversubscribed = checks.check_cores(trainer, settings, cores)
+    record.environment.cores_by_rank = list(cores_by_rank)
+    record.environment.host_by_rank = checks.host_by_rank(trainer, record.environment.host)
+    return turns
+
+
+def fail(problem: BaseException, so_far: SoFar) -> NoReturn:
     """Records and reports a failure, as far as the run has come, and leaves."""
-    status, error = ending.describe_failure(problem, reached.watchdog.place if reached.watchdog else None)
-    if reached.record:
-        reached.record.status = problem.status if isinstance(problem, RunError) else "failed"
-        reached.record.error = error
-        write(reached.path, reached.record)
-    if isinstance(problem, RunError) and reached.trainer:
+    status, error = ending.describe_failure(problem, so_far.watchdog.place if so_far.watchdog else None)
+    if so_far.record:
+        so_far.record.status = problem.status if isinstance(problem, RunError) else "failed"
+        so_far.record.error = error
+        write(so_far.path, so_far.record)
+    if isinstance(problem, RunError) and so_far.trainer:
         # Barrier: the first rank to leave may end the others, so rank 0 must have written the record.
-        reached.trainer.sum(np.zeros(1))
-    ending.leave_failed(problem, status, error, reached.ranks)
+        so_far.trainer.sum(np.zeros(1))
+    ending.leave_failed(problem, status, error, so_far.ranks)
 
 
 def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, import_seconds: float, entered: float) -> Begun:
@@ -178,7 +210,7 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     return Begun(settings, load, record, path)
 
 
-def prepare_process(ranks: Ranks, settings: Settings, record: Record) -> frozenset[int] | set[int]:
+def prepare_process(ranks: Ranks, settings: Settings, record: Record) -> Set[int]:
     """Binds this process to its cores and configures its allocator. Returns the cores."""
     binding.expect_unbound()
     cores = choose_cores(ranks, settings, record)
@@ -188,7 +220,7 @@ def prepare_process(ranks: Ranks, settings: Settings, record: Record) -> frozens
     return cores
 
 
-def choose_cores(ranks: Ranks, settings: Settings, record: Record) -> frozenset[int] | set[int]:
+def choose_cores(ranks: Ranks, settings: Settings, record: Record) -> Set[int]:
     """Returns the cores of this rank, among those that it was started on; all of these where it is not bound. Records their NUMA nodes."""
     cores = binding.INHERITED_CORES
     if settings.bind:
@@ -241,10 +273,8 @@ def afterwards(settings: Settings) -> Afterwards | None:
     if settings.timeline and settings.resume:
         raise UserError("--timeline cannot be combined with --resume")
     if settings.timeline:
-        from common.training import profiled_epoch
-
         folder = records.make_trace_folder(settings, "--timeline")
-        return lambda trainer, batches, *_: profiled_epoch.profile_epoch(folder, trainer, batches)
+        return lambda trainer, batches, *_: step_breakdown.profile_epoch(folder, trainer, batches)
     return functools.partial(step_breakdown.add_to_record, settings) if settings.step_breakdown and not settings.trace else None
 
 

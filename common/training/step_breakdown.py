@@ -1,4 +1,6 @@
-"""Step breakdown: compute, data wait and exposed communication of a step, measured on additional steps after training.
+"""What additional steps after training show: the step breakdown, and with --timeline a profiled epoch.
+
+The step breakdown has the compute, data wait and exposed communication of a step.
 
 Communication is everything that a rank would not do alone: packing, exchange, unpacking, and waiting for other ranks. Every time is the
 median of its repeats on a rank. Where it is of all ranks, it is their mean, as in nccl-tests by default (-a 1).
@@ -10,7 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -20,7 +23,7 @@ from common.process import binding
 from common.process.ranks import by_rank
 from common.record.definition import Record
 from common.record.parts import Library, Operation, StepBreakdown
-from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Trainer
+from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Schedule, Trainer
 from common.workloads import gradient_bytes
 
 BLOCK_SECONDS = 0.2
@@ -32,6 +35,9 @@ NUM_FEW = 5
 NUM_ALL_REDUCES = 10
 # Beside the gradients' size: three more sizes, from which the latency and the bandwidth of a message can be fitted.
 ALL_REDUCE_SIZES = (2**10, 2**15, 2**20)
+# The schedule of the profiler in an epoch that has enough steps.
+WAIT, WARMUP, ACTIVE = 1, 2, 5
+NUM_CLOCK_SAMPLES = 10
 # For a backend without communication.
 NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}), lambda num_bytes: lambda: None)
 
@@ -192,9 +198,9 @@ def _block(trainer: Trainer, batches: Batches, num_steps: int, library_threads: 
     float(losses[-1])
     ((times_before, begun, waited),) = starts
     working = time.perf_counter() - begun - (first.data_seconds - waited)
-    taken = binding.taken_seconds(times_before, binding.thread_times(), library_threads) if library_threads else 0.0
+    control_seconds = binding.taken_seconds(times_before, binding.thread_times(), library_threads) if library_threads else 0.0
     data_wait = first.data_seconds / len(first)
-    return Block(working / num_steps + data_wait, data_wait, taken / num_steps)
+    return Block(working / num_steps + data_wait, data_wait, control_seconds / num_steps)
 
 
 def _seconds(trainer: Trainer, all_reduce: Callable[[], object]) -> float:
@@ -206,3 +212,81 @@ def _seconds(trainer: Trainer, all_reduce: Callable[[], object]) -> float:
         all_reduce()
         seconds.append(time.perf_counter() - begun)
     return float(np.median(seconds))
+
+
+def schedule_for(num_steps: int) -> Schedule:
+    """Returns the schedule of an epoch: the default, or a shorter one for few steps; at least one step is kept."""
+    active = max(1, min(ACTIVE, num_steps - 2))
+    wait = min(WAIT, num_steps - active)
+    return Schedule(wait, min(WARMUP, num_steps - active - wait), active)
+
+
+def profile_epoch(folder: Path, trainer: Trainer, batches: Batches) -> None:
+    """Trains one epoch under the framework's profiler; called by every rank. Writes into the folder after the epoch:
+
+    spans.RANK.json.gz, the spans of steps and of waits for data; torch.RANK.json.gz or tensorflow.RANK.json.gz, the framework's trace;
+    torch.RANK.txt, time and memory of each operator. Without a profiler there are the spans alone.
+    """
+    # Imported here, since other runs write no trace.
+    from common import chrome_trace
+
+    rank = trainer.ranks.rank
+    meetings = [_meeting(trainer) for _ in range(NUM_CLOCK_SAMPLES)]
+    spans = _Spans(batches)
+    is_profiled = trainer.can_be_profiled
+    with trainer.profiled(folder, schedule_for(len(batches))) if is_profiled else contextlib.nullcontext(lambda: None) as step_profiler:
+        spans.begin_step()
+
+        def observe(loss: SupportsFloat) -> None:
+            # Waits for computation that is still queued, which belongs to this step.
+            float(loss)
+            spans.end_step()
+            step_profiler()
+            spans.begin_step()
+
+        trainer.train_epoch(spans, observe)
+    metadata = {"origin_nanoseconds": spans.origin, "rank": rank, "meetings": meetings}
+    chrome_trace.write(folder / f"spans.{rank}.json.gz", spans.events, metadata)
+
+
+def _meeting(trainer: Trainer) -> tuple[int, int]:
+    """Returns when this rank entered and left a collective, in nanoseconds since the epoch; clock offsets follow from it."""
+    entered = time.time_ns()
+    trainer.sum(np.zeros(1))
+    return entered, time.time_ns()
+
+
+class _Spans:
+    """The batches of an epoch, and the spans of its steps and of the wait for each batch.
+
+    Times are in microseconds since `origin`, which is in nanoseconds since the epoch.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches, self.events, self.num_steps = batches, [], 0
+        self.origin = self.begun = time.time_ns()
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        batches = iter(self.batches)
+        while True:
+            start = time.time_ns()
+            batch = next(batches, None)
+            if batch is None:
+                return
+            self._add("data", start)
+            yield batch
+
+    def begin_step(self) -> None:
+        """Begins the next step. The profiler's own work between two steps belongs to neither."""
+        self.begun = time.time_ns()
+
+    def end_step(self) -> None:
+        self._add("step", self.begun)
+        self.num_steps += 1
+
+    def _add(self, name: str, start: int) -> None:
+        times = {"ts": (start - self.origin) / 1e3, "dur": (time.time_ns() - start) / 1e3}
+        self.events.append({"ph": "X", "name": name, "pid": 0, "tid": 0, **times, "args": {"step": self.num_steps}})

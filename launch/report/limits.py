@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.backends import declaration_of
 from common.record.definition import Record
-from common.training.throughput import COMPUTES_BY
+from common.training.speed import COMPUTES_BY
 from launch.report import comparable
 
 # A framework whose product is below this share of the limit is named.

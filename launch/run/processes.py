@@ -16,10 +16,11 @@ from typing import BinaryIO, NamedTuple, final
 
 import psutil
 
-from common.process import binding, messages, turns
+from common.process import binding, messages
 from common.process.meeting import MASTER
 from common.process.messages import Hang, Message, TurnEnded
 from common.progress import Progress
+from common.training import clock
 from launch.run import supervisor
 
 KEPT_LINES = 200
@@ -77,12 +78,12 @@ def run(
     # The supervisor starts before the run, so that there is no moment at which the run could be left alone.
     with supervisor.supervised(mark, GRACE_SECONDS, output) as note:
         seen = _Seen(mark, note)
-        note(filter(None, [variables.get(turns.SHARE_VARIABLE)]))
+        note(filter(None, [variables.get(clock.TURN_SHARE_VARIABLE)]))
         with open(write_end, "wb") as pipe:
             process = subprocess.Popen(
                 argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True,
                 # A system call alone, which needs no lock that another thread of this process may have held when it was copied.
-                preexec_fn=functools.partial(turns.end_with_parent, death_signal),  # noqa: PLW1509
+                preexec_fn=functools.partial(clock.end_with_parent, death_signal),  # noqa: PLW1509
             )  # fmt: skip
         reader.start()
         try:

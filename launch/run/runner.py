@@ -13,12 +13,13 @@ from common.backends import file_of
 from common.config import SINGLE_RUN, as_arguments, as_json, cores_per_rank, not_for
 from common.declarations import ROOT
 from common.errors import UserError
-from common.process import binding, machine, messages, turns
+from common.process import binding, machine, messages
 from common.process.messages import Hang
 from common.process.ranks import Ranks, expect_variables_argument
 from common.progress import Progress
 from common.record import environment, reading, records
 from common.record.definition import Record
+from common.training import clock
 from launch.launchers.commands import LAUNCHERS, THREADS_VARIABLE, Launcher, Start, shell_command
 from launch.run import failures, processes
 from launch.run.plan import Job
@@ -89,7 +90,7 @@ def run_job(
     launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
     launch["settings"] = {name: value for name, value in as_json(job.settings).items() if name in not_for(SINGLE_RUN)}
     launch["ignored_variables"] = binding.ignored_variables(launcher.variables)
-    of_turns = {turns.VARIABLE: turns.node(), turns.SHARE_VARIABLE: str(turn_share)} if turn_share else {}
+    of_turns = {clock.TURNS_VARIABLE: clock.node(), clock.TURN_SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch), messages.VARIABLE: "1"} | of_turns
     argv = start.with_passed(variables)._replace(program=(*start.program, expect_variables_argument(variables))).argv()
     ending, outcome, received = Ending("failed", "interrupted"), None, Received(on_progress)

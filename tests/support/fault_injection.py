@@ -19,8 +19,8 @@ from common import workloads
 from common.process import ending
 from common.process.meeting import LOOPBACK_INTERFACE
 from common.record import environment
-from common.training import checks, noise, program, step_breakdown, throughput
-from common.training.agreement import OutOfSync
+from common.training import checks, program, speed, step_breakdown
+from common.training.checks import OutOfSync
 from frameworks.shared.replaced import replaced
 from tests.support import faults, step_breakdown_run
 from tests.support.contract import ROWS
@@ -136,10 +136,9 @@ def measure_once():
 
     No test of what was trained reads it.
     """
-    faults.replace(noise, "PRODUCT_SIZE", 64)
-    faults.replace(noise, "repeated", lambda action, _: 1 / throughput.least_seconds(action))
-    for name, value in (("SIZES", (64,)), ("NUM_WARMUPS", 0), ("SECONDS", 0)):
-        faults.replace(throughput, name, value)
+    faults.replace(speed, "repeated", lambda action, _: 1 / speed.least_seconds(action))
+    for name, value in (("PRODUCT_SIZE", 64), ("PEAK_SIZES", (64,)), ("NUM_PEAK_WARMUPS", 0), ("PEAK_SECONDS", 0)):
+        faults.replace(speed, name, value)
 
 
 def saving(trainer_class, folder):

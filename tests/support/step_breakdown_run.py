@@ -12,7 +12,7 @@ from common import workloads
 from common.cost import parallelism
 from common.model import weights
 from common.training import checks, step_breakdown
-from common.training.agreement import OutOfSync
+from common.training.checks import OutOfSync
 from tests.support.small_models import random_batch
 
 NUM_STEPS = 4

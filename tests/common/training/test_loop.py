@@ -14,14 +14,13 @@ from common.data import sharding
 from common.data.samples import Dataset, InMemory
 from common.errors import Diverged
 from common.model import weights
-from common.process import turns
 from common.process.gpus import Device
 from common.process.ranks import Ranks
-from common.process.turns import Turns
 from common.process.watchdog import Watchdog
 from common.record import records
 from common.trainer import NO_LOSS, POINTS, Held, Totals
-from common.training import checkpoints, loop
+from common.training import checkpoints, clock, loop
+from common.training.clock import Turns
 from launch.report import epochs
 from launch.run.display import outcome
 from tests.support.small_models import RESNET
@@ -96,7 +95,7 @@ def trained(monkeypatch):
         if records_of_run is not None:
             records_of_run.append(record)
         monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
-        monkeypatch.setattr(turns, "stop", trainer.stop)
+        monkeypatch.setattr(clock, "stop", trainer.stop)
         settings = SimpleNamespace(**vars(SETTINGS) | changes)
         loop.train(trainer, settings, trainer.load, record, lambda _: "digest", Watchdog(0, None), Turns(trainer, 1.0, []))
         return record
@@ -344,9 +343,9 @@ class Stopped(Timed):
 @pytest.fixture
 def side_by_side(monkeypatch, tmp_path):
     """Runs take turns, the first of them of two seconds."""
-    monkeypatch.setenv(turns.VARIABLE, turns.node())
-    monkeypatch.setenv(turns.SHARE_VARIABLE, str(tmp_path / "share"))
-    monkeypatch.setattr(turns, "TURN_SECONDS", 2.0)
+    monkeypatch.setenv(clock.TURNS_VARIABLE, clock.node())
+    monkeypatch.setenv(clock.TURN_SHARE_VARIABLE, str(tmp_path / "share"))
+    monkeypatch.setattr(clock, "TURN_SECONDS", 2.0)
 
 
 def test_the_turns_of_other_runs_do_not_count(trained, request):

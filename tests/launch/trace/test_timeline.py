@@ -6,7 +6,7 @@ import pytest
 
 from common import chrome_trace
 from common.training.loop import NUM_WARMUP_STEPS
-from common.training.profiled_epoch import ACTIVE
+from common.training.step_breakdown import ACTIVE
 from frameworks.shared.horovod import horovod
 from frameworks.shared.horovod import timeline as horovod_timeline
 from launch.trace import timeline, traced

@@ -7,8 +7,8 @@ import pytest
 
 from common import chrome_trace
 from common.process.ranks import Ranks
-from common.training import profiled_epoch
-from common.training.profiled_epoch import NUM_CLOCK_SAMPLES, schedule_for
+from common.training import step_breakdown
+from common.training.step_breakdown import NUM_CLOCK_SAMPLES, schedule_for
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def profile(tmp_path):
     def run(train_epoch):
         sums = []
         trainer = SimpleNamespace(ranks=Ranks(1, 2), sum=sums.append, train_epoch=train_epoch, can_be_profiled=False)
-        profiled_epoch.profile_epoch(tmp_path, trainer, Batches())
+        step_breakdown.profile_epoch(tmp_path, trainer, Batches())
         return len(sums)
 
     return run

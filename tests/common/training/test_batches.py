@@ -8,8 +8,8 @@ import pytest
 from common.data.sharding import DataParallel, Epoch, training_shard
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from common.training import taken
-from common.training.taken import Taken
+from common.training import batches
+from common.training.batches import BatchLog
 
 NUM_SAMPLES, GLOBAL_BATCH = 43, 8
 DATA = np.arange(NUM_SAMPLES * 3.0).reshape(NUM_SAMPLES, 3)
@@ -56,10 +56,10 @@ def digests(num_ranks, degree=None, change=lambda rank, rows: rows, seed=1, epoc
     def of_rank(trainer):
         place = DataParallel(min(trainer.ranks.rank // (num_ranks // degree), degree - 1), degree)
         indices, weights = training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, seed, epoch), place)
-        used = Taken()
+        log = BatchLog()
         for row, weight in zip(change(trainer.ranks.rank, indices), weights, strict=False):
-            used.note(row, Batch(DATA[row], row % 4, weight))
-        return taken.digest_of_samples(trainer, used, indices.shape, place), taken.digest_of_data(trainer, used.first, place)
+            log.add(row, Batch(DATA[row], row % 4, weight))
+        return batches.digest_of_samples(trainer, log, indices.shape, place), batches.digest_of_data(trainer, log.first, place)
 
     (digest, *others) = Together(num_ranks).run(of_rank)
     assert {digest, *others} == {digest}
@@ -81,7 +81,7 @@ def test_ranks_that_share_a_model_and_a_server_change_nothing():
 @pytest.mark.parametrize("num_at_once", [1, 3, 10**6])
 def test_a_long_epoch_is_added_up_in_parts(num_at_once, monkeypatch):
     whole = digests(2)
-    monkeypatch.setattr(taken, "NUM_AT_ONCE", num_at_once * GLOBAL_BATCH)
+    monkeypatch.setattr(batches, "NUM_AT_ONCE", num_at_once * GLOBAL_BATCH)
     assert digests(2) == whole
 
 
@@ -100,7 +100,7 @@ def test_other_samples_have_another_digest(fault):
 
 def test_the_first_data_may_be_nested_and_its_types_and_shapes_count():
     def digest(*parts):
-        return taken.digest_of_data(Member(Together(1), Ranks()), Batch(*parts), DataParallel(0, 1))
+        return batches.digest_of_data(Member(Together(1), Ranks()), Batch(*parts), DataParallel(0, 1))
 
     nested = {"image": DATA[:4], "more": (np.arange(4), ["text"])}
     known = digest(nested, np.arange(4), np.ones(4))

@@ -1,5 +1,8 @@
-"""How fast the machine is just before and after training, and what disturbs a run: measured beside every run, off the clock."""
+"""The speed of the machine and of a training: how fast the machine is just before and after it and what disturbs the run, then the FLOP/s
+of a rank, their share of the most that its device reaches, and tokens/s. All of it is measured off the clock.
+"""
 
+import functools
 import os
 import re
 import resource
@@ -9,12 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from common.meter import Meter
+from common import workloads
+from common.backends import declaration_of
+from common.config import Settings, computed_precision
 from common.process import gpus, machine
 from common.process.ranks import by_rank
-from common.process.turns import Turns
+from common.record.definition import Record
 from common.record.parts import MachineNoise
 from common.trainer import Trainer
+from common.training.clock import Meter, Turns
 
 PRODUCT_SIZE = 384
 # Larger copies are decided by where their pages happen to lie: on a quiet machine they varied by a factor of three.
@@ -22,18 +28,29 @@ COPY_BYTES = 2**21
 NUM_WARMUPS = 20
 KERNEL_SECONDS, SLICE_SECONDS = 0.15, 0.01
 STAT, PRESSURE, FREQUENCY = Path("/proc/stat"), Path("/proc/pressure/cpu"), "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
+# Of the matrices, which grow until one product takes long: the best size depends on the device and the number of threads.
+PEAK_SIZES = (512, 1024, 2048, 4096, 8192)
+LONG_PRODUCT_SECONDS = 0.005
+NUM_PEAK_WARMUPS, PEAK_SECONDS = 2, 0.05
+# The name of the product of a framework that computes by another one.
+COMPUTES_BY = {"Keras": "TensorFlow"}
+# The name of the product that a framework has beside its own.
+ONEDNN = "oneDNN in PyTorch"
+
+# Gives a function that multiplies two square matrices of a size, and waits for the end.
+Product = Callable[[int], Callable[[], object]]
 
 
-def begin(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
+def begin_noise(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
     """Measures the machine's speed now. Returns a function that measures it a second time and gives the noise in between.
 
     All ranks call both. What happens between the `turns` of the run is left out.
     """
-    before, disturbed = speeds_by_rank(trainer), Meter(counters)
-    turns.meters.append(disturbed)
+    before, disturbances = speeds_by_rank(trainer), Meter(counters)
+    turns.meters.append(disturbances)
 
     def end() -> MachineNoise:
-        steal, pressure, switches, throttled = (by_rank(trainer, count) for count in disturbed.now())
+        steal, pressure, switches, throttled = (by_rank(trainer, count) for count in disturbances.now())
         after = speeds_by_rank(trainer)
         products, copies, frequencies, gpu_clocks = np.stack([before.min(axis=1), after.min(axis=1)], axis=1).tolist()
         return MachineNoise(
@@ -126,3 +143,63 @@ def pressure_seconds(path: Path = PRESSURE) -> float:
     except OSError:
         return float("nan")
     return int(match[1]) / 1e6 if match else float("nan")
+
+
+def add_throughput(trainer: Trainer, settings: Settings, record: Record) -> None:
+    """Adds the speed of a run that has trained, and the peak of its devices, to its record. All ranks call this, off the clock."""
+    model = workloads.workload_of(settings).model
+    record.training_flops_per_sample = num_flops = model.training_flops()
+    declaration = declaration_of(record.backend)
+    framework = COMPUTES_BY.get(declaration.framework, declaration.framework)
+    speeds = flops_per_second_by_library(trainer, framework, computed_precision(settings))
+    if speeds:
+        record.peak_library = max(speeds, key=lambda library: speeds[library])
+        record.peak_flops_per_second = speeds[record.peak_library]
+        record.framework_product_share = speeds[framework] / record.peak_flops_per_second
+    # A resumed run may have trained nothing.
+    if samples_per_second := record.samples_per_second:
+        # A server computes on no samples.
+        num_computing = trainer.ranks.size - declaration.num_servers
+        record.flops_per_second_per_rank = num_flops and num_flops * samples_per_second / num_computing
+        if speeds and record.flops_per_second_per_rank:
+            record.share_of_peak = record.flops_per_second_per_rank / max(speeds.values())
+        record.tokens_per_second = model.tokens_per_sample and model.tokens_per_sample * samples_per_second
+
+
+def flops_per_second_by_library(trainer: Trainer, framework: str, precision: str) -> dict[str, float]:
+    """Returns the mean over the ranks of what they reach in matrix products, all at the same time, by the framework and by oneDNN.
+
+    It is empty where that of a rank is not known, as for a rank with several GPUs.
+    """
+    device = trainer.describe_device()
+    products: dict[str, Callable[[int], Callable[[], object]] | None] = {
+        framework: device.product and functools.partial(device.product, precision)
+    }
+    if device.onednn_product and precision == "fp32":
+        products[ONEDNN] = device.onednn_product
+    trainer.sum(np.zeros(1))
+    speeds = {library: by_rank(trainer, fastest(product) if product else 0.0) for library, product in products.items()}
+    return {library: float(of_ranks.mean()) for library, of_ranks in speeds.items()} if all(map(np.all, speeds.values())) else {}
+
+
+def fastest(product: Product) -> float:
+    """Returns the floating-point operations a second in the fastest size of a product."""
+    speeds = []
+    for size in PEAK_SIZES:
+        seconds = least_seconds(product(size))
+        speeds.append(2 * size**3 / seconds)
+        if seconds > LONG_PRODUCT_SECONDS:
+            break
+    return max(speeds)
+
+
+def least_seconds(action: Callable[[], object]) -> float:
+    """Returns the shortest time of an action over about PEAK_SECONDS. Other processes make it longer, nothing makes it shorter."""
+    for _ in range(NUM_PEAK_WARMUPS):
+        action()
+    begun, seconds = time.perf_counter(), []
+    while not seconds or time.perf_counter() - begun < PEAK_SECONDS:
+        action_begun = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - action_begun)
+    return min(seconds)

@@ -1,26 +1,32 @@
-"""Turns of runs that share a node side by side in time: a run stops itself at the end of its turn, and the matrix continues it.
+"""The clock of a run, which stops for what is not the run's: the checks, and the turns of other runs.
 
-While it is stopped, it takes no time from the run whose turn it is: the threads of its libraries are stopped with it.
+Runs that share a node take turns side by side in time: a run stops itself at the end of its turn, and the matrix continues it. While it is
+stopped, it takes no time from the run whose turn it is: the threads of its libraries are stopped with it.
 """
 
 import contextlib
 import ctypes
+import math
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from common.meter import Meter
+from common.config import CONTROL_DELAY, Settings
 from common.process import messages
 from common.process.messages import TurnEnded
 from common.process.ranks import Summing, by_rank, node_name
+from common.process.watchdog import Watchdog
 
 # Set by the matrix to the `node` on which it can continue the processes of the run.
-VARIABLE = "TANDEM_TURNS"
+TURNS_VARIABLE = "TANDEM_TURNS"
 # And to the path of a file for the part of an epoch that a turn of each run of the group takes.
-SHARE_VARIABLE = "TANDEM_TURN_SHARE"
+TURN_SHARE_VARIABLE = "TANDEM_TURN_SHARE"
 # How long a turn takes in the run that begins first. Between every second pair of turns and the rest, ratios of two backends differed
 # by 2 % with turns of 2 s, and by 1 % with these. The first step of a turn is 6 to 15 % slower than the others
 # (results/reference/experiments/turns.txt).
@@ -30,6 +36,54 @@ PARENT = os.getppid()
 # linux/prctl.h.
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.PyDLL(None)
+# A wait gives a heartbeat this often: where runs take no turns, one wait is for a whole epoch.
+HEARTBEAT_SECONDS = 1.0
+
+Amount = TypeVar("Amount", float, np.ndarray)
+
+
+class Meter(Generic[Amount]):
+    """Counts what `read()` has grown by since the start, outside of `pause`. `paused` has the amounts of the pauses, by their reasons."""
+
+    def __init__(self, read: Callable[[], Amount]) -> None:
+        self._read, self._start = read, read()
+        self.paused: defaultdict[str, Amount | float] = defaultdict(float)
+
+    def now(self) -> Amount:
+        return self._read() - self._start - sum(self.paused.values())
+
+    @contextlib.contextmanager
+    def pause(self, reason: str) -> Iterator[None]:
+        """Leaves out what is counted within this context. Its amount is added to `paused` under the reason."""
+        begun = self._read()
+        yield
+        self.paused[reason] += self._read() - begun
+
+
+class Delay:
+    """Makes a delayed run take longer on the clock by CONTROL_DELAY, and does nothing in any other.
+
+    A rank waits where it has waited for its device anyway, which are the ends of turns, epochs and evaluations: a GPU would compute what is
+    queued during a wait between two steps.
+    """
+
+    def __init__(self, settings: Settings, clock: Meter[float], watchdog: Watchdog) -> None:
+        self._is_delayed, self._clock, self._watchdog = settings.control == "delayed", clock, watchdog
+        self._begun = clock.now()
+
+    def begin(self) -> None:
+        """Begins a time that is made longer."""
+        self._begun = self._clock.now()
+
+    def wait(self) -> None:
+        """Waits for CONTROL_DELAY of the time since it began, or since the wait before."""
+        if self._is_delayed:
+            seconds = CONTROL_DELAY * (self._clock.now() - self._begun)
+            num_parts = math.ceil(seconds / HEARTBEAT_SECONDS)
+            for _ in range(num_parts):
+                time.sleep(seconds / num_parts)
+                self._watchdog.heartbeat()
+        self.begin()
 
 
 class Turns:
@@ -44,7 +98,7 @@ class Turns:
 
     def __init__(self, run: Summing, step_seconds: float, pids_by_rank: Sequence[int]) -> None:
         self._run, self._pids, self._step_seconds = run, pids_by_rank, by_rank(run, step_seconds).max()
-        self._is_reachable = by_rank(run, VARIABLE in os.environ and os.environ[VARIABLE] == node()).all()
+        self._is_reachable = by_rank(run, TURNS_VARIABLE in os.environ and os.environ[TURNS_VARIABLE] == node()).all()
         self.num_steps, self.num_ended = 0, 0
         self.meters: list[Meter] = []
 
@@ -73,7 +127,7 @@ class Turns:
 
 def _shared(share: float) -> float:
     """Gives the share of the first run of the group; the runs after it wait for their turn and read it from its file."""
-    path = Path(os.environ[SHARE_VARIABLE])
+    path = Path(os.environ[TURN_SHARE_VARIABLE])
     if not path.exists():
         path.write_text(repr(share))
     return float(path.read_text())

@@ -1,0 +1,261 @@
+"""What must be equal on all ranks, finite numbers, and the cores on which the threads of all ranks run."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from common.config import Settings
+from common.declarations import ROOT
+from common.errors import Diverged, RunError
+from common.process.ranks import Ranks
+from common.training import checks
+from tests.common.training.test_checkpoints import ABOUT
+from tests.common.training.test_loop import new_record
+from tests.support.rank_0 import ON_CPU, Rank0
+from tests.support.running import BIN, completed, train
+
+
+def on_ranks(*calls):
+    """What each rank's call(trainer) returns or raises; the ranks are threads, which add up their values."""
+    arrived, values = threading.Barrier(len(calls), timeout=10), [None] * len(calls)
+
+    class Rank:
+        def __init__(self, rank):
+            self.ranks = Ranks(rank, len(calls), rank, len(calls))
+
+        def sum(self, value):
+            values[self.ranks.rank] = value
+            arrived.wait()
+            total = np.sum(values, axis=0)
+            arrived.wait()
+            return total
+
+    def run(rank, call):
+        try:
+            return call(Rank(rank))
+        except RunError as error:
+            return error
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(run, range(len(calls)), calls))
+
+
+def dataset(digest):
+    return SimpleNamespace(digest=digest)
+
+
+EPOCHS = dataclasses.replace(Settings(), epochs=3)
+COMPARISONS = [
+    (checks.expect_same_data, dataset("a"), dataset("b"), "have read different data"),
+    (checks.expect_same_settings, Settings(), EPOCHS, "have different settings"),
+    (checks.expect_same_settings, Settings(), dataclasses.replace(Settings(), learning_rate=2.0), "have different settings"),
+    (checks.expect_same_checkpoint, ABOUT, ABOUT._replace(epochs=0, best_accuracy=None), "resume from different checkpoints"),
+]
+
+
+@pytest.mark.parametrize(("expect_same", "usual", "different", "message"), COMPARISONS)
+def test_all_ranks_name_the_rank_that_has_another(expect_same, usual, different, message, monkeypatch):
+    monkeypatch.setattr(checks.socket, "gethostname", lambda: "nid001")
+    errors = on_ranks(*(lambda trainer, value=value: expect_same(trainer, value) for value in (usual, usual, different)))
+    assert {type(error) for error in errors} == {checks.OutOfSync}
+    (text,) = set(map(str, errors))
+    assert text.startswith(f"the ranks {message}: rank 2 (nid001) has not the same as rank 0 (nid001); ")
+    assert on_ranks(*(lambda trainer: expect_same(trainer, usual),) * 3) == [None] * 3
+
+
+def test_nodes_may_have_folders_and_names_of_their_own():
+    there = dataclasses.replace(Settings(), data_dir="/scratch", checkpoint_dir="/scratch", machine="b", results="/r", watchdog_timeout=1.0)
+    assert (
+        on_ranks(*(lambda trainer, value=value: checks.expect_same_settings(trainer, value) for value in (Settings(), there))) == [None] * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("digests", "named"),
+    [
+        ("ab", "rank 1 (n1) has not the same as rank 0 (n0)"),
+        ("baa", "rank 0 (n0) has not the same as rank 1 (n1)"),
+        ("abab", "rank 1 (n1), rank 3 (n3) have not the same as rank 0 (n0)"),
+        ("a" * 20 + "b" * 10, "rank 26 (n26), rank 27 (n27), 2 more have not the same as rank 0 (n0)"),
+    ],
+)
+def test_ranks_are_named_that_differ_from_most(digests, named):
+    assert checks.describe_different([digest.encode() for digest in digests], [f"n{rank}" for rank in range(len(digests))]).endswith(named)
+
+
+def test_replicas_that_differ_end_the_run():
+    records_of_ranks = [new_record(), new_record()]
+
+    def compare(trainer):
+        trainer.state = lambda with_optimizer_state: {"weight": np.full(2, float(trainer.ranks.rank))}
+        checks.compare_replicas(trainer, records_of_ranks[trainer.ranks.rank], "after epoch 1")
+
+    assert {type(error) for error in on_ranks(compare, compare)} == {checks.OutOfSync}
+    assert [record.in_sync for record in records_of_ranks] == [False, False]
+
+
+def test_buffers_that_differ_are_recorded_and_do_not_end_the_run():
+    records_of_ranks = [new_record(), new_record()]
+
+    def compare(trainer):
+        record = records_of_ranks[trainer.ranks.rank]
+        for when, rank in (("before training", 0), ("after epoch 1", trainer.ranks.rank), ("after epoch 2", 0)):
+            state = {"weight": np.zeros(2), "buffer/mean": np.full(2, float(rank))}
+            trainer.state = lambda with_optimizer_state, state=state: state
+            checks.compare_replicas(trainer, record, when)
+
+    on_ranks(compare, compare)
+    assert [(record.in_sync, record.buffers_in_sync, len(record.buffer_digests)) for record in records_of_ranks] == [(True, False, 3)] * 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_parameters_that_are_not_finite_on_one_rank_have_diverged_on_all(value):
+    def compare(trainer):
+        state = {"weight": np.array([0.0, value if trainer.ranks.rank else 1.0]), "bias": np.zeros(1)}
+        trainer.state = lambda with_optimizer_state: state
+        checks.compare_replicas(trainer, new_record(), "after epoch 1")
+
+    errors = on_ranks(compare, compare)
+    assert {type(error) for error in errors} == {Diverged}
+    assert {error.status for error in errors} == {"diverged"}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_the_first_step_is_named_whose_loss_is_not_finite_on_any_rank(value):
+    records_of_ranks = [new_record(), new_record()]
+
+    def expect_finite(trainer):
+        losses = np.array([1.0, 2.0, value if trainer.ranks.rank else 3.0, np.nan])
+        checks.expect_finite(trainer, losses, records_of_ranks[trainer.ranks.rank], epoch=2)
+
+    texts = {str(error) for error in on_ranks(expect_finite, expect_finite)}
+    assert len(texts) == 1
+    message = f"the loss of step 3 of epoch 2 is {value}, the first that is not finite, after the update of step 2; lower --learning-rate"
+    assert texts.pop().startswith(message)
+    assert records_of_ranks[0].losses[:2] == [1.0, 2.0]
+
+
+NEEDS_TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two ranks need two cores")
+SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
+
+
+@pytest.mark.parametrize(
+    ("cores_of_ranks", "cores_per_rank", "core_of", "quota_cores", "crowded"),
+    [
+        ([{0}, {1}], 1, {}, None, False),
+        ([{0}, {0}], 1, {}, None, True),
+        ([{0}, {1}, {0}], 1, {}, None, True),
+        # Not bound: all ranks may run on all cores.
+        ([{0, 1}] * 2, 1, {}, None, False),
+        ([{0, 1}] * 3, 1, {}, None, True),
+        # A launcher has bound some of them to one core.
+        ([{0, 1, 2, 3}, {0}, {0}], 1, {}, None, True),
+        ([{0, 1, 2}, {3, 4, 0}], 3, {}, None, True),
+        ([{0, 1, 2}, {3, 4, 5}], 3, {}, None, False),
+        ([{0}], 2, {}, None, True),
+        # Two hardware threads of one core.
+        ([{0}, {4}], 1, SIBLINGS, None, True),
+        ([{0, 4}, {1, 5}], 1, SIBLINGS, None, False),
+        ([{0, 4}], 2, SIBLINGS, None, True),
+        ([{0}, {1}], 1, {}, 2.0, False),
+        ([{0}, {1}], 1, {}, 1.5, True),
+        ([{0, 1}], 2, {}, 1.5, True),
+    ],
+)
+def test_ranks_are_oversubscribed_where_they_need_more_cores_than_they_run_on(
+    cores_of_ranks, cores_per_rank, core_of, quota_cores, crowded
+):
+    assert checks.oversubscribed(cores_of_ranks, cores_per_rank, core_of, quota_cores) is crowded
+
+
+def test_cores_are_gathered_whatever_their_numbers():
+    # The second rank has cores 1, 48 and 143.
+    two_ranks = Rank0(3, 2, 1, 1 << 47)
+    assert checks.gathered(two_ranks, {0, 47, 50}) == [[0, 47, 50], [1, 48, 143]]
+
+
+@pytest.mark.parametrize("host", ["nid001240", "n" * 63, "müller"])
+def test_the_hosts_of_ranks_are_gathered(host):
+    assert checks.host_by_rank(Rank0(), host) == [host]
+    of_ranks = np.zeros((2, checks.HOST_BYTES))
+    of_ranks[1, :2] = list(b"n2")
+    trainer = SimpleNamespace(ranks=Ranks(0, 2, 0, 1), sum=lambda values: values + of_ranks.ravel())
+    assert checks.host_by_rank(trainer, host) == [host, "n2"]
+
+
+def test_a_rank_that_computes_with_other_threads_is_named():
+    checks.expect_num_threads(Rank0(2, device=ON_CPU._replace(num_threads=2)), 2)
+    # Where the framework does not tell.
+    checks.expect_num_threads(Rank0(), 2)
+    with pytest.raises(RunError, match="rank 1 computes with 4 threads, and --threads is 1"):
+        checks.expect_num_threads(Rank0(4, device=ON_CPU._replace(num_threads=1)), 1)
+
+
+MISPLACED = """
+import os, sys, threading
+from common.process.binding import bind
+from common.training.checks import misplaced
+allowed, which = sorted(os.sched_getaffinity(0)), sys.argv[1]
+done, moved = threading.Event(), threading.Event()
+mine = set(allowed[:2]) if which == "narrow" else {allowed[0]}
+def wait(cores):
+    os.sched_setaffinity(0, cores)
+    moved.set()
+    done.wait()
+bind(mine)
+threading.Thread(target=wait, args=({"thread": {allowed[1]}}.get(which, {allowed[0]}),), daemon=True).start()
+moved.wait()
+if which == "main":
+    os.sched_setaffinity(0, allowed[:2])
+if which == "narrow":
+    os.sched_setaffinity(0, allowed[1:2])
+print(misplaced(mine) and [allowed.index(core) for core in sorted(misplaced(mine))])
+done.set()
+"""
+
+
+@NEEDS_TWO_CORES
+@pytest.mark.parametrize(("which", "cores"), [("none", "None"), ("thread", "[1]"), ("main", "[0, 1]"), ("narrow", "[1]")])
+def test_every_thread_is_on_the_cores_of_its_rank_and_the_main_thread_on_all_of_them(which, cores):
+    done = subprocess.run([sys.executable, "-c", MISPLACED, which], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == cores
+
+
+SHORT = ("--epochs", "1", "--no-step-breakdown", "--device", "cpu", "--machine", "here", "--run-id", "run")
+
+
+@NEEDS_TWO_CORES
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("backend", "variables"),
+    [
+        ("ddp", {"OMP_PLACES": "threads", "OMP_PROC_BIND": "spread", "TF_NUM_INTRAOP_THREADS": "2"}),
+        ("horovod_tf", {"GOMP_CPU_AFFINITY": "0-1", "HOROVOD_THREAD_AFFINITY": "1,0"}),
+    ],
+)
+def test_ranks_that_are_started_by_hand_have_cores_of_their_own_whatever_variables_say(backend, variables, tmp_path):
+    command = (BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", *SHORT, "--results", tmp_path)
+    done = completed(*command, variables=variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads((tmp_path / "here" / "run.json").read_text())
+    assert record["environment"]["cores_by_rank"] == [[core] for core in sorted(os.sched_getaffinity(0))[:2]]
+    assert record["environment"]["ignored_variables"] == variables
+    assert record["oversubscribed"] is False
+    assert (done.stdout + done.stderr).count("ignored, since a run binds its ranks") == 1
+
+
+@NEEDS_TWO_CORES
+@pytest.mark.matrix
+def test_a_run_with_a_thread_on_cores_of_others_has_failed(tmp_path):
+    status, record, _ = train("ddp", 2, tmp_path, "--epochs", "1", fault="a_thread_on_all_cores")
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    assert (status, record["status"]) == (1, "failed")
+    assert record["error"].startswith(f"rank 1 has core {second}, and a thread of it may run on cores {first}, {second}: ")
