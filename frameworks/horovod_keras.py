@@ -14,8 +14,8 @@ from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
-from frameworks.shared.tensorflow import autograph, devices, keras, steps
-from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
+from frameworks.shared.tensorflow import devices, keras, steps
+from frameworks.shared.tensorflow.trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
     framework="Keras", library="Horovod",
@@ -56,7 +56,7 @@ class Trainer(TensorFlowTrainer):
         return horovod.communication_of_tensorflow(hvd, self, keras.without_communication(self))
 
     def close(self) -> None:
-        autograph.remove_generated_files()
+        remove_generated_files()
         horovod.end(hvd, self.ranks)
 
 

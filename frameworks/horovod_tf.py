@@ -15,8 +15,8 @@ from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.replaced import replaced
-from frameworks.shared.tensorflow import autograph, devices, models, steps
-from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
+from frameworks.shared.tensorflow import devices, models, steps
+from frameworks.shared.tensorflow.trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
     framework="TensorFlow", library="Horovod",
@@ -70,7 +70,7 @@ class Trainer(TensorFlowTrainer):
         return horovod.communication_of_tensorflow(hvd, self, lambda: replaced((self, "communicates", False)))
 
     def close(self) -> None:
-        autograph.remove_generated_files()
+        remove_generated_files()
         horovod.end(hvd, self.ranks)
 
 

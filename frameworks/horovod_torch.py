@@ -9,7 +9,7 @@ from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import clipping, devices, models, steps
+from frameworks.shared.pytorch import devices, models, steps
 from frameworks.shared.pytorch.trainer import ModuleTrainer
 
 BACKEND = Backend(
@@ -41,7 +41,7 @@ class Trainer(ModuleTrainer):
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         reduction = horovod.reduction(hvd, settings)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **reduction)
-        clipping.after_synchronize(self.optimizer, settings)
+        steps.clip_after_synchronize(self.optimizer, settings)
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
         # Needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)

@@ -5,19 +5,18 @@ import os
 # Selects tf-keras (Keras 2), as for `horovod_keras`.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
-import numpy as np
 
 from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
-from frameworks.shared.tensorflow import autograph, keras, steps
-from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
+from frameworks.shared.tensorflow import keras, steps
+from frameworks.shared.tensorflow.trainer import OneProcessTrainer
 
 BACKEND = Backend(framework="Keras", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
 
 
-class Trainer(TensorFlowTrainer):
+class Trainer(OneProcessTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.model = keras.build(settings, self.ranks)
@@ -30,15 +29,6 @@ class Trainer(TensorFlowTrainer):
         dataset = self.pipeline.begin(batches)
         step = keras.Step(self.pipeline.learning_rates, observe)
         self.model.fit(dataset, steps_per_epoch=len(batches), verbose=0, callbacks=[step])
-
-    def sum(self, values: np.ndarray) -> np.ndarray:
-        return values
-
-    def communication(self) -> None:
-        return None
-
-    def close(self) -> None:
-        autograph.remove_generated_files()
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
 """Plain TensorFlow in one process: what the framework alone changes against `single`."""
 
-import numpy as np
 import tensorflow as tf
 
 from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
-from frameworks.shared.tensorflow import autograph, models, steps
-from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
+from frameworks.shared.tensorflow import models, steps
+from frameworks.shared.tensorflow.trainer import OneProcessTrainer
 
 BACKEND = Backend(framework="TensorFlow", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
 
 
-class Trainer(TensorFlowTrainer):
+class Trainer(OneProcessTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.accumulate, self.dropout = settings.accumulate, settings.dropout
@@ -34,15 +33,6 @@ class Trainer(TensorFlowTrainer):
 
     def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
-
-    def sum(self, values: np.ndarray) -> np.ndarray:
-        return values
-
-    def communication(self) -> None:
-        return None
-
-    def close(self) -> None:
-        autograph.remove_generated_files()
 
 
 if __name__ == "__main__":

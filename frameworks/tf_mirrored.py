@@ -7,8 +7,8 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.tensorflow import autograph, mirrored, models, steps
-from frameworks.shared.tensorflow.trainer import TensorFlowTrainer
+from frameworks.shared.tensorflow import mirrored, models, steps
+from frameworks.shared.tensorflow.trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
     framework="TensorFlow", by_default=False, needs_mpi=True, sharing="replicated", buffers="packed",
@@ -64,7 +64,7 @@ class Trainer(TensorFlowTrainer):
         return mirrored.communication(self)
 
     def close(self) -> None:
-        autograph.remove_generated_files()
+        remove_generated_files()
         # The service that coordinates the ranks ends with rank 0's process.
         mirrored.meet(self.ranks)
 

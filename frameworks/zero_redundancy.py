@@ -7,7 +7,7 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import clipping, data_parallel, models, steps
+from frameworks.shared.pytorch import data_parallel, models, steps
 from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -24,7 +24,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         # As a view of one buffer, the part of a rank is broadcast at once.
         options = steps.options_of(plain)
         self.optimizer = ZeroRedundancyOptimizer(plain.param_groups, type(plain), parameters_as_bucket_view=True, **options)
-        clipping.before_steps(self.optimizer, settings)
+        steps.clip_before_steps(self.optimizer, settings)
         self.configuration = data_parallel.buffer_options(self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
 

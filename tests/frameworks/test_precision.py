@@ -78,7 +78,7 @@ def in_tensorflow(precision, shapes):
     tf, settings = tensorflow.steps.tf, resolve(Settings(precision=precision, optimizer="adam"), 1)
     model = tensorflow.models.build(settings, Ranks())
     optimizer = tensorflow.steps.optimizer_for(settings, model)
-    tensorflow.states.restore(model, optimizer, weights.draw(parameters_of(shapes), 3, precision))
+    tensorflow.states.restore(model.parameters, optimizer, weights.draw(parameters_of(shapes), 3, precision))
     samples = [tf.constant(array) for array in small_models.random_batch(shapes, 5, precision)[:3]]
 
     @tf.function
@@ -93,7 +93,7 @@ def in_tensorflow(precision, shapes):
     products = {node.outputs[0].dtype.name for node in operations if "MatMul" in node.type or "Conv2D" in node.type}
     loss, gradients = step(*samples)
     gradients = {name: tensorflow.states.as_array(name, value.numpy()) for name, value in zip(model.parameters, gradients, strict=True)}
-    return loss.numpy(), gradients, {value.dtype.name for value in tensorflow.states.gather(model, optimizer).values()}, products
+    return loss.numpy(), gradients, {value.dtype.name for value in tensorflow.states.gather(model.parameters, optimizer).values()}, products
 
 
 def distance(gradients, reference):

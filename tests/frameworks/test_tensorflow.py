@@ -36,7 +36,7 @@ def implementations(request, monkeypatch):
     # A block that ends in a batch norm of weight 0 would be left out.
     state |= {name: array + 0.5 for name, array in state.items() if name.endswith("bn3.weight")}
     model = tensorflow.models.build(SETTINGS, Ranks())
-    tensorflow.states.restore(model, tensorflow.steps.optimizer_for(SETTINGS, model), state)
+    tensorflow.states.restore(model.parameters, tensorflow.steps.optimizer_for(SETTINGS, model), state)
     module = models.build(SETTINGS, "cpu", Ranks())
     states.restore(module, steps.optimizer_for(SETTINGS, module), state)
     return request.param, model, module
@@ -48,7 +48,7 @@ def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations
     inputs, targets, loss_weights, _ = small_models.random_batch(shapes, 5)
     torch, tf = steps.torch, tensorflow.steps.tf
     expected = module(torch.from_numpy(inputs))
-    loss = steps.weighted_loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
+    loss = steps.CROSS_ENTROPY.loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
     loss.backward()
     with tf.GradientTape() as tape:
         logits = model.forward(model.parameters, tf.constant(inputs), False)
@@ -115,7 +115,7 @@ def test_layers_that_compute_their_activations_again_have_the_same_gradients(sha
     inputs = tf.constant(small_models.random_batch(shapes, 5).inputs)
     for recompute in (False, True):
         model = tensorflow.models.Model(shapes, "fp64", recompute)
-        tensorflow.states.restore(model, tensorflow.steps.optimizer_for(SETTINGS, model), state)
+        tensorflow.states.restore(model.parameters, tensorflow.steps.optimizer_for(SETTINGS, model), state)
 
         @tf.function
         def gradients(model=model):
@@ -141,7 +141,7 @@ def test_both_frameworks_take_the_same_steps(optimizer):
     state = weights.draw(parameters_of(Cnn()), 3, "fp64")
     model, module = tensorflow.models.build(settings, Ranks()), models.build(settings, "cpu", Ranks())
     in_tensorflow, in_pytorch = tensorflow.steps.optimizer_for(settings, model), steps.optimizer_for(settings, module)
-    tensorflow.states.restore(model, in_tensorflow, state)
+    tensorflow.states.restore(model.parameters, in_tensorflow, state)
     states.restore(module, in_pytorch, state)
     stream = np.random.default_rng(5)
     for learning_rate in (0.1, 0.3, 0.2):
@@ -153,7 +153,7 @@ def test_both_frameworks_take_the_same_steps(optimizer):
             parameter.grad = states.as_tensor(name, gradients[name], module)
         steps.set_learning_rate(in_pytorch, learning_rate)
         in_pytorch.step()
-    expected, state = states.gather(module, in_pytorch), tensorflow.states.gather(model, in_tensorflow)
+    expected, state = states.gather(module, in_pytorch), tensorflow.states.gather(model.parameters, in_tensorflow)
     assert state.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(state[name], value, rtol=1e-9, atol=1e-15, err_msg=name)

@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 from common.config import Settings
 from common.process.ranks import Ranks
-from frameworks.shared.horovod import gloo, horovod
-from frameworks.shared.pytorch import data_parallel, mpi, process_group
+from frameworks.shared.horovod import horovod
+from frameworks.shared.pytorch import data_parallel, mpi, process_group, profiler
 from frameworks.shared.pytorch.collective_names import is_collective
 from tests.support import kills
 from tests.support.mistakes import refused
@@ -31,7 +31,7 @@ from tests.support.running import records_in
     ],
 )
 def test_horovod_is_told_the_place_of_each_rank(places, slots):
-    slot_infos = gloo.slots_of(places)
+    slot_infos = horovod.slots_of(places)
     assert [(slot.local_rank, slot.local_size, slot.cross_rank, slot.cross_size) for slot in slot_infos] == slots
     assert [(slot.rank, slot.size, slot.hostname) for slot in slot_infos] == [
         (rank, len(places), host) for rank, (host, _) in enumerate(places)
@@ -40,7 +40,7 @@ def test_horovod_is_told_the_place_of_each_rank(places, slots):
 
 def test_under_horovodrun_horovod_keeps_its_own_server(monkeypatch):
     before = dict(os.environ)
-    gloo.begin(Ranks(0, 2, 0, 2, "horovodrun"))
+    horovod.begin_over_gloo(Ranks(0, 2, 0, 2, "horovodrun"))
     assert os.environ == before
 
 
@@ -168,7 +168,7 @@ def test_what_a_rank_contributes_to_a_call_is_what_it_sends():
     ],
 )
 def test_a_collective_has_its_name_in_the_profiler_but_for_the_kernel_of_rccl(name, unnamed, collective):
-    assert process_group.operation(name, unnamed) == collective
+    assert profiler.operation(name, unnamed) == collective
 
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():

@@ -13,7 +13,7 @@ from common.declarations import ROOT
 from common.process.ranks import Ranks
 from common.workloads import resolve
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import models, states, steps, trees
+from frameworks.shared.pytorch import models, states, steps
 from tests.support.backends import started_with
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed, train_in_turn
@@ -115,7 +115,7 @@ def test_layers_are_computed_again_and_sharded_by_themselves(tmp_path):
 
 
 def test_nested_batches_are_cut_into_micro_batches():
-    first, second = trees.chunks({"a": torch.arange(4), "b": (np.arange(4), ["text"])}, 2)
+    first, second = steps.chunks({"a": torch.arange(4), "b": (np.arange(4), ["text"])}, 2)
     assert (first["a"].tolist(), second["b"][0].tolist(), second["b"][1]) == ([0, 1], [2, 3], ["text"])
 
 

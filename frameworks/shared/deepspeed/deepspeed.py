@@ -22,7 +22,7 @@ from common.process.meeting import agree_on_master
 from common.process.ranks import Ranks
 from common.record.parts import Transport
 from common.trainer import Communication, Held, ProfiledCommunication
-from frameworks.shared.pytorch import devices, process_group, states, tensor_bytes, trees
+from frameworks.shared.pytorch import devices, process_group, profiler, states, steps, tensor_bytes
 from frameworks.shared.replaced import Replacement, replaced
 
 # DeepSpeed does not state the types of its engine's attributes, nor of its optimizers': a plain one in stage 0, else a ZeRO optimizer.
@@ -74,7 +74,7 @@ def compute_in_bfloat16(module: Any) -> None:
         parameter.data = parameter.data.bfloat16()
 
     def round_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(trees.mapped(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, part) for part in inputs)
+        return tuple(steps.mapped(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, part) for part in inputs)
 
     module.register_forward_pre_hook(round_inputs)
 
@@ -173,7 +173,7 @@ def profiled(train: Callable[[], None]) -> ProfiledCommunication:
     """Counts calls and bytes from DeepSpeed's communication log. Its times are not used: on CPUs they accumulate from call to call."""
     comm.comms_logger.reset_data()
     deepspeed.comm.configure(enabled=True, prof_all=True)
-    seconds, _, starts = process_group.collectives(train)
+    seconds, _, starts = profiler.collectives(train)
     deepspeed.comm.configure(enabled=False, prof_all=False)
     calls = {str(name): {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
     operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}

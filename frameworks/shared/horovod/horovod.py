@@ -1,11 +1,12 @@
-"""Shared by the Horovod backends: initialization, environment variables and communication measurements."""
+"""Shared by the Horovod backends: initialization over MPI or Gloo, environment variables and communication measurements."""
 
 import functools
 import math
 import os
+import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
@@ -17,21 +18,26 @@ from common.config import Settings, library_setting
 from common.errors import UserError
 from common.process import binding, meeting, mpi, watchdog
 from common.process.gpus import version_text
-from common.process.meeting import expect_size
-from common.process.ranks import Ranks
+from common.process.meeting import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, expect_size, gathered, master_address
+from common.process.ranks import HOROVODRUN, Ranks
 from common.record import records
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication, Trainer
-from frameworks.shared.horovod import gloo, timeline
+from frameworks.shared.horovod import timeline
 from frameworks.shared.replaced import replaced
 
 if TYPE_CHECKING:
+    from horovod.runner.common.util.hosts import SlotInfo
     from torch import nn
 
     from frameworks.shared.pytorch.trainer import PyTorchTrainer
 
 AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
+# The fields of a SlotInfo that Horovod reads from variables, HOROVOD_RANK and so on.
+SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+# As PyTorch's. Horovod's default is 30, and a run may stand for longer than that while others have their turns.
+GLOO_TIMEOUT_SECONDS = 30 * 60
 # Summed at the start and end of a profile as a barrier.
 BARRIER = np.zeros(1)
 # The ids of the threads that Horovod has started in this process. They coordinate the ranks, also where nothing is exchanged.
@@ -56,7 +62,7 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
     if settings.transport == "gloo":
         if on_gpu:
             raise UserError("Horovod does not average gradients of GPUs over Gloo; use --device cpu, or leave gloo out for NCCL or MPI")
-        gloo.begin(ranks)
+        begin_over_gloo(ranks)
     elif is_gloo("HOROVOD_CPU_OPERATIONS") and hvd.mpi_built() and not is_gloo("HOROVOD_CONTROLLER"):
         raise UserError("Horovod's MPI controller crashes with HOROVOD_CPU_OPERATIONS=gloo; unset it, and give --transport gloo for Gloo")
     elif ranks.source not in meeting.WITHOUT_MPI and mpi.problem() is None:
@@ -70,6 +76,71 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
     return "mpi" if hvd.mpi_enabled() else "gloo"
 
 
+def begin_over_gloo(ranks: Ranks) -> None:
+    """Starts Horovod's own rendezvous server on rank 0 and sets the variables that make Horovod use Gloo.
+
+    With HOROVOD_CPU_OPERATIONS=gloo alone, under its MPI controller, Horovod 0.28 ends in a segmentation fault.
+    Raises UserError if MPI has a different number of ranks. Under horovodrun there is a server, and nothing to do.
+    """
+    expect_host_name()
+    if ranks.source == HOROVODRUN.name:
+        return
+    on_one_node = ranks.local_size == ranks.size
+    if on_one_node:
+        expect_loopback()
+    slots = slots_of(gathered((socket.gethostname(), ranks.local_rank), ranks))
+    address = master_address(socket.gethostname(), on_one_node)
+    address, port = gathered((address, serve_rendezvous(slots, LOOPBACK if on_one_node else "") if ranks.rank == 0 else None), ranks)[0]
+    interface = LOOPBACK_INTERFACE if on_one_node else os.environ.get("GLOO_SOCKET_IFNAME")
+    if interface:
+        os.environ.setdefault("HOROVOD_GLOO_IFACE", interface)
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(GLOO_TIMEOUT_SECONDS))
+    os.environ |= {
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "HOROVOD_HOSTNAME": slots[ranks.rank].hostname,
+        **{f"HOROVOD_{name}": str(getattr(slots[ranks.rank], name.lower())) for name in SLOT_FIELDS},
+    }
+
+
+def expect_host_name() -> None:
+    """Raises UserError where Gloo, which looks up the host's own name whatever interface it is given, would crash."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError):
+        raise UserError(
+            f"Horovod over Gloo looks up the name of its host, and {name} has no address; add it to /etc/hosts, or leave gloo out for MPI"
+        ) from None
+
+
+def serve_rendezvous(slots: Sequence["SlotInfo"], address: str) -> int:
+    """Starts Horovod's rendezvous server in a thread of this process, listening at an address, empty for all; returns its port."""
+    # Imported here because only rank 0 of a run over Gloo needs it.
+    from horovod.runner.http import http_server
+
+    find_port = http_server.find_port
+    server = http_server.RendezvousServer()
+    with replaced((http_server, "find_port", lambda make: find_port(lambda place: make((address, place[1]))))):
+        port = server.start()
+    server.init(slots)
+    return port
+
+
+def slots_of(places: Sequence[tuple[str, int]]) -> list["SlotInfo"]:
+    """Returns Horovod's SlotInfo of each rank, from the host and local rank of each. Cross ranks number the ranks with one local rank."""
+    from horovod.runner.common.util.hosts import SlotInfo
+
+    slots = []
+    for rank, (host, local_rank) in enumerate(places):
+        crossing = [number for number, place in enumerate(places) if place[1] == local_rank]
+        local_size = sum(place[0] == host for place in places)
+        slots.append(SlotInfo(host, rank, local_rank, crossing.index(rank), len(places), local_size, len(crossing)))
+    return slots
+
+
 def is_gloo(variable: str) -> bool:
     """Returns whether an environment variable of Horovod chooses Gloo."""
     return os.environ.get(variable, "").lower() == "gloo"
@@ -79,8 +150,9 @@ def end(hvd: ModuleType, ranks: Ranks) -> None:
     """Leaves Horovod."""
     over_mpi = hvd.mpi_enabled()
     hvd.shutdown()
-    if not over_mpi:
-        gloo.end(ranks)
+    if not over_mpi and ranks.source != HOROVODRUN.name:
+        # Ranks leave with a message to the server, which ends with rank 0's process.
+        gathered(None, ranks)
 
 
 def device_problem(hvd: ModuleType, device: str) -> str | None:

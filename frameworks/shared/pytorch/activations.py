@@ -20,7 +20,7 @@ from common.model import pipelining
 from common.process.ranks import Ranks
 from common.training import batches
 from common.workloads import workload_of
-from frameworks.shared.pytorch import criteria, models, pipeline, tensor_parallel, trees
+from frameworks.shared.pytorch import criteria, models, pipeline, steps, tensor_parallel
 
 ONE_RANK = Ranks(0, 1, 0, 1, "forecast")
 
@@ -183,4 +183,4 @@ def _without_data(settings: Settings, mode: FakeTensorMode) -> nn.Module:
 def _batch(settings: Settings, mode: FakeTensorMode) -> list[Any]:
     workload = workload_of(settings)
     batch = batches.of_warm_up(workload.model, settings.batch_size or workload.batch_size, settings.precision)
-    return [trees.mapped(lambda array: mode.from_tensor(torch.as_tensor(array)), part) for part in batch[:3]]
+    return [steps.mapped(lambda array: mode.from_tensor(torch.as_tensor(array)), part) for part in batch[:3]]

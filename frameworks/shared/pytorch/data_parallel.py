@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from common.config import Settings
 from common.errors import UserError
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared.pytorch import mpi, process_group, states
+from frameworks.shared.pytorch import mpi, process_group, profiler, states
 from frameworks.shared.replaced import Replacement, replaced
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def communication_of_ddp(
 
         counting_broadcasts = replaced((model, "_distributed_broadcast_coalesced", counting))
         with process_group.counted(names, owner) as counted, counting_broadcasts:
-            seconds, num_calls, starts = process_group.collectives(train, unnamed="all_reduce")
+            seconds, num_calls, starts = profiler.collectives(train, unnamed="all_reduce")
         details = model._get_ddp_logging_data()
         # One all-reduce per bucket. Without a hook DDP calls no function in Python.
         num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]

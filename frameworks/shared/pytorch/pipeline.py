@@ -19,7 +19,7 @@ from common.model.description import Model, parts_of
 from common.process.ranks import Ranks
 from common.trainer import Batches, Communication, Held, ProfiledCommunication, Totals
 from common.workloads import workload_of
-from frameworks.shared.pytorch import criteria, process_group, states, steps, tensor_bytes
+from frameworks.shared.pytorch import criteria, process_group, profiler, states, steps, tensor_bytes
 from frameworks.shared.pytorch.models import recomputed_function
 from frameworks.shared.pytorch.models.layers import autocast
 from frameworks.shared.pytorch.trainer import DistributedTrainer
@@ -221,7 +221,7 @@ def communication(trainer: PipelineTrainer, exchange: str | None = None) -> Comm
     def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         names = {name: name for name in ("broadcast", "all_reduce")}
         with process_group.counted({"_batch_p2p": "send"}, schedules) as sent, process_group.counted(names) as collectives:
-            seconds, _, starts = process_group.collectives(train)
+            seconds, _, starts = profiler.collectives(train)
         return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train), starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))

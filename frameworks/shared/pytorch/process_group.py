@@ -2,20 +2,17 @@
 
 import contextlib
 import os
-import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
-from torch.profiler import profile
 
 from common.config import Settings
 from common.process import meeting, watchdog
@@ -23,21 +20,22 @@ from common.process.meeting import agree_on_master
 from common.process.ranks import Ranks
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared.pytorch.collective_names import is_collective
-from frameworks.shared.pytorch.profiler import LATE_SECONDS, activities
+from frameworks.shared.pytorch import profiler
 from frameworks.shared.replaced import replaced
-
-if TYPE_CHECKING:
-    from frameworks.shared.pytorch.trainer import PyTorchTrainer
 
 T = TypeVar("T")
 # Names of functions, and those that they have in PyTorch 2.11 and 2.12.
 OLDER_NAMES = {"all_gather_single": ("all_gather_into_tensor", "all_gather_tensor"), "reduce_scatter_single": ("reduce_scatter_tensor",)}
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 POLL_SECONDS, MAX_NAMED = 0.02, 8
 STORE_TIMEOUT = timedelta(days=1)
 # As `counted` takes it.
 ALL_REDUCE = {"all_reduce": "all_reduce"}
+
+
+class OnDevice(Protocol):
+    """A trainer on a device."""
+
+    device: torch.device
 
 
 def transport_of(device: torch.device, settings: Settings) -> Transport:
@@ -104,7 +102,7 @@ def united(part: dict[str, T], group: dist.ProcessGroup | None = None) -> dict[s
     return {key: value for part in parts for key, value in part.items()}
 
 
-def communication_by_hand(trainer: "PyTorchTrainer", exchange: str, owner: Any = dist) -> Communication:
+def communication_by_hand(trainer: OnDevice, exchange: str, owner: Any = dist) -> Communication:
     """Returns how to measure the communication of a trainer that calls `owner.all_reduce` in its method of the name `exchange` alone."""
 
     def without_communication() -> AbstractContextManager[None]:
@@ -124,7 +122,7 @@ def communication_of_functions(
 
     def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         with counted(names, owner) as operations:
-            seconds, _, starts = collectives(train)
+            seconds, _, starts = profiler.collectives(train)
         return ProfiledCommunication(seconds, operations, {}, starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
@@ -133,26 +131,6 @@ def communication_of_functions(
 def size_of(tensors: Iterable[torch.Tensor]) -> int:
     """Returns the bytes of tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def collectives(train: Callable[[], None], unnamed: str | None = None) -> tuple[float, Counter[str], dict[str, list[float]]]:
-    """Profiles train() with PyTorch's profiler.
-
-    Returns the seconds in which a collective ran, how often each did, and when each began, in seconds since the epoch. `unnamed` is the
-    collective of kernels that do not say which they are.
-    """
-    with profile(activities=activities()) as profiler:
-        train()
-        time.sleep(LATE_SECONDS)
-    events = [event for event in profiler.events() or () if is_collective(event.name)]
-    spans = [(event.time_range.start, event.time_range.end) for event in events]
-    # It is there once the profiler has ended.
-    finished: Any = profiler.profiler
-    begun = finished.kineto_results.trace_start_ns() / 1e9
-    starts: dict[str, list[float]] = {}
-    for event in events:
-        starts.setdefault(operation(event.name, unnamed), []).append(begun + event.time_range.start / 1e6)
-    return covered(spans) / 1e6, Counter(operation(event.name, unnamed) for event in events), starts
 
 
 @contextlib.contextmanager
@@ -195,25 +173,6 @@ def named_in(owner: object, functions: Mapping[str, T]) -> dict[str, T]:
         return next((spelling for spelling in (name, *OLDER_NAMES.get(name, ())) if hasattr(owner, spelling)), name)
 
     return {present(name): value for name, value in functions.items()}
-
-
-def operation(name: str, unnamed: str | None = None) -> str:
-    """Returns the collective in a name of PyTorch's profiler, such as gloo:all_reduce or ncclDevKernel_AllReduce_Sum_f32_RING_LL.
-
-    RCCL has one kernel for all, ncclDevKernel_Generic_4: it is `unnamed`, where that is known, else the name itself.
-    """
-    letters = re.sub("[^a-z]", "", name.lower())
-    of_all = unnamed if unnamed and "kernelgeneric" in letters else name
-    return next((collective for collective in OPERATIONS if collective.replace("_", "") in letters), of_all)
-
-
-def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Returns the length of the union of (start, end) intervals."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
 
 
 def plain_all_reduce(

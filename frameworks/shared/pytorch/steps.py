@@ -1,17 +1,21 @@
-"""What the steps of every PyTorch backend are made of: batches on the device, the loss, the optimizer and the evaluation."""
+"""What the steps of every PyTorch backend are made of: batches on the device, the optimizer, which may clip, and the evaluation."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from common.config import Settings
+from common.errors import UserError
 from common.model import conventions
 from common.trainer import Batch, Totals
-from frameworks.shared.pytorch import clipping, models, trees
+from common.workloads import workload_of
+from frameworks.shared.pytorch import models
 from frameworks.shared.pytorch.criteria import CROSS_ENTROPY, Criterion
 
 # Inputs, targets, weights, and whether it is the last of its step.
@@ -20,7 +24,7 @@ MicroBatch = tuple[Tensor, Tensor, Tensor, bool]
 
 def optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
     """Returns the optimizer of the settings, which clips gradients before its steps where a file has a CLIP_NORM."""
-    return clipping.before_steps(plain_optimizer_for(settings, model), settings)
+    return clip_before_steps(plain_optimizer_for(settings, model), settings)
 
 
 def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
@@ -38,6 +42,35 @@ def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
     return torch.optim.SGD(
         model.parameters(), lr=learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0, fused=True
     )
+
+
+def clip_before_steps(optimizer: Optimizer, settings: Settings) -> Optimizer:
+    """Makes an optimizer clip gradients, by their norm over all parameters, before it updates, where a file has a CLIP_NORM.
+
+    Its parameters are all of the model's, whole or PyTorch's sharded ones (DTensor).
+    """
+    if (limit := workload_of(settings).clip_norm) is not None:
+        optimizer.register_step_pre_hook(lambda *_: _clip(optimizer, limit))
+    return optimizer
+
+
+def clip_after_synchronize(optimizer: Any, settings: Settings) -> None:
+    """Makes Horovod's optimizer clip when it has averaged the gradients, which it does within its step. Raises UserError for Adasum."""
+    if (limit := workload_of(settings).clip_norm) is None:
+        return
+    if settings.reduction == "adasum":
+        raise UserError("Adasum combines updates, so that there is no whole gradient to clip; leave adasum or CLIP_NORM out")
+    synchronize = optimizer.synchronize
+
+    def synchronize_and_clip() -> None:
+        synchronize()
+        _clip(optimizer, limit)
+
+    optimizer.synchronize = synchronize_and_clip
+
+
+def _clip(optimizer: Optimizer, limit: float) -> None:
+    clip_grad_norm_([parameter for group in optimizer.param_groups for parameter in group["params"]], limit)
 
 
 def options_of(optimizer: Optimizer) -> dict[str, Any]:
@@ -58,10 +91,29 @@ def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
         group["lr"] = learning_rate
 
 
+def mapped(function: Callable[[Tensor], Any], values: Any) -> Any:
+    """Applies a function to each tensor or array, as a tensor, of nested tuples, lists and dictionaries.
+
+    Other values, such as texts, stay as they are.
+    """
+    if isinstance(values, np.ndarray | Tensor):
+        return function(torch.as_tensor(values))
+    if isinstance(values, Mapping):
+        return {key: mapped(function, value) for key, value in values.items()}
+    if type(values) in (tuple, list):
+        return type(values)(mapped(function, value) for value in values)
+    return values
+
+
+def chunks(values: Any, number: int) -> list[Any]:
+    """Returns as many parts of equal size along the first axis."""
+    return [mapped(lambda tensor, part=part: tensor.chunk(number)[part], values) for part in range(number)]
+
+
 def tensors(batches: Iterable[Batch], device: torch.device | str) -> Iterator[tuple[Tensor, Tensor, Tensor, float]]:
     """Yields the inputs, targets, weights and learning rate of each batch, with tensors on the device."""
     for batch in batches:
-        inputs, targets, weights = (trees.mapped(lambda tensor: on_device(tensor, device), part) for part in batch[:3])
+        inputs, targets, weights = (mapped(lambda tensor: on_device(tensor, device), part) for part in batch[:3])
         yield inputs, targets, weights, batch.learning_rate
 
 
@@ -73,7 +125,7 @@ def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 def in_micro_batches(batches: Iterable[Batch], accumulate: int, device: torch.device) -> Iterator[tuple[list[MicroBatch], float]]:
     """Yields the `accumulate` micro-batches of each step and its learning rate."""
     for *samples, learning_rate in tensors(batches, device):
-        parts = zip(*(trees.chunks(part, accumulate) for part in samples), strict=True)
+        parts = zip(*(chunks(part, accumulate) for part in samples), strict=True)
         yield [(*part, number == accumulate) for number, part in enumerate(parts, 1)], learning_rate
 
 

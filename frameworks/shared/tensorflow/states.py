@@ -1,18 +1,12 @@
 """Parameters and optimizer state of a TensorFlow model, as arrays and restored from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from common.model import cnn
-
-if TYPE_CHECKING:
-    from frameworks.shared.tensorflow.models import Model
-    from frameworks.shared.tensorflow.optimizer import Optimizer
+from frameworks.shared.tensorflow.optimizer import Optimizer, Parameters
 
 # Permutation of axes from weights.py (OIHW; out, in) to TensorFlow (HWIO; in, out), by number of axes.
 AXES = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
@@ -20,15 +14,15 @@ AXES = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
 TABLES = {"embedding.weight"}
 
 
-def gather(model: Model, optimizer: Optimizer | None) -> dict[str, np.ndarray]:
+def gather(parameters: Parameters, optimizer: Optimizer | None) -> dict[str, np.ndarray]:
     """Returns parameters and, unless `optimizer` is None, optimizer state, in the names and layouts of weights.py."""
-    variables = model.parameters | (optimizer.state if optimizer else {})
+    variables = {**parameters, **(optimizer.state if optimizer else {})}
     return {name: as_array(name.rpartition("/")[2], variable.numpy()) for name, variable in variables.items()}
 
 
-def restore(model: Model, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
-    """Loads a state into the model and its optimizer; optimizer state that it lacks is set to 0."""
-    for name, variable in (model.parameters | optimizer.state).items():
+def restore(parameters: Parameters, optimizer: Optimizer, state: Mapping[str, np.ndarray]) -> None:
+    """Loads a state into the parameters and their optimizer; optimizer state that it lacks is set to 0."""
+    for name, variable in {**parameters, **optimizer.state}.items():
         if name in state:
             variable.assign(as_tensor(name.rpartition("/")[2], state[name], variable.dtype))
         else:

@@ -1,6 +1,7 @@
 """What no library changes in a backend on TensorFlow: its device, and what is done with a model and its optimizer."""
 
 import contextlib
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -50,15 +51,38 @@ class TensorFlowTrainer(Trainer):
 
     @final
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
-        return states.gather(self.module, self.optimizer if with_optimizer_state else None)
+        return states.gather(self.module.parameters, self.optimizer if with_optimizer_state else None)
 
     @final
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        states.restore(self.module, self.optimizer, state)
+        states.restore(self.module.parameters, self.optimizer, state)
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
         return _bytes_at_points(self.module, self.optimizer)
+
+
+class OneProcessTrainer(TensorFlowTrainer):
+    """A backend of one process, which does not communicate."""
+
+    @final
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+    @final
+    def communication(self) -> None:
+        return None
+
+    @final
+    def close(self) -> None:
+        remove_generated_files()
+
+
+def remove_generated_files() -> None:
+    """Removes what AutoGraph wrote into the temporary folder, as it would itself when the interpreter is finalized."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__autograph_generated_file") and module.__file__:
+            Path(module.__file__).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import pytest
 from common.process import meeting, mpi, slurm
 from common.process.ranks import Ranks
 from common.training import program
-from frameworks.shared.horovod import gloo
+from frameworks.shared.horovod import horovod
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed, environ
 from tests.support.small_data import write_digits
@@ -162,13 +162,13 @@ def test_a_run_that_a_batch_system_ends_by_a_signal_has_failed(tmp_path):
 
 
 def test_horovod_over_gloo_is_refused_where_its_host_has_no_address_and_its_server_listens_at_one(monkeypatch):
-    port = gloo.serve([], "127.0.0.1")
+    port = horovod.serve_rendezvous([], "127.0.0.1")
     listening = {connection.laddr for connection in psutil.Process().net_connections() if connection.status == "LISTEN"}
     assert ("127.0.0.1", port) in listening
     for name in ("no-such-host.invalid", "a" * 300):
         monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
         with refused(f"looks up the name of its host, and {name} has no address; add it to /etc/hosts"):
-            gloo.begin(Ranks(0, 2, 0, 2, "MPICH/Intel PMI"))
+            horovod.begin_over_gloo(Ranks(0, 2, 0, 2, "MPICH/Intel PMI"))
 
 
 @pytest.mark.parametrize(
