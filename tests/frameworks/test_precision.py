@@ -84,7 +84,7 @@ def in_tensorflow(precision, shapes):
     @tf.function
     def step(inputs, targets, loss_weights):
         with tf.GradientTape() as tape:
-            loss = tensorflow.criteria.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
+            loss = tensorflow.steps.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
         gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, list(model.parameters.values()))]
         optimizer.step(model.parameters, gradients, tf.constant(0.001, loss.dtype))
         return loss, gradients
