@@ -8,8 +8,8 @@ from common.config import Settings, library_setting
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, mpi, steps
-from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
+from frameworks.shared.pytorch import distributed_data_parallel, models, mpi_tensors, steps
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     settings=(
@@ -33,11 +33,11 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
-        self.configuration = data_parallel.buffer_options(self.module) | library_setting(settings)
+        self.configuration = distributed_data_parallel.buffer_options(self.module) | library_setting(settings)
         self.model = DistributedDataParallel(self.module, **self.configuration)
         if self.transport == "mpi":
-            mpi.begin(self.ranks, self.device)
-        self.restarts = (data_parallel.register_hook(self.model, settings),)
+            mpi_tensors.begin(self.ranks, self.device)
+        self.restarts = (distributed_data_parallel.register_hook(self.model, settings),)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
@@ -54,7 +54,9 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self) -> Communication:
-        return data_parallel.communication_of_ddp(self.model, self.device, owner=mpi if self.transport == "mpi" else dist)
+        return distributed_data_parallel.communication_of_ddp(
+            self.model, self.device, owner=mpi_tensors if self.transport == "mpi" else dist
+        )
 
 
 if __name__ == "__main__":

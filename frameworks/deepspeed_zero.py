@@ -6,14 +6,13 @@ from contextlib import AbstractContextManager
 import deepspeed
 import numpy as np
 
-from common import deepspeed_configuration
 from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Held, Observe, Totals
 from common.training.program import main
-from frameworks.shared.deepspeed import deepspeed as shared_deepspeed
+from frameworks.shared.deepspeed import configuration, engine
 from frameworks.shared.pytorch import models, steps
-from frameworks.shared.pytorch.trainer import DistributedTrainer
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
@@ -33,19 +32,19 @@ BACKEND = Backend(
 
 
 class Trainer(DistributedTrainer):
-    device_problems = (shared_deepspeed.device_problem,)
-    begin = staticmethod(shared_deepspeed.begin)
+    device_problems = (engine.device_problem,)
+    begin = staticmethod(engine.begin)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
-        self.configuration = deepspeed_configuration.of(settings, self.ranks.size)
-        shared_deepspeed.expect_accepted(settings, self.configuration)
+        self.configuration = configuration.of(settings, self.ranks.size)
+        engine.expect_accepted(settings, self.configuration)
         if settings.mixed_precision == "native":
-            shared_deepspeed.compute_in_bfloat16(self.module)
+            engine.compute_in_bfloat16(self.module)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
-        shared_deepspeed.partition(self.module, self.configuration)
+        engine.partition(self.module, self.configuration)
         self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)
         self.num_skipped_steps = lambda: self.model.skipped_steps
 
@@ -67,16 +66,16 @@ class Trainer(DistributedTrainer):
         return steps.evaluate(self.model, batches, self.device, self.criterion)
 
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
-        return shared_deepspeed.state(self.module, self.optimizer, with_optimizer_state)
+        return engine.state(self.module, self.optimizer, with_optimizer_state)
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        shared_deepspeed.restore(self.module, self.optimizer, state)
+        engine.restore(self.module, self.optimizer, state)
 
     def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
-        return shared_deepspeed.memory_at_points(self.module, self.optimizer)
+        return engine.memory_at_points(self.module, self.optimizer)
 
     def communication(self) -> Communication:
-        return shared_deepspeed.communication(self.model, self.device)
+        return engine.communication(self.model, self.device)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import fsdp, models, steps
-from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
+from frameworks.shared.pytorch import fully_shard, models, steps
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 # Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(
@@ -31,8 +31,8 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
-        layers, policy = models.layers_of(settings, self.module), fsdp.policy_of(settings, self.module)
-        fsdp.shard(self.module, layers, self.sharding, policy, self.ranks, self.device)
+        layers, policy = models.layers_of(settings, self.module), fully_shard.policy_of(settings, self.module)
+        fully_shard.shard(self.module, layers, self.sharding, policy, self.ranks, self.device)
         self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
@@ -50,7 +50,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self) -> Communication:
-        return fsdp.communication(self.model, self.optimizer, self.device, self.sharding)
+        return fully_shard.communication(self.model, self.optimizer, self.device, self.sharding)
 
 
 if __name__ == "__main__":

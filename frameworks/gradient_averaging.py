@@ -7,8 +7,8 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, mpi, process_group, steps
-from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
+from frameworks.shared.pytorch import models, mpi_tensors, process_group, steps
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     settings=(Setting("transport", "what gradients go over on CPUs, instead of Gloo.", choices=("mpi",)),), transport="gloo",
@@ -21,7 +21,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
-        self.all_reduce = mpi.begin(self.ranks, self.device) if self.transport == "mpi" else dist.all_reduce
+        self.all_reduce = mpi_tensors.begin(self.ranks, self.device) if self.transport == "mpi" else dist.all_reduce
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()

@@ -15,7 +15,7 @@ from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.tensorflow import devices, keras, steps
-from frameworks.shared.tensorflow.trainer import TensorFlowTrainer, remove_generated_files
+from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
     framework="Keras", library="Horovod",

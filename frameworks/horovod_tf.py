@@ -16,7 +16,7 @@ from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.replaced import replaced
 from frameworks.shared.tensorflow import devices, models, steps
-from frameworks.shared.tensorflow.trainer import TensorFlowTrainer, remove_generated_files
+from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
     framework="TensorFlow", library="Horovod",

@@ -10,7 +10,7 @@ from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import devices, models, steps
-from frameworks.shared.pytorch.trainer import ModuleTrainer
+from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer
 
 BACKEND = Backend(
     library="Horovod",

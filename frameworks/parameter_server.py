@@ -4,7 +4,7 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import devices, models, parameter_server, steps
+from frameworks.shared.pytorch import asynchronous_sgd, devices, models, steps
 
 BACKEND = Backend(
     needs_mpi=True, can_compile=True, approximate=True, by_default=False, num_servers=1,
@@ -12,17 +12,17 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(parameter_server.ServerTrainer):
-    device_problems = (devices.device_problem, parameter_server.device_problem)
+class Trainer(asynchronous_sgd.ServerTrainer):
+    device_problems = (devices.device_problem, asynchronous_sgd.device_problem)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         if not self.serves:
-            self.optimizer = parameter_server.Remote(self.module, self.ranks.size - 1)
+            self.optimizer = asynchronous_sgd.Remote(self.module, self.ranks.size - 1)
 
-    @parameter_server.asynchronous
+    @asynchronous_sgd.asynchronous
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
         for micro_batches, learning_rate in steps.in_micro_batches(batches, self.accumulate, self.device):
@@ -37,7 +37,7 @@ class Trainer(parameter_server.ServerTrainer):
             observe(sum(losses))
 
     def communication(self) -> Communication:
-        return parameter_server.communication(self)
+        return asynchronous_sgd.communication(self)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, pipeline, steps
+from frameworks.shared.pytorch import models, pipeline_stages, steps
 
 BACKEND = Backend(
     settings=(
@@ -21,11 +21,11 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(pipeline.PipelineTrainer):
+class Trainer(pipeline_stages.PipelineTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
-        self.pipeline = pipeline.Pipeline(settings, self.module, self.device)
+        self.pipeline = pipeline_stages.Pipeline(settings, self.module, self.device)
         self.optimizer = steps.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
@@ -41,7 +41,7 @@ class Trainer(pipeline.PipelineTrainer):
             observe(sum(losses))
 
     def communication(self) -> Communication:
-        return pipeline.communication(self)
+        return pipeline_stages.communication(self)
 
 
 if __name__ == "__main__":

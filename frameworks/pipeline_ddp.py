@@ -8,7 +8,7 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, pipeline, steps
+from frameworks.shared.pytorch import models, pipeline_stages, steps
 
 BACKEND = Backend(
     settings=(
@@ -20,12 +20,12 @@ BACKEND = Backend(
 )  # fmt: skip
 
 
-class Trainer(pipeline.PipelineTrainer):
+class Trainer(pipeline_stages.PipelineTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
-        ranks_of_pipeline, self.replicas = pipeline.groups(self.ranks, settings.stages)
-        self.pipeline = pipeline.Pipeline(settings, self.module, self.device, ranks_of_pipeline)
+        ranks_of_pipeline, self.replicas = pipeline_stages.groups(self.ranks, settings.stages)
+        self.pipeline = pipeline_stages.Pipeline(settings, self.module, self.device, ranks_of_pipeline)
         self.optimizer = steps.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
@@ -48,7 +48,7 @@ class Trainer(pipeline.PipelineTrainer):
         vector_to_parameters(total / self.replicas.size(), gradients)
 
     def communication(self) -> Communication:
-        return pipeline.communication(self, "average_gradients")
+        return pipeline_stages.communication(self, "average_gradients")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, steps
-from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
+from frameworks.shared.pytorch import distributed_data_parallel, models, steps
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     settings=(
@@ -31,11 +31,11 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.module = self.model = models.build(settings, self.device, self.ranks)
         averager = PeriodicModelAverager(settings.averaging_period, settings.local_after)
         self.optimizer = PostLocalSGDOptimizer(steps.optimizer_for(settings, self.module), averager)
-        self.configuration = data_parallel.buffer_options(self.module)
+        self.configuration = distributed_data_parallel.buffer_options(self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
         self.gradients = PostLocalSGDState(None, None, settings.local_after, post_local_gradient_allreduce=False)
         self.model.register_comm_hook(self.gradients, post_localSGD_hook)
-        self.restarts = (functools.partial(data_parallel.restart, self.optimizer, self.gradients),)
+        self.restarts = (functools.partial(distributed_data_parallel.restart, self.optimizer, self.gradients),)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()
@@ -50,10 +50,10 @@ class Trainer(ModuleTrainer, DistributedTrainer):
                 losses.append(loss.detach())
             self.optimizer.step()
             observe(sum(losses))
-        data_parallel.average(self.optimizer)  # backend
+        distributed_data_parallel.average(self.optimizer)  # backend
 
     def communication(self) -> Communication:
-        return data_parallel.communication_of_post_local_sgd(self.model, self.optimizer, self.device)
+        return distributed_data_parallel.communication_of_post_local_sgd(self.model, self.optimizer, self.device)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, steps
-from frameworks.shared.pytorch.trainer import ModuleTrainer, OneProcessTrainer
+from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer, OneProcessTrainer
 
 BACKEND = Backend(library="none", can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
 

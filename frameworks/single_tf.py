@@ -7,7 +7,7 @@ from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
 from frameworks.shared.tensorflow import models, steps
-from frameworks.shared.tensorflow.trainer import OneProcessTrainer
+from frameworks.shared.tensorflow.tensorflow_trainer import OneProcessTrainer
 
 BACKEND = Backend(framework="TensorFlow", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
 

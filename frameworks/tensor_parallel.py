@@ -4,8 +4,8 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, steps, tensor_parallel
-from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
+from frameworks.shared.pytorch import divided_layers, models, steps
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 # The ranks compute one model together, and so have one batch.
 BACKEND = Backend(
@@ -18,7 +18,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = models.build(settings, self.device, self.ranks)
-        tensor_parallel.divide(self.module, self.ranks, self.device)
+        divided_layers.divide(self.module, self.ranks, self.device)
         self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
@@ -35,7 +35,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self) -> Communication:
-        return tensor_parallel.communication(self.ranks, self.device)
+        return divided_layers.communication(self.ranks, self.device)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.tensorflow import mirrored, models, steps
-from frameworks.shared.tensorflow.trainer import TensorFlowTrainer, remove_generated_files
+from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
     framework="TensorFlow", by_default=False, needs_mpi=True, sharing="replicated", buffers="packed",

@@ -11,7 +11,7 @@ from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.pytorch import models, process_group, steps
-from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     settings=(Setting("averaging_period", "steps after which parameters are averaged, as after each epoch.", 8, (1, 2, 4, 8, 16)),),

@@ -7,8 +7,8 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import data_parallel, models, steps
-from frameworks.shared.pytorch.trainer import DistributedTrainer, ModuleTrainer
+from frameworks.shared.pytorch import distributed_data_parallel, models, steps
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
     can_compile=True, can_share_gpu=True, by_default=False, sharing="zero1", buffers="buckets", deals=True,
@@ -25,7 +25,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         options = steps.options_of(plain)
         self.optimizer = ZeroRedundancyOptimizer(plain.param_groups, type(plain), parameters_as_bucket_view=True, **options)
         steps.clip_before_steps(self.optimizer, settings)
-        self.configuration = data_parallel.buffer_options(self.module)
+        self.configuration = distributed_data_parallel.buffer_options(self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
@@ -44,7 +44,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
 
     def communication(self) -> Communication:
         alone = [(self.optimizer, "_sync_params", lambda: None)]
-        return data_parallel.communication_of_ddp(self.model, self.device, {"broadcast": "broadcast"}, replacements=alone)
+        return distributed_data_parallel.communication_of_ddp(self.model, self.device, {"broadcast": "broadcast"}, replacements=alone)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
-from common import deepspeed_configuration, progress, workloads
+from common import progress, workloads
 from common.backends import file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism, state_memory
@@ -24,6 +24,7 @@ from common.data import datasets, sharding
 from common.declarations import ROOT
 from common.errors import UserError
 from common.process import binding
+from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
 from launch.run import failures, processes, runner, turns
@@ -61,7 +62,7 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
         plan = workloads.batch_plan(settings, job.degree)
         sharding.num_trained_steps(num_samples[settings.workload], plan.global_batch)
         if settings.deepspeed_config:
-            deepspeed_configuration.of(settings, job.num_ranks)
+            configuration.of(settings, job.num_ranks)
 
 
 def expect_memory(jobs: Iterable[Job]) -> None:

@@ -9,7 +9,7 @@ from common import chrome_trace
 from common.chrome_trace import Event, Report
 from common.errors import UserError
 from common.record.trace_parts import Clock, HorovodTimeline, Lateness, Wait
-from frameworks.shared.horovod.timeline import Activity, Cycle, Item, Negotiation, Operation, read, start_microseconds
+from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Item, Negotiation, Operation, read, start_microseconds
 from launch.trace.sources import Placed, Source
 
 # Rank 0 receives the ranks that are ready within one cycle (HOROVOD_CYCLE_TIME: 1 ms) together, in the order of the ranks.

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from common import backends, workloads
-from common import deepspeed_configuration as configuration
 from common.config import Settings
-from frameworks.shared.deepspeed import deepspeed
+from frameworks.shared.deepspeed import configuration, engine
 from launch.run.plan import plan
 from tests.support.mistakes import expect_refused, refusal, refused
 
@@ -151,5 +150,5 @@ def test_deepspeed_is_asked_whether_it_accepts_a_file_and_refuses_a_mistyped_key
         run = resolved(deepspeed_config=written(tmp_path, {"zero_optimization": sharding}))
         used = configuration.of(run, 1)
         with refused(f"DeepSpeed refuses {run.deepspeed_config}: ", key) if key else contextlib.nullcontext():
-            deepspeed.expect_accepted(run, used)
-    deepspeed.expect_accepted(resolved(), {"zero_optimization": {"reduce_bucket_sise": 5}})
+            engine.expect_accepted(run, used)
+    engine.expect_accepted(resolved(), {"zero_optimization": {"reduce_bucket_sise": 5}})

@@ -9,9 +9,9 @@ import torch
 from common.process.gpus import Device
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from frameworks.shared.deepspeed import deepspeed
+from frameworks import data_parallel
+from frameworks.shared.deepspeed import engine
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import data_parallel
 from tests.support.mistakes import refused
 
 pytestmark = pytest.mark.usefixtures("frameworks")
@@ -102,11 +102,11 @@ def test_horovod_needs_a_build_with_cuda(device, has_cuda, problem):
 
 
 def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
-    assert deepspeed.device_problem("cpu") is None
+    assert engine.device_problem("cpu") is None
     find(None)
-    assert deepspeed.device_problem("cuda") == "this PyTorch has no CUDA"
+    assert engine.device_problem("cuda") == "this PyTorch has no CUDA"
     find(1)
-    assert deepspeed.device_problem("cuda") == "DeepSpeed has chosen cpu; set DS_ACCELERATOR=cuda"
+    assert engine.device_problem("cuda") == "DeepSpeed has chosen cpu; set DS_ACCELERATOR=cuda"
 
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):

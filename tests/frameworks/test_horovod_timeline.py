@@ -2,7 +2,7 @@
 
 import pytest
 
-from frameworks.shared.horovod.timeline import Activity, Cycle, Negotiation, Operation, read, size_of, start_microseconds
+from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Negotiation, Operation, read, size_of, start_microseconds
 
 EPOCH = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1795283289401788}}
 

@@ -25,7 +25,7 @@ from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
 from common.process.ranks import Ranks
-from frameworks.shared.pytorch import criteria, fsdp, models, steps, tensor_parallel
+from frameworks.shared.pytorch import criteria, divided_layers, fully_shard, models, steps
 from launch import memory
 from launch.report import volumes
 from tests.support import pipeline_memory_run
@@ -178,11 +178,11 @@ def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, mo
     ranks, sharding = fake_ranks(num_ranks), name.partition("@")[2] or None
     # A mesh has real tensors.
     meshes = {None: init_device_mesh("cpu", (num_ranks,)), "hsdp": init_device_mesh("cpu", (2, num_ranks // 2), mesh_dim_names=("a", "b"))}
-    monkeypatch.setattr(fsdp, "init_device_mesh", lambda *_, **__: meshes.get(sharding, meshes[None]))
+    monkeypatch.setattr(fully_shard, "init_device_mesh", lambda *_, **__: meshes.get(sharding, meshes[None]))
     mode = FakeTensorMode()
     module, samples = faked(mode, module), [mode.from_tensor(tensor) for tensor in batch(settings)]
     with mode:
-        fsdp.shard(module, models.layers_of(settings, module), sharding, fsdp.policy_of(settings, module), ranks, CPU)
+        fully_shard.shard(module, models.layers_of(settings, module), sharding, fully_shard.policy_of(settings, module), ranks, CPU)
         optimizer = steps.unfused(steps.optimizer_for(settings, module))
         tracker = FSDPMemTracker(module, optimizer)
         tracker.track_inputs(())
@@ -195,7 +195,7 @@ def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, mo
 def test_the_peak_of_tensor_parallelism(num_ranks, recompute, monkeypatch, fake_ranks):
     settings = resized(DECODER, monkeypatch, batch_size=8, recompute=recompute)
     forecast, module = forecast_peak("tensor_parallel", settings, num_ranks), built(settings)
-    tensor_parallel.divide(module, fake_ranks(num_ranks), CPU)
+    divided_layers.divide(module, fake_ranks(num_ranks), CPU)
     optimizer, tracker = steps.unfused(steps.optimizer_for(settings, module)), MemTracker()
     tracker.track_external(module, optimizer)
     counted = peak(tracker, module, optimizer, batch(settings))

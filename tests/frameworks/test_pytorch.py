@@ -13,7 +13,7 @@ from common.model.description import parts_of
 from common.model.encoder_decoder import EncoderDecoder
 from common.process.ranks import Ranks
 from common.trainer import Batch
-from frameworks.shared.pytorch import criteria, fsdp, models, states, steps
+from frameworks.shared.pytorch import criteria, fully_shard, models, states, steps
 from tests.support import small_models
 from tests.support.mistakes import refused
 
@@ -244,11 +244,11 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
 @pytest.mark.parametrize("name", ["decoder", "encoder-decoder", "resnet"])
 def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     sharded = []
-    monkeypatch.setattr(fsdp, "init_device_mesh", lambda *_, **__: None)
-    monkeypatch.setattr(fsdp, "fully_shard", lambda part, **_: sharded.append(part))
+    monkeypatch.setattr(fully_shard, "init_device_mesh", lambda *_, **__: None)
+    monkeypatch.setattr(fully_shard, "fully_shard", lambda part, **_: sharded.append(part))
     model = small_models.MODELS[name]
     module = models.MODELS[type(model)](model, False)
-    fsdp.shard(module, module.layers(), None, MixedPrecisionPolicy(), Ranks(0, 2, 0, 2), torch.device("cpu"))
+    fully_shard.shard(module, module.layers(), None, MixedPrecisionPolicy(), Ranks(0, 2, 0, 2), torch.device("cpu"))
     assert sharded == [*module.layers(), module]
     blocks = dict.fromkeys(part.block for part in model.parts() if part.block)
     assert len(blocks) == len(module.layers()) > 1
@@ -263,9 +263,9 @@ def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     ],
 )  # fmt: skip
 def test_hybrid_sharding_shards_within_a_node(ranks, sizes):
-    assert fsdp.hybrid_sizes(ranks) == dict(zip(("replicas", "shards"), sizes, strict=True))
+    assert fully_shard.hybrid_sizes(ranks) == dict(zip(("replicas", "shards"), sizes, strict=True))
 
 
 def test_hybrid_sharding_is_refused_where_ranks_are_dealt_out_to_nodes_in_turn():
     with refused("fsdp@hsdp shards within a node, and consecutive ranks are on different nodes; let the launcher fill"):
-        fsdp.hybrid_sizes(Ranks(1, 4, 0, 2))
+        fully_shard.hybrid_sizes(Ranks(1, 4, 0, 2))

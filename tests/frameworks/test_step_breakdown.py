@@ -24,7 +24,7 @@ from common.trainer import Batch, Communication, ProfiledCommunication, Schedule
 from common.training import step_breakdown
 from common.training.step_breakdown import Block
 from frameworks.shared.pytorch import profiler
-from frameworks.shared.pytorch.data_parallel import NUM_PLAIN_STEPS, communication_of_ddp
+from frameworks.shared.pytorch.distributed_data_parallel import NUM_PLAIN_STEPS, communication_of_ddp
 from frameworks.shared.pytorch.profiler import collectives, covered
 from tests.support.backends import SERVED, started_with
 from tests.support.contract import GRADIENT_BYTES, ROWS, SAMPLES

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from common.config import Settings
 from common.process.ranks import Ranks
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import data_parallel, mpi, process_group, profiler
+from frameworks.shared.pytorch import distributed_data_parallel, mpi_tensors, process_group, profiler
 from frameworks.shared.pytorch.collective_names import is_collective
 from tests.support import kills
 from tests.support.mistakes import refused
@@ -92,7 +92,7 @@ def test_gloo_under_the_controller_of_mpi_is_refused(value, monkeypatch):
     ("begin", "message"),
     [
         (lambda: horovod.begin(built(0, True), Settings(transport="gloo"), Ranks(), True), "cpu, or leave gloo out for NCCL or MPI"),
-        (lambda: mpi.begin(Ranks(), torch.device("cuda", 0)), "use --device cpu, or leave mpi out for NCCL"),
+        (lambda: mpi_tensors.begin(Ranks(), torch.device("cuda", 0)), "use --device cpu, or leave mpi out for NCCL"),
         (lambda: horovod.reduction(built(0, False), Settings(reduction="adasum")), "start it over MPI, or leave adasum out"),
     ],
 )
@@ -172,6 +172,6 @@ def test_a_collective_has_its_name_in_the_profiler_but_for_the_kernel_of_rccl(na
 
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
-    assert is_collective(mpi.ALL_REDUCE)
-    assert is_collective(data_parallel.POWER_SGD)
+    assert is_collective(mpi_tensors.ALL_REDUCE)
+    assert is_collective(distributed_data_parallel.POWER_SGD)
     assert not is_collective("aten::conv2d")

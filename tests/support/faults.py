@@ -136,11 +136,11 @@ def without_average_of_weights(backend):
 
 
 def post_local_sgd_without(backend):
-    replace(backend.data_parallel.utils, "average_parameters", lambda *_: None)
+    replace(backend.distributed_data_parallel.utils, "average_parameters", lambda *_: None)
 
 
 def post_local_sgd_summed(backend):
-    average = backend.data_parallel.utils.average_parameters
+    average = backend.distributed_data_parallel.utils.average_parameters
 
     def summed(parameters, group):
         averaged = list(parameters)
@@ -148,16 +148,16 @@ def post_local_sgd_summed(backend):
         for parameter in averaged:
             parameter.data *= group.size()
 
-    replace(backend.data_parallel.utils, "average_parameters", summed)
+    replace(backend.distributed_data_parallel.utils, "average_parameters", summed)
 
 
 def server_without_updates(backend):
-    replace(backend.parameter_server, "update", lambda *_: None)
+    replace(backend.asynchronous_sgd, "update", lambda *_: None)
 
 
 def server_summed(backend):
-    update = backend.parameter_server.update
-    replace(backend.parameter_server, "update", lambda *arguments: update(*arguments[:3], 1))
+    update = backend.asynchronous_sgd.update
+    replace(backend.asynchronous_sgd, "update", lambda *arguments: update(*arguments[:3], 1))
 
 
 def fsdp_without_all_reduce(backend):
@@ -169,22 +169,22 @@ def fsdp_without_all_reduce(backend):
 
 def fsdp_summed(backend):
     def undivided(module):
-        for part in backend.fsdp.parts(module):
+        for part in backend.fully_shard.parts(module):
             part.set_gradient_divide_factor(1.0)
         return module
 
-    change_result(backend.fsdp, "shard", undivided)
+    change_result(backend.fully_shard, "shard", undivided)
 
 
 def tensor_parallel_without(backend):
-    communication = backend.tensor_parallel.communication(from_environment(), device=None)
+    communication = backend.divided_layers.communication(from_environment(), device=None)
     # Not where parameters are gathered.
     replace(backend.Trainer, "train_epoch", communication.without_communication()(backend.Trainer.train_epoch))
 
 
 def pipeline_without_gradients(backend):
     """The other stages are not sent the gradients of their outputs, and train with zeros."""
-    stage, zeros_like = backend.pipeline.PipelineStage, backend.steps.torch.zeros_like
+    stage, zeros_like = backend.pipeline_stages.PipelineStage, backend.steps.torch.zeros_like
     received = stage._retrieve_recv_grads
     replace(stage, "get_bwd_send_ops", lambda self, _: self.bwd_cache.clear() or [])
     replace(stage, "get_bwd_recv_ops", lambda *_: [])
@@ -193,7 +193,7 @@ def pipeline_without_gradients(backend):
 
 def pipeline_scaled(backend):
     """Gradients are divided by the number of micro-batches, PyTorch's default, though the losses' weights are those of the batch."""
-    pipelines = backend.pipeline.Pipeline
+    pipelines = backend.pipeline_stages.Pipeline
     step = pipelines.step
 
     def scaled(self, *batch):
@@ -353,7 +353,7 @@ def frozen_statistics(backend):
 
 def compressed_at_any_rank(backend):
     """PowerSGD also factorizes matrices whose factors are larger than they are, in several small buckets."""
-    hooks = backend.data_parallel.powerSGD_hook
+    hooks = backend.distributed_data_parallel.powerSGD_hook
     replace(hooks, "PowerSGDState", functools.partial(hooks.PowerSGDState, min_compression_rate=0))
     replace(backend, "DistributedDataParallel", functools.partial(backend.DistributedDataParallel, bucket_cap_mb=0.1))
 
@@ -410,7 +410,7 @@ float16_not_supported = functools.partial(float16_supported, is_supported=False)
 
 def without_gpus(backend):
     """DataParallel is used where it finds no GPUs, and calls the module."""
-    replace(backend.data_parallel, "problem", lambda _: None)
+    replace(backend.distributed_data_parallel, "problem", lambda _: None)
 
 
 # No faults either: a run that fails unless what it is to show holds

@@ -23,14 +23,14 @@ from common.process.ranks import HOROVODRUN, Ranks
 from common.record import records
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication, Trainer
-from frameworks.shared.horovod import timeline
+from frameworks.shared.horovod import horovod_timeline
 from frameworks.shared.replaced import replaced
 
 if TYPE_CHECKING:
     from horovod.runner.common.util.hosts import SlotInfo
     from torch import nn
 
-    from frameworks.shared.pytorch.trainer import PyTorchTrainer
+    from frameworks.shared.pytorch.pytorch_trainer import PyTorchTrainer
 
 AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
@@ -172,7 +172,7 @@ def variables(settings: Settings) -> dict[str, str]:
         return by_name
     folder = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune"))
     if settings.timeline:
-        by_name |= {"HOROVOD_TIMELINE": str(folder / timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+        by_name |= {"HOROVOD_TIMELINE": str(folder / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     if settings.autotune:
         by_name |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(folder / AUTOTUNE)}
     return by_name
@@ -263,9 +263,9 @@ def profile_of(path: Path) -> ProfiledCommunication:
     operations: dict[str, tuple[int, int]] = {}
     starts: dict[str, list[float]] = {}
     seconds = 0.0
-    begun = timeline.start_microseconds(chrome_trace.events(path))
-    for event in timeline.read(chrome_trace.events(path)):
-        if isinstance(event, timeline.Operation) and event.size_bytes != BARRIER.nbytes:
+    begun = horovod_timeline.start_microseconds(chrome_trace.events(path))
+    for event in horovod_timeline.read(chrome_trace.events(path)):
+        if isinstance(event, horovod_timeline.Operation) and event.size_bytes != BARRIER.nbytes:
             name = OPERATIONS.get(event.name, event.name.lower())
             num_calls, num_bytes = operations.get(name, (0, 0))
             operations[name] = num_calls + 1, num_bytes + (event.size_bytes or 0)

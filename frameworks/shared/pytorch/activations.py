@@ -20,7 +20,7 @@ from common.model import pipelining
 from common.process.ranks import Ranks
 from common.training import batches
 from common.workloads import workload_of
-from frameworks.shared.pytorch import criteria, models, pipeline, steps, tensor_parallel
+from frameworks.shared.pytorch import criteria, divided_layers, models, pipeline_stages, steps
 
 ONE_RANK = Ranks(0, 1, 0, 1, "forecast")
 
@@ -102,7 +102,7 @@ def of_divided_step(settings: Settings, num_ranks: int) -> StepBytes:
     module = _without_data(settings, mode)
     dist.init_process_group("fake", rank=0, world_size=num_ranks, store=FakeStore())
     try:
-        tensor_parallel.divide(module, Ranks(0, num_ranks, 0, num_ranks, "forecast"), torch.device("cpu"))
+        divided_layers.divide(module, Ranks(0, num_ranks, 0, num_ranks, "forecast"), torch.device("cpu"))
         return _of_batch(module, settings, mode)
     finally:
         dist.destroy_process_group()
@@ -122,7 +122,7 @@ def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
     recompute = settings.recompute and not pipelining.SCHEDULES[schedule].v_shaped
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     module = _without_data(settings, mode)
-    stages = [pipeline.stage(module, model, bounds, recompute) for bounds in pipelining.stages_of(model, schedule, num_ranks)]
+    stages = [pipeline_stages.stage(module, model, bounds, recompute) for bounds in pipelining.stages_of(model, schedule, num_ranks)]
     num_microbatches = parallelism.microbatches_of(settings)
     counted = []
     with mode:

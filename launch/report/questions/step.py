@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Bubble(NamedTuple):
-    """An entry that is a pipeline, and the bubbles of its runs, as frameworks/shared/pytorch/pipeline.py measured them."""
+    """An entry that is a pipeline, and the bubbles of its runs, as frameworks/shared/pytorch/pipeline_stages.py measured them."""
 
     entry: Entry
     of_runs: list[Library]

@@ -15,7 +15,7 @@ from common.cost import parallelism
 from common.model import pipelining
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
-from frameworks.shared.pytorch import pipeline as pytorch_pipeline
+from frameworks.shared.pytorch import pipeline_stages as pytorch_pipeline
 
 SMALL = workloads.WORKLOADS["transformer"].model
 

@@ -7,8 +7,7 @@ import pytest
 from common import chrome_trace
 from common.training.loop import NUM_WARMUP_STEPS
 from common.training.step_breakdown import ACTIVE
-from frameworks.shared.horovod import horovod
-from frameworks.shared.horovod import timeline as horovod_timeline
+from frameworks.shared.horovod import horovod, horovod_timeline
 from launch.trace import timeline, traced
 from tests.launch.trace.test_merge import tracks_of
 from tests.support.made_records import valid

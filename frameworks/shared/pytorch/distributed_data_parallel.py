@@ -1,4 +1,4 @@
-"""PyTorch's wrappers of a module for data parallelism: their GPUs and hooks, and the communication of what is built around them."""
+"""PyTorch's DistributedDataParallel: its buffers and hooks, and the communication of what is built around it, such as post-local SGD."""
 
 import functools
 import inspect
@@ -17,9 +17,8 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from common.config import Settings
-from common.errors import UserError
 from common.trainer import Communication, ProfiledCommunication
-from frameworks.shared.pytorch import mpi, process_group, profiler, states
+from frameworks.shared.pytorch import mpi_tensors, process_group, profiler, states
 from frameworks.shared.replaced import Replacement, replaced
 
 if TYPE_CHECKING:
@@ -33,19 +32,6 @@ NUM_PLAIN_STEPS = 2
 EPSILON = 1e-8
 # The profiler's name of all that PowerSGD does to a bucket.
 POWER_SGD = "powersgd:bucket"
-
-
-def problem(device: str) -> str | None:
-    """Returns why DataParallel is of no use on `cpu` or `cuda` here; None if it is."""
-    num_gpus = torch.cuda.device_count() if device == "cuda" else 0
-    return None if num_gpus > 1 else f"with {num_gpus} GPUs DataParallel would only call the module"
-
-
-def gpus(device: torch.device) -> list[int]:
-    """Returns the numbers of all GPUs, the one with the parameters first. Raises UserError where there are not several."""
-    if reason := problem(device.type):
-        raise UserError(f"{reason}; use single, or a node with several GPUs")
-    return [device.index, *(index for index in range(torch.cuda.device_count()) if index != device.index)]
 
 
 def buffer_options(module: nn.Module) -> dict[str, Any]:
@@ -109,7 +95,7 @@ def over_mpi(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     thread a core of its own.
     """
     gradients = bucket.buffer()
-    mpi.all_reduce(gradients.div_(dist.get_world_size()))
+    mpi_tensors.all_reduce(gradients.div_(dist.get_world_size()))
     done: Future[torch.Tensor] = Future()
     done.set_result(gradients)
     return done

@@ -24,8 +24,8 @@ from common.model import weights
 from common.process.meeting import joined
 from common.process.ranks import Ranks
 from common.trainer import NO_LOSS, POINTS, Batches, Communication, Held, Observe, ProfiledCommunication, Totals
-from frameworks.shared.pytorch import mpi, process_group, states, steps, tensor_bytes
-from frameworks.shared.pytorch.trainer import PyTorchTrainer
+from frameworks.shared.pytorch import mpi_tensors, process_group, states, steps, tensor_bytes
+from frameworks.shared.pytorch.pytorch_trainer import PyTorchTrainer
 from frameworks.shared.replaced import replaced
 
 # Tags of the messages of a worker for each of its steps: a learning rate, which gradients follow, or that it is left out.
@@ -49,7 +49,7 @@ class Remote(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         begun = time.perf_counter()
         (group,) = self.param_groups
-        communicator = mpi.world()
+        communicator = mpi_tensors.world()
         communicator.Send(np.array([group["lr"]], np.float64), self.server, GRADIENTS)
         values = parameters_to_vector([parameter.grad for parameter in group["params"]])
         communicator.Send(values.numpy(), self.server, GRADIENTS)
@@ -117,14 +117,14 @@ def work(trainer: "ServerTrainer", train_epoch: Callable[..., None], batches: Ba
             place = f"epoch {len(trainer.staleness) + 1}, step {num_done + 1}"
             trainer.failure = f"rank {trainer.ranks.rank}, {place}: {type(problem).__name__}: {problem}"
     # For the server each step is a message, so that all ranks are at the same step where a turn ends.
-    observe_rest(num_done, batches, observe, lambda: mpi.world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
+    observe_rest(num_done, batches, observe, lambda: mpi_tensors.world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
 
 
 def serve(trainer: "ServerTrainer", num_steps: int, observe: Observe) -> dict[int, int]:
     """Applies an epoch of updates; returns their number by staleness, the updates since the worker fetched its parameters."""
     from mpi4py import MPI
 
-    communicator, status = mpi.world(), MPI.Status()
+    communicator, status = mpi_tensors.world(), MPI.Status()
     num_workers, parameters = trainer.ranks.size - 1, list(trainer.module.parameters())
     values, learning_rate = torch.empty_like(parameters_to_vector(parameters)), np.empty(1)
     for parameter, gradient in zip(parameters, values.split([parameter.numel() for parameter in parameters]), strict=True):
@@ -159,7 +159,7 @@ def update(optimizer: torch.optim.Optimizer, gradients: torch.Tensor, learning_r
 @torch.no_grad()
 def synchronize(trainer: "ServerTrainer", staleness: dict[int, int] | None) -> None:
     """Gives all ranks the parameters, and what there is to record of the epoch. Raises RuntimeError if no worker trains any more."""
-    communicator, server = mpi.world(), trainer.ranks.size - 1
+    communicator, server = mpi_tensors.world(), trainer.ranks.size - 1
     values = parameters_to_vector(trainer.module.parameters())
     communicator.Bcast(values.numpy(), server)
     vector_to_parameters(values, trainer.module.parameters())
@@ -185,7 +185,7 @@ class ServerTrainer(PyTorchTrainer):
     @final
     def sum(self, values: np.ndarray) -> np.ndarray:
         total = np.array(values, np.float64)
-        mpi.all_reduce(torch.from_numpy(total))
+        mpi_tensors.all_reduce(torch.from_numpy(total))
         return total
 
     @final
@@ -204,7 +204,7 @@ class ServerTrainer(PyTorchTrainer):
         if not with_optimizer_state:
             return states.gather(self.module, None)
         state = states.gather(self.module, self.optimizer) if self.serves else None
-        return mpi.world().bcast(state, self.ranks.size - 1)
+        return mpi_tensors.world().bcast(state, self.ranks.size - 1)
 
     @final
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
@@ -243,5 +243,5 @@ def communication(trainer: ServerTrainer) -> Communication:
         return ProfiledCommunication(remote.seconds, {"send": (num_steps, num_bytes), "receive": (num_steps, num_bytes)}, {})
 
     return Communication(
-        without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device, mpi.all_reduce)
+        without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device, mpi_tensors.all_reduce)
     )

@@ -22,7 +22,7 @@ from common.workloads import workload_of
 from frameworks.shared.pytorch import criteria, process_group, profiler, states, steps, tensor_bytes
 from frameworks.shared.pytorch.models import recomputed_function
 from frameworks.shared.pytorch.models.layers import autocast
-from frameworks.shared.pytorch.trainer import DistributedTrainer
+from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
 from frameworks.shared.replaced import replaced
 
 T = TypeVar("T")

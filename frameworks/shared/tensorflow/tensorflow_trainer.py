@@ -41,9 +41,9 @@ class TensorFlowTrainer(Trainer):
     @final
     def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
         # Imported here to keep the start of every run short.
-        from frameworks.shared.tensorflow import profiler
+        from frameworks.shared.tensorflow import xspace
 
-        return profiler.profiled(folder, self.ranks.rank, schedule)
+        return xspace.profiled(folder, self.ranks.rank, schedule)
 
     @final
     def evaluate(self, batches: Batches) -> Totals:
