@@ -4,6 +4,7 @@ A backend is a file of frameworks/ and is named after it. Its own settings are d
 """
 
 import ast
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,8 @@ from common.command_line import FROM_0, FROM_1, RANKS, Bounds
 from common.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
+# The environment's, by its path from there, as commands are printed; without an environment the one that this program runs in.
+PYTHON = ".venv/bin/python" if (ROOT / ".venv/bin/python").exists() else sys.executable
 FOLDER = ROOT / "frameworks"
 # Plain single-process training, the reference of every speed-up.
 BASELINE = "single"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from common import command_line
 from common.command_line import Positional
+from common.declarations import PYTHON
 from common.errors import UserError
 from common.record.definition import Record
 from common.record.reading import Damaged
@@ -24,7 +25,7 @@ from launch.report.summary import Answer
 EXPORTS = ("--markdown", "--csv", "--html", "--svg")
 REGRESSED = 3
 POLL_SECONDS = 1.0
-PROGRAM = ".venv/bin/python -m launch.compare"
+PROGRAM = f"{PYTHON} -m launch.compare"
 # The sections that options add to the answer.
 ASKED_FOR = ("baseline",)
 # A longer command, with the names of many files, is not repeated.

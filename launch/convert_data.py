@@ -11,9 +11,10 @@ from common import command_line, progress, workloads
 from common.command_line import Positional
 from common.config import FileFormat, Precision, Settings
 from common.data import datasets, stored
+from common.declarations import PYTHON
 from common.errors import UserError
 
-PROGRAM = "python -m launch.convert_data"
+PROGRAM = f"{PYTHON} -m launch.convert_data"
 
 
 @dataclass(frozen=True)

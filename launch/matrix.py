@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from common import backends, command_line, config, units
 from common.config import Settings
-from common.declarations import ROOT
+from common.declarations import PYTHON, ROOT
 from common.errors import UserError
 from common.model import user_file
 from common.process import binding
@@ -171,7 +171,7 @@ def write_report(page: Path, run_records: Sequence[Record], has_ended: bool) -> 
 
 def links_to(page: Path) -> list[str]:
     """Returns where the page of a matrix is, and the command that prints all of its tables."""
-    tables = f"all tables: {commands.PYTHON[0]} -m launch.compare {page.with_suffix('')}-*.json --full"
+    tables = f"all tables: {PYTHON} -m launch.compare {page.with_suffix('')}-*.json --full"
     return [f"page: {page}", tables] if page.exists() else [tables]
 
 

@@ -18,6 +18,7 @@ from common.backends import chosen, declaration_of, has_one_rank, settings_of
 from common.command_line import FROM_1, LAYERS, RANKS, Help
 from common.config import Optimizer, Settings
 from common.cost import parallelism, sharing, state_memory
+from common.declarations import PYTHON
 from common.errors import UserError
 from common.model import pipelining
 from common.model.description import parameters_of, parts_of
@@ -26,7 +27,7 @@ from common.model.workload_table import WORKLOADS
 if TYPE_CHECKING:
     from frameworks.shared.pytorch.activations import StepBytes
 
-PROGRAM = "python -m launch.memory"
+PROGRAM = f"{PYTHON} -m launch.memory"
 BACKENDS = (
     "single", "ddp", "horovod_torch", "zero_redundancy", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "fsdp", "fsdp@hsdp",
     "tensor_parallel", "pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble",

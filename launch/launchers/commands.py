@@ -4,20 +4,19 @@ import os
 import re
 import shlex
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from common.declarations import ROOT
+from common import declarations
 from common.errors import UserError
 from common.process import ranks, slurm
 from launch.launchers import ssh
 from launch.launchers.hosts import hosts_in, unknown_nodes_problem
 
 VENV_BIN = Path(".venv/bin")
-# That of the ranks where a machine file names none: without the environment the one that this program runs in.
-PYTHON = (str(VENV_BIN / "python") if (ROOT / VENV_BIN / "python").exists() else sys.executable,)
+# That of the ranks where a machine file names none.
+PYTHON = (declarations.PYTHON,)
 MPIEXEC = "mpiexec"
 # Each rank has its number of threads in it.
 THREADS_VARIABLE = "OMP_NUM_THREADS"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common import command_line
+from common.declarations import PYTHON
 from common.errors import UserError
 from launch.trace import generate
 
@@ -51,7 +52,7 @@ def installed() -> Path:
     """Returns the path of the environment's interposer. Raises UserError where it is missing: compute nodes may lack a compiler."""
     library = default_library()
     if not library.exists():
-        raise UserError(f"{library} is not built; run python -m launch.trace.build on a node with a compiler")
+        raise UserError(f"{library} is not built; run {PYTHON} -m launch.trace.build on a node with a compiler")
     return library
 
 
@@ -134,4 +135,4 @@ def run(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
-    command_line.main(run, Arguments, "python -m launch.trace.build", "Builds the MPI interposer, unless it is up to date.")
+    command_line.main(run, Arguments, f"{PYTHON} -m launch.trace.build", "Builds the MPI interposer, unless it is up to date.")

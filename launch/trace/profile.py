@@ -16,10 +16,11 @@ from rich.text import Text
 
 from common import command_line
 from common.command_line import Help, Positional
+from common.declarations import PYTHON
 from common.errors import UserError
 from common.terminal import open_console
 
-PROGRAM = "python -m launch.trace.profile"
+PROGRAM = f"{PYTHON} -m launch.trace.profile"
 HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
 TIMES = re.compile(r"^Times (?:and statistics )?from .+? to (.+)\.$", re.MULTILINE)
 TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable
 
+from common.declarations import PYTHON
 from common.errors import printable
 from common.terminal import Table
 from launch.report.summary import Answer
 
 # The sections whose tables stand here; the sentences of the others sum theirs up.
 WITH_TABLES = ("baseline", "first", "machines", "failed")
-ALL_TABLES = "`python -m launch.compare FOLDER --full` prints every table, `--html FILE` makes a page of them, `--csv FILE` has every run."
+ALL_TABLES = (
+    f"`{PYTHON} -m launch.compare FOLDER --full` prints every table, `--html FILE` makes a page of them, `--csv FILE` has every run."
+)
 
 
 def text(answer: Answer) -> str:

@@ -73,7 +73,7 @@ def test_a_process_that_has_imported_pytorch_without_the_library_is_refused():
         (
             True,
             Path("/there/is/none.so"),
-            "/there/is/none.so is not built; run python -m launch.setup.build_mkl_kernels on a node with a compiler",
+            "/there/is/none.so is not built; run .venv/bin/python -m launch.setup.build_mkl_kernels on a node with a compiler",
         ),
     ],
 )

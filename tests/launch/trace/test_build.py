@@ -20,7 +20,7 @@ def test_an_up_to_date_library_is_not_rebuilt():
 def test_a_missing_library_is_an_error(monkeypatch, tmp_path):
     assert build.installed() == library()
     monkeypatch.setattr(build.sys, "prefix", str(tmp_path))
-    with pytest.raises(UserError, match=r"libtandemtrace\.so is not built; run python -m launch\.trace\.build"):
+    with pytest.raises(UserError, match=r"libtandemtrace\.so is not built; run \.venv/bin/python -m launch\.trace\.build"):
         build.installed()
 
 
