@@ -1,5 +1,6 @@
 """Compares the backends of a folder of records: time to solution with intervals, scaling, cost, step breakdown, failures."""
 
+import contextlib
 import functools
 import shlex
 import time
@@ -12,15 +13,13 @@ from common import command_line
 from common.command_line import Positional
 from common.declarations import PYTHON
 from common.errors import UserError
-from common.record.definition import Record
-from common.record.reading import Damaged
+from common.record import reading
 from common.words import listed
-from launch.report import collect, comparable, regressions, several, summary
+from launch.report import comparable, regressions
+from launch.report.answer import Answer, answer_of
 from launch.report.export import csv, files, json, markdown, screen, terminal
-from launch.report.glance import answer as glance
-from launch.report.glance.answer import Glance
 from launch.report.live import RELOAD_SECONDS
-from launch.report.summary import Answer
+from launch.report.report import Report, collect, report_of
 
 EXPORTS = ("--markdown", "--csv", "--html", "--svg")
 REGRESSED = 3
@@ -39,9 +38,9 @@ class Arguments:
     results: Annotated[tuple[Path, ...], Positional]
     """Records or folders of records. Those of several machines give the ratios to the fastest on each, and no other answer."""
     full: bool = False
-    """Print every question with its sentences and tables. Default: the answer at a glance."""
+    """Print every question with its sentences and tables. Default: the answer on one screen."""
     json: bool = False
-    """Print the answer at a glance as JSON, for scripts, and nothing else."""
+    """Print the answer as JSON, for scripts, and nothing else."""
     markdown: Path | None = None
     """Write the report as Markdown."""
     csv: Path | None = None
@@ -66,9 +65,9 @@ def watch(arguments: Arguments) -> int:
     shown = None
     try:
         while True:
-            state = collect.state(arguments.results)
-            if state != shown:
-                shown = state
+            modified = modification_times(arguments.results)
+            if modified != shown:
+                shown = modified
                 refresh(arguments.results, arguments.html, RELOAD_SECONDS)
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
@@ -76,9 +75,13 @@ def watch(arguments: Arguments) -> int:
     return 0
 
 
-def answered(records: Sequence[Record], damaged: Sequence[Damaged]) -> Answer:
-    """Answers for records of one machine, or of several, which have a question of their own."""
-    return several.of_machines(records, damaged) if len(comparable.machines_of(records)) > 1 else summary.answer(records, damaged)
+def modification_times(paths: Sequence[Path]) -> dict[Path, int]:
+    """Returns the modification time of each file, to detect new and changed records. Raises UserError where a path is missing."""
+    times = {}
+    for path in (file for source in paths for file in reading.files(source, [])):
+        with contextlib.suppress(OSError):
+            times[path] = path.stat().st_mtime_ns
+    return times
 
 
 def requested(arguments: Arguments, *options: str) -> dict[str, Any]:
@@ -90,43 +93,43 @@ def refresh(results: Sequence[Path], page: Path, reload_seconds: int | None) -> 
     """Writes the page of the current records and prints their number; prints the reason where there is none or they are not comparable."""
     files.check(page, "--html")
     try:
-        answer = answered(*collect.collect(results))
+        report = report_of(*collect(results))
     except UserError as problem:
         print(f"{problem}; waiting", flush=True)
         return
-    files.write(page, exported("--html", answer, glance.answer(answer), reload_seconds))
-    num_runs = len(answer.runs)
+    files.write(page, exported("--html", report, answer_of(report), reload_seconds))
+    num_runs = len(report.runs)
     print(f"{page}: {num_runs} run{'' if num_runs == 1 else 's'}", flush=True)
 
 
-def exported(option: str, answer: Answer, at_a_glance: Glance, reload_seconds: int | None = None) -> str:
+def exported(option: str, report: Report, answer: Answer, reload_seconds: int | None = None) -> str:
     """Returns the text of the file of an option. Only a page and a picture take the time to import Altair."""
     match option:
         case "--markdown":
-            return markdown.text(answer)
+            return markdown.text(report)
         case "--csv":
-            return csv.text(answer)
+            return csv.text(report)
         case "--html":
             from launch.report.export import html
 
-            return html.text(answer, at_a_glance, reload_seconds)
+            return html.text(report, answer, reload_seconds)
         case _:
             from launch.report.export import charts
 
-            return charts.picture(answer, at_a_glance)
+            return charts.picture(report, answer)
 
 
-def show(answer: Answer, at_a_glance: Glance, arguments: Arguments) -> None:
-    """Prints the whole answer, or the answer at a glance after what was asked for beside it."""
+def show(report: Report, answer: Answer, arguments: Arguments) -> None:
+    """Prints the whole report, or the answer on one screen after what was asked for beside it."""
     if arguments.full:
-        terminal.show(answer)
+        terminal.show(report)
         return
     if arguments.json:
-        print(json.text(at_a_glance))
+        print(json.text(answer))
         return
-    terminal.show(answer._replace(sections=[section for section in answer.sections if section.key in ASKED_FOR], notes=[], headline=[]))
+    terminal.show(report._replace(sections=[section for section in report.sections if section.key in ASKED_FOR], notes=[], headline=[]))
     command = shlex.join([*PROGRAM.split(), *map(str, arguments.results), "--full"])
-    screen.show(at_a_glance, [f"all tables: {command if len(command) <= LONGEST_COMMAND else f'{PROGRAM} RECORDS --full'}"])
+    screen.show(answer, [f"all tables: {command if len(command) <= LONGEST_COMMAND else f'{PROGRAM} RECORDS --full'}"])
 
 
 def run(arguments: Arguments) -> int:
@@ -135,20 +138,20 @@ def run(arguments: Arguments) -> int:
         return watch(arguments)
     exports = requested(arguments, *EXPORTS)
     files.check_all(exports)
-    records, damaged = collect.collect(arguments.results)
+    records, damaged = collect(arguments.results)
     if arguments.baseline:
         comparable.check_one_machine(records)
     comparisons = []
     for paths in regressions.sets(arguments.baseline):
-        baseline, damaged_before = collect.collect(paths)
+        baseline, damaged_before = collect(paths)
         damaged += damaged_before
         comparisons.append(regressions.compare(records, baseline))
-    answer = answered(records, damaged)
+    report = report_of(records, damaged)
     if comparisons:
-        answer = answer._replace(sections=[regressions.section(comparisons), *answer.sections])
-    at_a_glance = glance.answer(answer)
-    failures = files.write_all({path: functools.partial(exported, option, answer, at_a_glance) for option, path in exports.items()})
-    show(answer, at_a_glance, arguments)
+        report = report._replace(sections=[regressions.section(comparisons), *report.sections])
+    answer = answer_of(report)
+    failures = files.write_all({path: functools.partial(exported, option, report, answer) for option, path in exports.items()})
+    show(report, answer, arguments)
     if failures:
         raise UserError(failures)
     return REGRESSED if any(regressions.worse(compared.changes) for compared in comparisons) else 0

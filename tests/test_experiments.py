@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 
 from common.words import listed
-from launch.report import collect, entries, measures
+from launch.report import entries, measures
 from launch.report.questions import first
 from launch.report.questions.first import SLOWER
+from launch.report.report import collect
 from launch.report.statistics import MARGIN, Ratio
 from launch.report.words import EQUAL, NO_DIFFERENCE, interval, level
 from tests.support.running import ROOT
@@ -73,7 +74,7 @@ def test_how_many_pairs_of_copies_are_called_different_is_counted():
 def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets():
     ratios = []
     for name in ("zen5-default", "zen5-fast"):
-        (comparison,) = entries.comparisons(collect.collect((EXPERIMENTS.parent / name).glob("*-transformer-*-n2-*"))[0])
+        (comparison,) = entries.comparisons(collect((EXPERIMENTS.parent / name).glob("*-transformer-*-n2-*"))[0])
         by_backend = {entry.backend: entry for entry in comparison.of_size(2)}
         ratios.append(measures.epoch_ratio(by_backend["ddp@mpi"], by_backend["horovod_tf"], comparison.of_size(2)))
     sentence = "an epoch of ddp@mpi on the Transformer takes {:.2f} times that of horovod_tf in the former, and {:.2f} in the latter"
@@ -86,7 +87,7 @@ def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets():
 
 
 def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records():
-    (comparison,) = entries.comparisons(collect.collect([EXPERIMENTS.parent / "approximate"])[0])
+    (comparison,) = entries.comparisons(collect([EXPERIMENTS.parent / "approximate"])[0])
     fastest, *others = first.places(comparison.of_size(2))
     differing = [place for place in others if not place.entry.exact and place.against.verdict]
     assert (fastest.entry.backend, len(differing)) == ("horovod_torch", 3)

@@ -7,23 +7,22 @@ from pathlib import Path
 
 from common.errors import UserError, printable
 from common.record.definition import Record
-from launch.report import comparable, summary
+from launch.report import comparable
+from launch.report.answer import Answer, answer_of
 from launch.report.export import files, screen
-from launch.report.glance import answer as glance
-from launch.report.glance.answer import Glance
-from launch.report.summary import Answer
+from launch.report.report import Report, report_of
 from launch.report.tables import Section
 
 RELOAD_SECONDS = 5
 
 
 def conclude(page: Path, records: Sequence[Record], links_to: Callable[[Path], Sequence[str]]) -> None:
-    """Writes the page of a matrix, and prints its answer at a glance and where the rest is."""
+    """Writes the page of a matrix, and prints its answer and where the rest is."""
     try:
-        answer = summary.answer(records)
-        at_a_glance = glance.answer(answer)
-        write_page_of(page, answer, at_a_glance)
-        screen.show(at_a_glance, links_to(page))
+        report = report_of(records)
+        answer = answer_of(report)
+        _write(page, report, answer)
+        screen.show(answer, links_to(page))
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 
@@ -31,29 +30,28 @@ def conclude(page: Path, records: Sequence[Record], links_to: Callable[[Path], S
 def write_page(path: Path, records: Sequence[Record]) -> None:
     """Writes the page of a matrix that is running, which a browser reloads. Where that fails, prints a message and returns."""
     try:
-        answer = summary.answer(records)
+        report = report_of(records)
+        _write(path, report, answer_of(report), RELOAD_SECONDS)
     except UserError as problem:
         _print_once(f"{path} was not written: {printable(str(problem))}")
-        return
     except ModuleNotFoundError:
         # `conclude` has a line for this.
         return
-    write_page_of(path, answer, glance.answer(answer), RELOAD_SECONDS)
 
 
 def write_section(path: Path, records: Sequence[Record], section: Section) -> None:
     """Writes a page that has one section alone, as of a verification."""
-    answer = Answer(comparable.machine_of(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
-    write_page_of(path, answer, glance.answer(answer))
+    report = Report(comparable.machine_of(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
+    _write(path, report, answer_of(report))
 
 
-def write_page_of(path: Path, answer: Answer, at_a_glance: Glance, reload_seconds: int | None = None) -> None:
-    """Writes the page of an answer. Where that fails, prints a message and returns, so that the matrix continues."""
+def _write(path: Path, report: Report, answer: Answer, reload_seconds: int | None = None) -> None:
+    """Writes the page of a report. Where that fails, prints a message and returns, so that the matrix continues."""
     try:
         # Beside a site's Python there may be no jinja2.
         from launch.report.export import html
 
-        files.write(path, html.text(answer, at_a_glance, reload_seconds))
+        files.write(path, html.text(report, answer, reload_seconds))
     except ModuleNotFoundError:
         return
     except (UserError, OSError) as problem:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from launch.report.statistics import MARGIN, Ratio
+from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
 NO_DIFFERENCE, EQUAL = "no difference shown", f"no difference beyond {100 * MARGIN:g} %"
 
@@ -59,6 +59,19 @@ def times_as_fast(ratio: Ratio, backend: str, interval_of: Callable[[Ratio], str
     if ratio.is_difference is False:
         return f"{level(ratio)} from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio, interval_of)})"
     return f"{ratio.value:.2f} times as fast as {backend} ({uncertainty(ratio, interval_of)})"
+
+
+def in_percent(ratio: Ratio) -> str:
+    """Returns a ratio as what it adds in percent, with its interval if it has a verdict."""
+    value = f"{100 * (ratio.value - 1):+.0f} %"
+    if ratio.low is None or ratio.high is None or min(ratio.num_above, ratio.num_below) < MIN_RUNS_CONFIDENT:
+        return value
+    return f"{value} ({percents(ratio.low, ratio.high)})"
+
+
+def percents(low: float, high: float) -> str:
+    """Returns the ends of an interval of a ratio as what they add in percent."""
+    return f"{100 * (low - 1):.0f} to {100 * (high - 1):.0f}"
 
 
 def span(values: Mapping[str, float], form: str) -> str:

@@ -18,7 +18,7 @@ from common.model.cnn import Cnn
 from common.model.description import parameters_of
 from common.model.weights import constant, normal
 from common.model.workload_table import SIZES
-from launch.report import collect
+from launch.report.report import collect
 from tests.support import tokenizer
 from tests.support.mistakes import refusal
 from tests.support.running import ROOT
@@ -206,7 +206,7 @@ def test_the_digest_differs_for_training_settings_only(name, monkeypatch):
 
 
 def test_the_digest_is_that_of_the_committed_records_and_stays_so_with_a_new_setting_at_its_default(monkeypatch):
-    records, _ = collect.collect([ROOT / "results" / "reference"])
+    records, _ = collect([ROOT / "results" / "reference"])
     committed = {(record.workload, record.scaling, record.workload_digest): record.settings for record in records}
     assert len(committed) == 4
     data_digests = {expected: datasets.loader(settings)().digest for (*_, expected), settings in committed.items()}

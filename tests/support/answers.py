@@ -1,29 +1,29 @@
 """Reading the sections, sentences and rows of a report."""
 
-from launch.report import summary
+from launch.report.answer import answer_of
 from launch.report.export import charts, html
-from launch.report.glance import answer as glance
+from launch.report.report import report_of
 from tests.support.made_records import typed
 
 
 def answered(made_records, damaged=()):
-    """The answer of records as JSON objects."""
-    return summary.answer(typed(made_records), damaged)
+    """The report on records as JSON objects."""
+    return report_of(typed(made_records), damaged)
 
 
-def drawn(answer):
-    """The charts of an answer, by section."""
-    return charts.of(answer, glance.answer(answer))
+def drawn(report):
+    """The charts of a report, by section."""
+    return charts.of(report, answer_of(report))
 
 
-def page(answer):
-    """The text of the page of an answer."""
-    return html.text(answer, glance.answer(answer))
+def page(report):
+    """The text of the page of a report."""
+    return html.text(report, answer_of(report))
 
 
-def picture(answer):
-    """The picture of an answer."""
-    return charts.picture(answer, glance.answer(answer))
+def picture(report):
+    """The picture of a report."""
+    return charts.picture(report, answer_of(report))
 
 
 def keys(made_records):

@@ -13,15 +13,15 @@ from common.errors import UserError
 from common.record.definition import Record
 from common.words import ranks_of
 from launch.report import comparable
+from launch.report.answer import Answer, Ranking, Row
 from launch.report.entries import Comparison, Entry
-from launch.report.export import colours, drawing
-from launch.report.glance.answer import Glance, Panel, Standing
+from launch.report.export import drawing
 from launch.report.questions import cost, scaling, step
+from launch.report.report import Report
 from launch.report.statistics import Ratio
-from launch.report.summary import Answer
 
 # The data of a mark.
-Row = dict[str, Any]
+Mark = dict[str, Any]
 # In pixels.
 ROW_HEIGHT, BAR_HEIGHT = 18, 24
 # From the end of a mark to its label: the radius of a point is less.
@@ -32,6 +32,17 @@ NUM_LOSS_POINTS = 120
 NEUTRAL = "#808080"
 IN_ANSWER = "answer"
 ONE_RUN_EACH = "One run per backend, of the same seed where available."
+# Okabe and Ito, Color Universal Design (2008): eight colours that remain distinguishable under common colour blindness. A medium grey
+# replaces black, which would be invisible on a dark page.
+GREY, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#8a8a8a", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
+)  # fmt: skip
+FIXED = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
+# After those of Okabe and Ito some of the muted ones of Tol, "Colour Schemes" (SRON/EPS/TN/09-002, 2021): olive, wine, rose and sand.
+FREE = (SKY, YELLOW, "#999933", "#882255", "#cc6677", "#ddcc77")
+# Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
+STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
+PARTS = {part: STAGES[stage] for part, stage in zip(step.PARTS, ("load", "train", "import", "launch"), strict=True)}
 
 
 class Chart(NamedTuple):
@@ -43,16 +54,16 @@ class Chart(NamedTuple):
     drawn: LayerChart | altair.FacetChart
 
 
-def of(answer: Answer, glance: Glance) -> dict[str, list[Chart]]:
+def of(report: Report, answer: Answer) -> dict[str, list[Chart]]:
     """Returns the charts by the key of their section, those of the answer itself under IN_ANSWER; empty charts are left out."""
-    look_of = colours.of_backends(answer.backends)
-    if len(comparable.machines_of(answer.runs)) > 1:
-        return {IN_ANSWER: [chart for panel in glance.panels for chart in _ratios(panel, look_of)]}
+    look_of = colours_of(report.backends)
+    if len(comparable.machines_of(report.runs)) > 1:
+        return {IN_ANSWER: [chart for ranking in answer.rankings for chart in _ratios(ranking, look_of)]}
     charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "cost", "step", "same")}
-    for panel in glance.panels:
-        charts[IN_ANSWER] += _answers(panel, look_of)
-        charts["first"] += _ratios(panel, look_of) if panel.has_target else []
-    for comparison in answer.comparisons:
+    for ranking in answer.rankings:
+        charts[IN_ANSWER] += _answers(ranking, look_of)
+        charts["first"] += _ratios(ranking, look_of) if ranking.has_target else []
+    for comparison in report.comparisons:
         fair = [entry for entry in comparison.entries if entry.ok and not entry.oversubscribed]
         charts["scaling"] += _scaling(comparison, fair, look_of)
         for size in comparison.sizes:
@@ -65,95 +76,95 @@ def of(answer: Answer, glance: Glance) -> dict[str, list[Chart]]:
     return charts
 
 
-def picture(answer: Answer, glance: Glance) -> str:
+def picture(report: Report, answer: Answer) -> str:
     """Returns the charts of the answer itself as SVG text. Raises UserError where there is none."""
-    charts = of(answer, glance)[IN_ANSWER]
+    charts = of(report, answer)[IN_ANSWER]
     if not charts:
         raise UserError("--svg draws the chart of the answer, and these records have none; leave --svg out")
     drawn = [chart.drawn.properties(width=drawing.WIDTH, title=f"{chart.kind}: {chart.subject}") for chart in charts]
     return drawing.svg(altair.vconcat(*drawn).resolve_scale(color="independent").to_dict())
 
 
-def _chart(kind: str, subject: str, caption: str, rows: Sequence[Row], height: float, *layers: altair.Chart) -> list[Chart]:
-    """Returns a chart of rows in a list; an empty list without rows."""
-    return [Chart(kind, subject, caption, altair.layer(*layers, data=altair.Data(values=rows)).properties(height=height))] if rows else []
+def _chart(kind: str, subject: str, caption: str, marks: Sequence[Mark], height: float, *layers: altair.Chart) -> list[Chart]:
+    """Returns a chart of marks in a list; an empty list without marks."""
+    return [Chart(kind, subject, caption, altair.layer(*layers, data=altair.Data(values=marks)).properties(height=height))] if marks else []
 
 
-def _colour(look_of: Mapping[str, str], rows: Iterable[Row], field: str = "backend") -> Color:
-    """Returns the colours of a field; the legend has what the rows have."""
-    used = {row[field] for row in rows}
+def _colour(look_of: Mapping[str, str], marks: Iterable[Mark], field: str = "backend") -> Color:
+    """Returns the colours of a field; the legend has what the marks have."""
+    used = {mark[field] for mark in marks}
     names = [name for name in look_of if name in used]
     scale = Scale(domain=names, range=[look_of[name] for name in names])
     return Color(f"{field}:N", scale=scale, legend=altair.Legend(title=None, orient="top"))
 
 
-def _by_group(panel: Panel, row_of: Callable[[Standing], Row | None]) -> tuple[list[Row], list[Row]]:
+def _by_group(ranking: Ranking, mark_of: Callable[[Row], Mark | None]) -> tuple[list[Mark], list[Mark]]:
     """Returns a row for each backend that has one, and the headings of their groups, each at a place of its own from the top."""
-    rows: list[Row] = []
-    headings: list[Row] = []
-    for group in panel.groups:
-        headings.append({"place": len(rows) + len(headings), "heading": group.name})
-        for standing in group.standings:
-            if row := row_of(standing):
-                rows.append(row | {"backend": standing.backend, "place": len(rows) + len(headings)})
-    return rows, headings
+    marks: list[Mark] = []
+    headings: list[Mark] = []
+    for group in ranking.groups:
+        headings.append({"place": len(marks) + len(headings), "heading": group.name})
+        for row in group.rows:
+            if mark := mark_of(row):
+                marks.append(mark | {"backend": row.backend, "place": len(marks) + len(headings)})
+    return marks, headings
 
 
-def _places(rows: Sequence[Row], headings: Sequence[Row]) -> Y:
-    return Y("place:O", axis=None, scale=Scale(domain=list(range(len(rows) + len(headings)))))
+def _places(marks: Sequence[Mark], headings: Sequence[Mark]) -> Y:
+    return Y("place:O", axis=None, scale=Scale(domain=list(range(len(marks) + len(headings)))))
 
 
-def _beside(y: Y, headings: Sequence[Row], end: str) -> tuple[altair.Chart, altair.Chart]:
-    """Returns the headings of groups, and the labels of their rows, each beyond the end of its mark, which the field `end` has."""
+def _beside(y: Y, headings: Sequence[Mark], end: str) -> tuple[altair.Chart, altair.Chart]:
+    """Returns the headings of groups, and the labels of their backends, each beyond the end of its mark, which the field `end` has."""
     of_groups = altair.Chart(altair.Data(values=headings)).mark_text(align="left", fontWeight="bold")
     of_rows = altair.Chart().mark_text(align="left", dx=GAP)
     return of_groups.encode(x=altair.value(0), y=y, text="heading:N"), of_rows.encode(x=X(f"{end}:Q"), y=y, text="label:N")
 
 
-def _answers(panel: Panel, look_of: Mapping[str, str]) -> list[Chart]:
+def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     """Returns the bars of the times to solution of a workload, or of its throughput where it has no target."""
 
-    def row_of(standing: Standing) -> Row:
-        return {"value": standing.value or 0.0, "label": f"{standing.backend} {_value(standing, panel.has_target)}"}
+    def mark_of(row: Row) -> Mark:
+        return {"value": row.value or 0.0, "label": f"{row.backend} {_value(row, ranking.has_target)}"}
 
-    rows, headings = _by_group(panel, row_of)
-    kind, unit, best = ("Time to solution", "s", "Shorter") if panel.has_target else ("Throughput", "samples/s", "Longer")
-    longest = max((row["value"] for row in rows), default=0.0)
-    x, y = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, ROOM * longest or 1])), _places(rows, headings)
+    marks, headings = _by_group(ranking, mark_of)
+    kind, unit, best = ("Time to solution", "s", "Shorter") if ranking.has_target else ("Throughput", "samples/s", "Longer")
+    longest = max((mark["value"] for mark in marks), default=0.0)
+    x, y = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, ROOM * longest or 1])), _places(marks, headings)
     return _chart(
-        kind, f"{panel.name}, target {panel.target:g}" if panel.has_target else panel.name, f"{best} is better.",
-        rows, ROW_HEIGHT * (len(rows) + len(headings)),
-        altair.Chart().mark_bar().encode(x=x, y=y, color=_colour(look_of, rows).legend(None), tooltip="label:N"),
+        kind, f"{ranking.name}, target {ranking.target:g}" if ranking.has_target else ranking.name, f"{best} is better.",
+        marks, ROW_HEIGHT * (len(marks) + len(headings)),
+        altair.Chart().mark_bar().encode(x=x, y=y, color=_colour(look_of, marks).legend(None), tooltip="label:N"),
         *_beside(y, headings, "value"),
     )  # fmt: skip
 
 
-def _value(standing: Standing, has_target: bool) -> str:
-    if standing.value is None:
-        return standing.miss or ""
-    value = f"{standing.value:.2f} s" if has_target else f"{standing.value:.0f}"
-    return f"{value}, {standing.remark}" if standing.remark else value
+def _value(row: Row, has_target: bool) -> str:
+    if row.value is None:
+        return row.miss or ""
+    value = f"{row.value:.2f} s" if has_target else f"{row.value:.0f}"
+    return f"{value}, {row.remark}" if row.remark else value
 
 
-def _ratios(panel: Panel, look_of: Mapping[str, str]) -> list[Chart]:
+def _ratios(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     """Returns the ratios of seconds per epoch to the fastest of each size or machine, with their intervals."""
 
-    def row_of(standing: Standing) -> Row | None:
-        if standing.value is None:
+    def mark_of(row: Row) -> Mark | None:
+        if row.value is None:
             return None
-        ratio = standing.ratio
+        ratio = row.ratio
         ends = _ends(ratio) if ratio else {"low": 1.0, "high": 1.0}
-        text = standing.remark or (f"{ratio.value:.2f}" if ratio else "fastest")
-        return {"ratio": ratio.value if ratio else 1.0, **ends, "label": f"{standing.backend} {text}"}
+        text = row.remark or (f"{ratio.value:.2f}" if ratio else "fastest")
+        return {"ratio": ratio.value if ratio else 1.0, **ends, "label": f"{row.backend} {text}"}
 
-    rows, headings = _by_group(panel, row_of)
-    least, most = (choice((row[end] for row in rows), default=1.0) for choice, end in ((min, "low"), (max, "high")))
+    marks, headings = _by_group(ranking, mark_of)
+    least, most = (choice((mark[end] for mark in marks), default=1.0) for choice, end in ((min, "low"), (max, "high")))
     domain = Scale(domain=[least, least + ROOM * max(most - least, 0.1)])
-    x, y = X("ratio:Q", title="seconds per epoch over the fastest's", scale=domain), _places(rows, headings)
-    colour = _colour(look_of, rows).legend(None)
+    x, y = X("ratio:Q", title="seconds per epoch over the fastest's", scale=domain), _places(marks, headings)
+    colour = _colour(look_of, marks).legend(None)
     caption = "Further left is better. Lines are 95 % intervals, which hold together for all backends of a group."
     return _chart(
-        "Ratio to fastest", panel.name, caption, rows, ROW_HEIGHT * (len(rows) + len(headings)),
+        "Ratio to fastest", ranking.name, caption, marks, ROW_HEIGHT * (len(marks) + len(headings)),
         altair.Chart(altair.Data(values=[{"ratio": 1.0}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(x=x),
         altair.Chart().mark_rule(strokeWidth=2).encode(x=X("low:Q"), x2="high:Q", y=y, color=colour),
         altair.Chart().mark_point(filled=True, opacity=1, size=60).encode(x=x, y=y, color=colour, tooltip="label:N"),
@@ -161,7 +172,7 @@ def _ratios(panel: Panel, look_of: Mapping[str, str]) -> list[Chart]:
     )  # fmt: skip
 
 
-def _ends(ratio: Ratio) -> Row:
+def _ends(ratio: Ratio) -> Mark:
     """Returns the ends of the interval of a ratio, which are its value where it has none."""
     return {"low": ratio.low or ratio.value, "high": ratio.high or ratio.value}
 
@@ -170,23 +181,23 @@ def _accuracy(ran: Sequence[Entry], at: str, comparison: Comparison, look_of: Ma
     """Returns the accuracy, or other metric, over time of one run of each backend."""
     if comparison.target is None:
         return []
-    rows: list[Row] = []
+    marks: list[Mark] = []
     for backend, record in _one_run_each(ran).items():
         epochs = zip(record.train_seconds, record.eval_seconds, strict=False)
         lengths = [train + (evaluate or 0.0) for train, evaluate in epochs if train is not None]
         ends = itertools.islice(itertools.accumulate(lengths, initial=record.load_seconds or 0.0), 1, None)
-        rows += [
+        marks += [
             {"backend": backend, "epoch": epoch, "seconds": round(end, 3), "accuracy": accuracy}
             for epoch, (end, accuracy) in enumerate(zip(ends, record.accuracies, strict=False), 1) if accuracy is not None
         ]  # fmt: skip
     metric = comparison.metric
     y = Y("accuracy:Q", title=metric, scale=Scale(zero=False))
-    curve = altair.Chart().encode(x=X("seconds:Q", title="time (s)"), y=y, color=_colour(look_of, rows))
+    curve = altair.Chart().encode(x=X("seconds:Q", title="time (s)"), y=y, color=_colour(look_of, marks))
     return _chart(
-        f"{metric.capitalize()} over time", at, f"{ONE_RUN_EACH} The dashed line is the target, {comparison.target:g}.", rows, 230,
+        f"{metric.capitalize()} over time", at, f"{ONE_RUN_EACH} The dashed line is the target, {comparison.target:g}.", marks, 230,
         altair.Chart(altair.Data(values=[{"accuracy": comparison.target}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(y=y),
         curve.mark_line(strokeWidth=1.5),
-        curve.mark_point(filled=True, opacity=1).encode(shape=_shape(rows, look_of), tooltip=["backend:N", "epoch:Q", "accuracy:Q"]),
+        curve.mark_point(filled=True, opacity=1).encode(shape=_shape(marks, look_of), tooltip=["backend:N", "epoch:Q", "accuracy:Q"]),
     )  # fmt: skip
 
 
@@ -197,9 +208,9 @@ def _one_run_each(ran: Iterable[Entry]) -> dict[str, Record]:
     return {entry.backend: next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]) for entry in started}
 
 
-def _shape(rows: Iterable[Row], look_of: Mapping[str, str]) -> Shape:
-    """Returns the shapes of the points of backends, which have the legend of their colours."""
-    used = {row["backend"] for row in rows}
+def _shape(marks: Iterable[Mark], look_of: Mapping[str, str]) -> Shape:
+    """Returns the shapes of the points of backends, which have the legend of their"""
+    used = {mark["backend"] for mark in marks}
     return Shape(
         "backend:N", scale=Scale(domain=[name for name in look_of if name in used]), legend=altair.Legend(title=None, orient="top")
     )
@@ -207,54 +218,54 @@ def _shape(rows: Iterable[Row], look_of: Mapping[str, str]) -> Shape:
 
 def _scaling(comparison: Comparison, fair: Iterable[Entry], look_of: Mapping[str, str]) -> list[Chart]:
     """Returns the throughput over that of a backend's own 1 rank by the number of ranks, for a comparison with several sizes."""
-    rows = [
+    marks = [
         {"backend": entry.backend, "ranks": entry.num_ranks, "ratio": ratio.value, **_ends(ratio)}
         for entry in fair if entry.backend != BASELINE and (ratio := scaling.ratio_of_rates(comparison, entry))
     ]  # fmt: skip
-    sizes = sorted({row["ranks"] for row in rows} | {1})
+    sizes = sorted({mark["ranks"] for mark in marks} | {1})
     if sizes == [1]:
         return []
     # With two logarithmic axes, ideal scaling is a straight line.
     logarithmic = Scale(type="log", base=2)
     x = X("ranks:Q", scale=logarithmic, axis=altair.Axis(values=sizes, grid=False, format="d"))
     y = Y("ratio:Q", title="ratio to 1 rank", scale=logarithmic, axis=altair.Axis(format="~g"))
-    curve = altair.Chart().encode(x=x, y=y, color=_colour(look_of, rows))
+    curve = altair.Chart().encode(x=x, y=y, color=_colour(look_of, marks))
     ideal = altair.Data(values=[{"ranks": size, "ratio": size} for size in sizes])
     return _chart(
-        "Throughput over own 1 rank", comparison.name, "The dashed line is ideal scaling. Vertical lines are 95 % intervals.", rows, 260,
+        "Throughput over own 1 rank", comparison.name, "The dashed line is ideal scaling. Vertical lines are 95 % intervals.", marks, 260,
         altair.Chart(ideal).mark_line(strokeDash=[5, 5], color=NEUTRAL).encode(x=x, y=y),
         curve.mark_line(strokeWidth=1.5),
         curve.mark_rule(strokeWidth=1.5).encode(y=Y("low:Q"), y2="high:Q"),
-        curve.mark_point(filled=True, opacity=1, size=60).encode(shape=_shape(rows, look_of), tooltip=["backend:N", "ranks:Q", "ratio:Q"]),
+        curve.mark_point(filled=True, opacity=1, size=60).encode(shape=_shape(marks, look_of), tooltip=["backend:N", "ranks:Q", "ratio:Q"]),
     )  # fmt: skip
 
 
 def _stages(ran: Iterable[Entry], at: str) -> list[Chart]:
     caption = "Time to solution includes load, train and evaluate, and excludes launch, import and init."
-    return _stacked("Where a run's time goes", at, caption, {entry.backend: cost.stages(entry) for entry in ran}, "seconds", colours.STAGES)
+    return _stacked("Where a run's time goes", at, caption, {entry.backend: cost.stages(entry) for entry in ran}, "seconds", STAGES)
 
 
 def _parts(comparison: Comparison, ran: Iterable[Entry], at: str) -> list[Chart]:
     caption = "Mean over the ranks. Exposed communication: the step minus one without communication, less the same difference at 1 rank."
-    return _stacked("Parts of a step", at, caption, {entry.backend: step.parts(comparison, entry) for entry in ran}, "ms", colours.PARTS)
+    return _stacked("Parts of a step", at, caption, {entry.backend: step.parts(comparison, entry) for entry in ran}, "ms", PARTS)
 
 
 def _stacked(
     kind: str, at: str, caption: str, sizes_of: Mapping[str, Mapping[str, float | None]], unit: str, colour_of: Mapping[str, str]
 ) -> list[Chart]:
-    """Returns a stacked bar for each backend, of the sizes of its parts in the order of their colours."""
-    rows = [
+    """Returns a stacked bar for each backend, of the sizes of its parts in the order of their"""
+    marks = [
         {"backend": backend, "part": name, "size": round(max(0.0, value), 3), "place": list(colour_of).index(name)}
         for backend, sizes in sizes_of.items() for name, value in sizes.items() if value is not None
     ]  # fmt: skip
     bars = altair.Chart().mark_bar(stroke=NEUTRAL, strokeWidth=0.6).encode(
         x=X("size:Q", title=unit, stack="zero"),
         y=Y("backend:N", title=None, sort=list(sizes_of)),
-        color=_colour(colour_of, rows, "part"),
+        color=_colour(colour_of, marks, "part"),
         order=Order("place:Q"),
         tooltip=["backend:N", "part:N", Tooltip("size:Q", title=unit, format=".2f")],
     )  # fmt: skip
-    return _chart(kind, at, caption, rows, BAR_HEIGHT * len({row["backend"] for row in rows}), bars)
+    return _chart(kind, at, caption, marks, BAR_HEIGHT * len({mark["backend"] for mark in marks}), bars)
 
 
 def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> list[Chart]:
@@ -262,15 +273,15 @@ def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> 
     by_backend = {backend: record.losses for backend, record in _one_run_each(completed).items()}
     longest = max(map(len, by_backend.values()), default=0)
     steps = sorted({*range(1, min(longest, 20) + 1), *np.linspace(1, longest, NUM_LOSS_POINTS).astype(int).tolist()})
-    rows = [
+    marks = [
         {"step": step, "backend": backend, "loss": float(f"{losses[step - 1]:.5g}")}
         for backend, losses in by_backend.items() for step in steps if step <= len(losses) and losses[step - 1]
     ]  # fmt: skip
-    backends = list(dict.fromkeys(row["backend"] for row in rows))
+    backends = list(dict.fromkeys(mark["backend"] for mark in marks))
     curve = altair.Chart().encode(
         x=X("step:Q", scale=Scale(nice=False)),
         y=Y("loss:Q", title="loss (nats)", scale=Scale(type="log", nice=False)),
-        color=_colour(look_of, rows),
+        color=_colour(look_of, marks),
         tooltip=["backend:N", "step:Q", "loss:Q"],
     )
     # Equal curves cover each other: earlier ones are drawn wider, so that all stay visible.
@@ -278,4 +289,10 @@ def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> 
         curve.mark_line(strokeWidth=1.2 + 1.3 * place).transform_filter(altair.FieldEqualPredicate(field="backend", equal=backend))
         for place, backend in zip(reversed(range(len(backends))), backends, strict=True)
     ]
-    return _chart("Loss", at, f"{ONE_RUN_EACH} Equal curves overlap.", rows, 230, *curves)
+    return _chart("Loss", at, f"{ONE_RUN_EACH} Equal curves overlap.", marks, 230, *curves)
+
+
+def colours_of(backends: Iterable[str]) -> dict[str, str]:
+    """Returns the colour of each backend; backends that are not in FIXED take the FREE colours, then those of FIXED."""
+    spare = itertools.cycle((*FREE, *FIXED.values()))
+    return {backend: FIXED.get(backend) or next(spare) for backend in backends}

@@ -4,16 +4,16 @@ import polars
 import polars.selectors
 from polars import DataFrame, Expr
 
-from launch.report.summary import Answer
+from launch.report.report import Report
 from launch.report.table import table
 
 # A formula of a spreadsheet begins with one of these.
 FORMULA = r"^[=+\-@\t\n]"
 
 
-def text(answer: Answer) -> str:
-    """Returns the table of the runs of the answer, by comparison, backend, size and repeat; unknown values are empty."""
-    return written(table(answer.runs))
+def text(report: Report) -> str:
+    """Returns the table of the runs of the report, by comparison, backend, size and repeat; unknown values are empty."""
+    return written(table(report.runs))
 
 
 def written(runs: DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""The answer as one self-contained page: text, tables, charts and the library that draws them."""
+"""The report as one self-contained page: the answer in words, tables, charts and the library that draws them."""
 
 import json
 from functools import cache
@@ -8,27 +8,66 @@ import jinja2
 from markupsafe import Markup
 
 from common.record.definition import Record
+from common.words import listed
 from launch.report import comparable, environments
-from launch.report.export import charts, colours, drawing
+from launch.report.answer import Answer, Group, Ranking, Row
+from launch.report.export import charts, drawing
 from launch.report.export.charts import Chart
-from launch.report.glance import sentences
-from launch.report.glance.answer import Glance
-from launch.report.summary import Answer
+from launch.report.report import Report
 
 FOLDER = Path(__file__).parent
 # Longer texts may wrap.
 LONG = 60
+# The most backends of a group that a sentence compares with the fastest.
+NUM_NAMED = 3
 
 
-def text(answer: Answer, glance: Glance, reload_seconds: int | None = None) -> str:
+def text(report: Report, answer: Answer, reload_seconds: int | None = None) -> str:
     """Returns the whole page; with `reload_seconds` a browser reloads it that often."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
-        answer=answer, glance=glance, sentences=list(map(_unbroken, sentences.sentences(glance))), charts=charts.of(answer, glance),
-        facts=_facts(answer.runs), json=_json, colour=colours.of_backends(answer.backends).get, long=LONG,
+        report=report, answer=answer, sentences=list(map(_unbroken, sentences(answer))), charts=charts.of(report, answer),
+        facts=_facts(report.runs), json=_json, colour=charts.colours_of(report.backends).get, long=LONG,
         style=Markup((FOLDER / "page.css").read_text("utf-8")), script=Markup((FOLDER / "page.js").read_text("utf-8")),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip
+
+
+def sentences(answer: Answer) -> list[str]:
+    """Returns a line for each workload, at its most ranks or on each machine, and one on how sure the order is."""
+    lines = []
+    for ranking in answer.rankings:
+        groups = ranking.groups if len({group.machine for group in ranking.groups}) > 1 else ranking.groups[-1:]
+        lines += [f"{ranking.short_name}, {group.name}: {'. '.join(_on_group(ranking, group))}." for group in groups]
+    return [*lines, f"{answer.certainty[0].upper()}{answer.certainty[1:]}."]
+
+
+def _on_group(ranking: Ranking, group: Group) -> list[str]:
+    """Returns who is first in a group, how much longer the next backends and the last one take, and which have no value."""
+    first, fastest = group.first, group.fastest
+    if first is None or fastest is None or first.value is None:
+        return ["no backend reached the target" if ranking.has_target else "no run completed"]
+    if ranking.has_target:
+        texts = [f"{first.backend} reached the target first, in {first.value:.2f} s"]
+    else:
+        texts = [f"{first.backend} has the highest throughput, {first.value:.0f} samples a second"]
+    if first is not fastest:
+        texts.append(f"By seconds per epoch {fastest.backend} is fastest")
+    if tied := [row.backend for row in group.tied]:
+        texts.append(f"No difference is shown from {listed(tied)}")
+    slower = [row for row in group.rows if row.ratio and not row.remark and row.backend not in tied]
+    named = slower if len(slower) <= NUM_NAMED else [*slower[: NUM_NAMED - 1], slower[-1]]
+    if named:
+        nearest, *further = named
+        others = [f"{row.backend}'s {_percent(row)}" for row in further]
+        texts.append(", ".join([f"{nearest.backend}'s epochs take {_percent(nearest)} longer", *others]))
+    if missing := [f"{row.backend} ({row.miss})" for row in group.rows if row.value is None]:
+        texts.append(f"Without a time: {', '.join(missing)}")
+    return texts
+
+
+def _percent(row: Row) -> str:
+    return f"{100 * (row.ratio.value - 1):.0f} %" if row.ratio else ""
 
 
 def _unbroken(sentence: str) -> str:

@@ -1,11 +1,11 @@
-"""The answer as Markdown, with GitHub's tables."""
+"""The report as Markdown, with GitHub's tables."""
 
 from collections.abc import Iterable
 
 from common.declarations import PYTHON
 from common.errors import printable
 from common.terminal import Table
-from launch.report.summary import Answer
+from launch.report.report import Report
 
 # The sections whose tables stand here; the sentences of the others sum theirs up.
 WITH_TABLES = ("baseline", "first", "machines", "failed")
@@ -14,15 +14,15 @@ ALL_TABLES = (
 )
 
 
-def text(answer: Answer) -> str:
+def text(report: Report) -> str:
     """Returns the questions with their sentences, and the tables of the main ones."""
-    lines = [f"# Tandem on {escaped(answer.machine)}", "", ALL_TABLES, "", *_list(answer.headline)]
-    for section in answer.sections:
+    lines = [f"# Tandem on {escaped(report.machine)}", "", ALL_TABLES, "", *_list(report.headline)]
+    for section in report.sections:
         lines += ["", f"## {section.question}", "", *_list(section.sentences)]
         for table in section.tables if section.key in WITH_TABLES else ():
             lines += ["", f"### {escaped(table.title)}", "", *_table(table)]
-    if answer.notes:
-        lines += ["", "## Notes", "", *_list(answer.notes)]
+    if report.notes:
+        lines += ["", "## Notes", "", *_list(report.notes)]
     return "\n".join(lines) + "\n"
 
 

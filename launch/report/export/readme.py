@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from common import durable
 from common.declarations import ROOT
-from launch.report import collect, factors, several, summary
+from launch.report import factors
 from launch.report.factors import Part
 from launch.report.questions import cost, machines
 from launch.report.questions.first import Place
+from launch.report.report import Report, collect, report_of
 from launch.report.statistics import Ratio, present
 from launch.report.words import with_interval
 
@@ -21,7 +22,7 @@ END = "<!-- End of the generated tables. -->"
 
 def main() -> None:
     """Writes the tables."""
-    durable.write_text(README, with_table(README.read_text(), table(answer())))
+    durable.write_text(README, with_table(README.read_text(), table(report())))
 
 
 def with_table(readme: str, text: str) -> str:
@@ -31,14 +32,14 @@ def with_table(readme: str, text: str) -> str:
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
 
 
-def answer() -> summary.Answer:
-    """Returns the answer from the records of both machines."""
-    return several.of_machines(*collect.collect([SECOND_MACHINE, REFERENCE]))
+def report() -> Report:
+    """Returns the report on the records of both machines."""
+    return report_of(*collect([SECOND_MACHINE, REFERENCE]))
 
 
-def table(answer: summary.Answer) -> str:
-    """Returns the tables of an answer at NUM_RANKS: what each factor multiplies seconds per epoch by, and the backends on each machine."""
-    standings = {name: placed_on for (name, size), placed_on in machines.standings_of(answer.comparisons).items() if size == NUM_RANKS}
+def table(report: Report) -> str:
+    """Returns the tables of a report at NUM_RANKS: what each factor multiplies seconds per epoch by, and the backends on each machine."""
+    standings = {name: placed_on for (name, size), placed_on in machines.standings_of(report.comparisons).items() if size == NUM_RANKS}
     columns = [(name, machine) for name, placed_on in standings.items() for machine in placed_on]
     return f"{_parts(standings, columns)}\n\n{_backends(standings, columns)}"
 

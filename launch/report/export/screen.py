@@ -1,4 +1,4 @@
-"""The answer at a glance on a terminal: one screen, as data and then printed."""
+"""The answer on one screen of a terminal, as lines and then printed."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -7,17 +7,16 @@ from rich.console import Console
 from rich.text import Text
 
 from common.errors import printable
-from launch.report.glance.answer import Glance, Group, Panel, Standing
-from launch.report.glance.causes import percents
+from launch.report.answer import Answer, Group, Ranking, Row
 from launch.report.questions import first
 from launch.report.statistics import MARGIN
-from launch.report.words import EQUAL, NO_DIFFERENCE
+from launch.report.words import EQUAL, NO_DIFFERENCE, percents
 
 MAX_WIDTH, MAX_LINES = 100, 30
 # The most lines of the parts below the backends.
-MAX_CAUSES, MAX_STATE, MAX_ADVICE = 7, 4, 2
+MAX_CAUSES, MAX_RELIABILITY, MAX_ADVICE = 7, 4, 2
 # A heading and two backends.
-MIN_PANEL_LINES = 3
+MIN_RANKING_LINES = 3
 INDENT = "  "
 VALUE_WIDTH, PERCENT_WIDTH, MARK_WIDTH, INTERVAL_WIDTH = 6, 9, 3, 16
 GAP = 2
@@ -25,53 +24,53 @@ MARKS = {first.SLOWER: "<", NO_DIFFERENCE: "=", EQUAL: "=="}
 IN_FULL = "in --full"
 
 
-def show(glance: Glance, links: Sequence[str], console: Console | None = None) -> None:
+def show(answer: Answer, links: Sequence[str], console: Console | None = None) -> None:
     """Prints the screen. `links` are its last lines: where all tables are."""
     console = console or Console()
-    for line in lines(glance, links, min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH):
+    for line in lines(answer, links, min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH):
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def lines(glance: Glance, links: Sequence[str], width: int) -> list[Text]:
+def lines(answer: Answer, links: Sequence[str], width: int) -> list[Text]:
     """Returns the lines of the screen, at most MAX_LINES; links are not broken into lines."""
     top = [
-        *_wrapped(_title(glance.panels), width, style="bold"),
-        *_wrapped("; ".join([glance.certainty, *_legend(glance.panels)]), width),
+        *_wrapped(_title(answer.rankings), width, style="bold"),
+        *_wrapped("; ".join([answer.certainty, *_legend(answer.rankings)]), width),
     ]
-    why = _limited(_why(glance, width), MAX_CAUSES)
+    why = _limited(_why(answer, width), MAX_CAUSES)
     below = [
-        *_limited(_wrapped_each(glance.state, width), MAX_STATE),
-        *_limited(_wrapped(f"Next: {'; '.join(glance.advice)}.", width) if glance.advice else [], MAX_ADVICE),
+        *_limited(_wrapped_each(answer.reliability, width), MAX_RELIABILITY),
+        *_limited(_wrapped(f"Next: {'; '.join(answer.advice)}.", width) if answer.advice else [], MAX_ADVICE),
         *(Text(printable(link)) for link in links),
     ]
-    panels = _panels(glance.panels, MAX_LINES - len(top) - len(why) - len(below), width)
-    leaving = _wrapped(f"{glance.leaving}.", width) if glance.leaving else []
-    has_room = sum(map(len, (top, panels, why, leaving, below))) <= MAX_LINES
-    return [*top, *panels, *why, *(leaving if has_room else []), *below]
+    rankings = _rankings(answer.rankings, MAX_LINES - len(top) - len(why) - len(below), width)
+    migration = _wrapped(f"{answer.migration}.", width) if answer.migration else []
+    has_room = sum(map(len, (top, rankings, why, migration, below))) <= MAX_LINES
+    return [*top, *rankings, *why, *(migration if has_room else []), *below]
 
 
-def _title(panels: Sequence[Panel]) -> str:
-    scalings = {panel.name.removeprefix(panel.short_name).strip(", ") for panel in panels}
+def _title(rankings: Sequence[Ranking]) -> str:
+    scalings = {ranking.name.removeprefix(ranking.short_name).strip(", ") for ranking in rankings}
     scaling = f", {scalings.pop()}" if len(scalings) == 1 and scalings != {""} else ""
-    if panels and not any(panel.has_target for panel in panels):
+    if rankings and not any(ranking.has_target for ranking in rankings):
         return f"Samples a second{scaling}, and how much longer one takes than the fastest's"
     return f"Time to solution in seconds{scaling}, and how much longer an epoch takes than the fastest's"
 
 
-def _legend(panels: Iterable[Panel]) -> list[str]:
-    verdicts = {standing.verdict for panel in panels for group in panel.groups for standing in group.standings}
+def _legend(rankings: Iterable[Ranking]) -> list[str]:
+    verdicts = {row.verdict for ranking in rankings for group in ranking.groups for row in group.rows}
     meaning_of = {first.SLOWER: "slower", NO_DIFFERENCE: NO_DIFFERENCE, EQUAL: f"none beyond {100 * MARGIN:g} %"}
     meanings = [f"{mark} {meaning_of[verdict]}" for verdict, mark in MARKS.items() if verdict in verdicts]
     return [", ".join(meanings)] if meanings else []
 
 
-def _why(glance: Glance, width: int) -> list[Text]:
+def _why(answer: Answer, width: int) -> list[Text]:
     """Returns the heading of the causes and their lines; nothing without any."""
-    if not glance.causes:
+    if not answer.causes:
         return []
-    kind_width = max(len(cause.kind) for cause in glance.causes)
-    heading = f"Why, at {glance.causes_at}:" if glance.causes_at else "Why:"
-    causes = [line for cause in glance.causes for line in _wrapped(cause.text, width, f"{INDENT}{cause.kind:<{kind_width}}{INDENT}")]
+    kind_width = max(len(cause.kind) for cause in answer.causes)
+    heading = f"Why, at {answer.causes_at}:" if answer.causes_at else "Why:"
+    causes = [line for cause in answer.causes for line in _wrapped(cause.text, width, f"{INDENT}{cause.kind:<{kind_width}}{INDENT}")]
     return [Text(heading, style="bold"), *causes]
 
 
@@ -90,38 +89,38 @@ def _limited(shown: list[Text], num_lines: int) -> list[Text]:
     return shown if len(shown) <= num_lines else [*shown[: num_lines - 1], Text(f"more {IN_FULL}")]
 
 
-def _panels(panels: Sequence[Panel], num_lines: int, width: int) -> list[Text]:
-    """Returns the lines of the panels, of which none has fewer than MIN_PANEL_LINES; panels that find no room are counted."""
-    fitting = max(num_lines // MIN_PANEL_LINES, 1)
-    if len(panels) > fitting:
-        fitting = max((num_lines - 1) // MIN_PANEL_LINES, 1)
-        shown = _panels(panels[:fitting], num_lines - 1, width)
-        return [*shown, Text(f"and {len(panels) - fitting} more workloads {IN_FULL}")]
+def _rankings(rankings: Sequence[Ranking], num_lines: int, width: int) -> list[Text]:
+    """Returns the lines of the rankings, of which none has fewer than MIN_RANKING_LINES; rankings that find no room are counted."""
+    fitting = max(num_lines // MIN_RANKING_LINES, 1)
+    if len(rankings) > fitting:
+        fitting = max((num_lines - 1) // MIN_RANKING_LINES, 1)
+        shown = _rankings(rankings[:fitting], num_lines - 1, width)
+        return [*shown, Text(f"and {len(rankings) - fitting} more workloads {IN_FULL}")]
     shown = []
-    for number, panel in enumerate(panels):
-        # What a panel does not need is left to those after it.
-        share = (num_lines - len(shown)) // (len(panels) - number)
-        shown += _panel(panel, share, _name_width(panels), width)
+    for number, ranking in enumerate(rankings):
+        # What a ranking does not need is left to those after it.
+        share = (num_lines - len(shown)) // (len(rankings) - number)
+        shown += _ranking(ranking, share, _name_width(rankings), width)
     return shown
 
 
-def _heading(panel: Panel) -> str:
-    return f"{panel.short_name}, target {panel.target:g}" if panel.has_target else panel.short_name
+def _heading(ranking: Ranking) -> str:
+    return f"{ranking.short_name}, target {ranking.target:g}" if ranking.has_target else ranking.short_name
 
 
-def _name_width(panels: Sequence[Panel]) -> int:
-    """Returns the width of the headings and names of backends, which is the same in all panels."""
-    names = [f"{INDENT}{backend}" for panel in panels for backend in panel.backends]
-    return max(map(len, (*map(_heading, panels), *names)), default=0) + GAP
+def _name_width(rankings: Sequence[Ranking]) -> int:
+    """Returns the width of the headings and names of backends, which is the same in all rankings."""
+    names = [f"{INDENT}{backend}" for ranking in rankings for backend in ranking.backends]
+    return max(map(len, (*map(_heading, rankings), *names)), default=0) + GAP
 
 
-def _panel(panel: Panel, num_lines: int, name_width: int, width: int) -> list[Text]:
-    """Returns the heading of a panel and a line for each backend; those that find no room are counted."""
-    heading = _heading(panel)
+def _ranking(ranking: Ranking, num_lines: int, name_width: int, width: int) -> list[Text]:
+    """Returns the heading of a ranking and a line for each backend; those that find no room are counted."""
+    heading = _heading(ranking)
     least = VALUE_WIDTH + PERCENT_WIDTH + MARK_WIDTH
-    groups = panel.groups[-max((width - name_width) // least, 1) :]
+    groups = ranking.groups[-max((width - name_width) // least, 1) :]
     cell_width = max((width - name_width) // len(groups), least)
-    shown_backends = _chosen(panel.backends, groups, num_lines)
+    shown_backends = _chosen(ranking.backends, groups, num_lines)
     titles = "".join(f"{group.name:<{cell_width}}" for group in groups)
     shown = [Text(printable(f"{heading:<{name_width}}{titles}".rstrip()), style="bold")]
     for backend in shown_backends:
@@ -130,7 +129,7 @@ def _panel(panel: Panel, num_lines: int, name_width: int, width: int) -> list[Te
             line.append(_cell(group, backend, cell_width))
         line.rstrip()
         shown.append(line)
-    if left_out := [backend for backend in panel.backends if backend not in shown_backends]:
+    if left_out := [backend for backend in ranking.backends if backend not in shown_backends]:
         shown.append(Text(f"{INDENT}and {len(left_out)} more {IN_FULL}{_span_of(groups[-1], left_out)}"))
     return shown
 
@@ -146,7 +145,7 @@ def _chosen(backends: Sequence[str], groups: Sequence[Group], num_lines: int) ->
 
 
 def _span_of(group: Group, backends: Sequence[str]) -> str:
-    percents = [100 * (standing.ratio.value - 1) for standing in group.standings if standing.ratio and standing.backend in backends]
+    percents = [100 * (row.ratio.value - 1) for row in group.rows if row.ratio and row.backend in backends]
     if not percents:
         return ""
     span = dict.fromkeys(f"{percent:+.0f}" for percent in (min(percents), max(percents)))
@@ -155,31 +154,31 @@ def _span_of(group: Group, backends: Sequence[str]) -> str:
 
 def _cell(group: Group, backend: str, width: int) -> Text:
     """Returns the value of a backend in a group, its percentage and mark, and its interval where that fits."""
-    standing = next((standing for standing in group.standings if standing.backend == backend), None)
-    if standing is None:
+    row = next((row for row in group.rows if row.backend == backend), None)
+    if row is None:
         return Text(" " * width)
-    if standing.value is None:
-        return Text(f"{standing.miss or '':<{width}}"[:width], style="red")
-    value = f"{standing.value:>{VALUE_WIDTH}.{2 if standing.value < 100 else 0}f}"
-    is_fastest = standing is group.fastest
-    if standing.remark:
-        return Text(f"{value}  {standing.remark}"[: width - GAP].ljust(width))
-    line = Text(f"{value}{_percent(standing, is_fastest):>{PERCENT_WIDTH}}{MARKS.get(standing.verdict or '', ''):>{MARK_WIDTH}}")
+    if row.value is None:
+        return Text(f"{row.miss or '':<{width}}"[:width], style="red")
+    value = f"{row.value:>{VALUE_WIDTH}.{2 if row.value < 100 else 0}f}"
+    is_fastest = row is group.fastest
+    if row.remark:
+        return Text(f"{value}  {row.remark}"[: width - GAP].ljust(width))
+    line = Text(f"{value}{_percent(row, is_fastest):>{PERCENT_WIDTH}}{MARKS.get(row.verdict or '', ''):>{MARK_WIDTH}}")
     if is_fastest:
         line.stylize("bold")
     if width >= VALUE_WIDTH + PERCENT_WIDTH + MARK_WIDTH + INTERVAL_WIDTH:
-        line.append(f" {_interval(standing)}")
+        line.append(f" {_interval(row)}")
     line.truncate(width, pad=True)
     return line
 
 
-def _percent(standing: Standing, is_fastest: bool) -> str:
+def _percent(row: Row, is_fastest: bool) -> str:
     if is_fastest:
         return first.FASTEST
-    return f"{100 * (standing.ratio.value - 1):+.0f} %" if standing.ratio else ""
+    return f"{100 * (row.ratio.value - 1):+.0f} %" if row.ratio else ""
 
 
-def _interval(standing: Standing) -> str:
-    if standing.ratio is None or standing.ratio.low is None or standing.ratio.high is None:
+def _interval(row: Row) -> str:
+    if row.ratio is None or row.ratio.low is None or row.ratio.high is None:
         return ""
-    return f"({percents(standing.ratio.low, standing.ratio.high)})"
+    return f"({percents(row.ratio.low, row.ratio.high)})"

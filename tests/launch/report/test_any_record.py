@@ -9,10 +9,10 @@ import pytest
 
 from common.errors import UserError
 from common.record import reading
-from launch.report import summary
+from launch.report.answer import answer_of
 from launch.report.export import csv, html, markdown, screen, terminal
 from launch.report.export import json as as_json
-from launch.report.glance import answer as glance
+from launch.report.report import report_of
 from tests.support.made_records import made, step_breakdown, tensor_bytes, typed
 
 VALUES = (
@@ -74,14 +74,14 @@ def with_value(record, place, value):
 def report(records):
     """Writes the report of records in all forms."""
     with contextlib.suppress(UserError):
-        answer = summary.answer(records, [])
-        terminal.show(answer)
-        at_a_glance = glance.answer(answer)
-        assert screen.lines(at_a_glance, [], 100)
-        assert as_json.text(at_a_glance)
-        assert markdown.text(answer)
-        assert csv.text(answer)
-        assert html.text(answer, at_a_glance)
+        whole = report_of(records)
+        terminal.show(whole)
+        answer = answer_of(whole)
+        assert screen.lines(answer, [], 100)
+        assert as_json.text(answer)
+        assert markdown.text(whole)
+        assert csv.text(whole)
+        assert html.text(whole, answer)
 
 
 RECORDS = {

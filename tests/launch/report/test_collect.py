@@ -11,7 +11,8 @@ from common.declarations import ROOT
 from common.errors import UserError
 from common.record import records
 from common.record.definition import SCHEMA
-from launch.report.collect import collect, state
+from launch.compare import modification_times
+from launch.report.report import collect
 from tests.support.made_records import made, step_breakdown
 
 
@@ -77,7 +78,7 @@ def test_incomplete_and_binary_files_and_links_to_themselves_are_listed(tmp_path
     collected, damaged = collect([tmp_path])
     assert (len(collected), [file.path.name for file in damaged]) == (1, ["b.json", "c.json.part", "d.json"])
     assert damaged[1].reason.startswith("incomplete")
-    assert list(state([tmp_path])) == [path, incomplete, tmp_path / "d.json"]
+    assert list(modification_times([tmp_path])) == [path, incomplete, tmp_path / "d.json"]
 
 
 def test_what_is_no_regular_file_or_cannot_be_entered_is_listed_and_not_waited_for(tmp_path, monkeypatch):

@@ -5,9 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from launch.report import regressions, several, summary
+from launch.report import regressions
 from launch.report.export import csv, html, markdown, terminal
 from launch.report.questions import failed
+from launch.report.report import report_of
 from tests.support.answers import answered, page
 from tests.support.made_records import made, on, repeats, step_breakdown, tensor_bytes, typed, valid
 
@@ -64,5 +65,5 @@ def test_every_other_reader_takes_it():
     records = typed([*OTHERS, diverged(backend="fsdp")])
     assert regressions.changes(records, records)
     there = typed(on("there", [*OTHERS, diverged(backend="fsdp")]))
-    assert several.of_machines([*records, *there])
-    assert summary.answer(records, [])
+    assert report_of([*records, *there])
+    assert report_of(records)

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from common.errors import UserError
-from launch.report import collect, summary
 from launch.report.export import csv, drawing, files, markdown, readme, terminal
+from launch.report.report import collect, report_of
 from tests.support.answers import answered, drawn, picture
 from tests.support.made_records import ended, made, repeats, step_breakdown, tensor_bytes
 from tests.support.mistakes import refused
@@ -77,8 +77,8 @@ def _line(table):
 
 
 def test_the_committed_report_is_that_of_the_committed_records():
-    answer = summary.answer(*collect.collect([readme.REFERENCE]))
-    assert markdown.text(answer) == readme.REFERENCE.with_suffix(".md").read_text()
+    report = report_of(*collect([readme.REFERENCE]))
+    assert markdown.text(report) == readme.REFERENCE.with_suffix(".md").read_text()
 
 
 def test_markdown_escapes_text_from_records():

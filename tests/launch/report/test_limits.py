@@ -3,7 +3,8 @@
 import pytest
 
 from common.declarations import ROOT
-from launch.report import collect, environments, limits, summary
+from launch.report import environments, limits
+from launch.report.report import collect, report_of
 from tests.support.answers import answered, line, section
 from tests.support.made_records import made, on, typed
 
@@ -99,7 +100,7 @@ def test_a_matrix_that_met_another_machine_under_the_name_of_the_first_one_is_na
 
 
 def test_the_committed_records_of_a_machine_on_which_mkl_is_slow_have_no_share_above_1_and_name_the_cause():
-    answer = summary.answer(*collect.collect([ROOT / "results" / "reference" / "zen5"]))
+    answer = report_of(*collect([ROOT / "results" / "reference" / "zen5"]))
     cost = next(section for section in answer.sections if section.key == "cost")
     assert "PyTorch's float32 products reach 48 % of this core (117 of 246 GFLOP/s, TensorFlow)" + CAUSE in cost.sentences
     shares = [row[[column.name for column in table.columns].index("share of peak (%)")] for table in cost.tables[:2] for row in table.rows]

@@ -3,12 +3,11 @@
 import pytest
 
 from launch.report import epochs, regressions
+from launch.report.answer import answer_of
 from launch.report.entries import comparisons
-from launch.report.glance import answer as glance
 from launch.report.questions import failed, first, same
-from launch.report.summary import answer as answered
 from launch.run.display import outcome
-from tests.support.answers import drawn
+from tests.support.answers import answered, drawn
 from tests.support.made_records import made, not_reached, typed
 
 ERROR = {"metric": "metric", "lower_is_better": True, "target": 2.0, "accuracy": 1.5, "accuracies": [4.0, 1.5]}
@@ -34,12 +33,11 @@ def test_a_target_is_met_from_above_and_the_metric_has_its_name():
 def test_a_run_that_missed_it_is_named_with_its_least_value():
     runs = [not_reached(**MISSED), not_reached(repeat=1, **MISSED | {"accuracy": 2.5})]
     assert failed.failure(typed(runs)[0])[1] == "metric 3.0000 after 2 epochs; the target is 2"
-    (entry,) = comparison_of(*runs).entries
-    assert glance._miss(entry) == "not reached (2.5)"
+    assert [row.miss for row in answer_of(answered(runs)).rankings[0].groups[0].rows] == ["not reached (2.5)"]
 
 
 def test_a_chart_has_its_name():
-    assert "Metric over time" in [chart.kind for chart in drawn(answered(typed([made(**ERROR)])))["first"]]
+    assert "Metric over time" in [chart.kind for chart in drawn(answered([made(**ERROR)]))["first"]]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 
 from common.record import reading
 from common.terminal import OVERSUBSCRIBED
-from launch.report import collect, several, summary
-from launch.report.export import colours
+from launch.report.export import charts
+from launch.report.report import collect, report_of
 from tests.support import browser
 from tests.support.answers import answered, drawn
 from tests.support.answers import page as page_of
-from tests.support.made_records import ended, made, noisy, not_reached, on, repeats, step_breakdown, typed
+from tests.support.made_records import ended, made, noisy, not_reached, on, repeats, step_breakdown
 from tests.support.running import ROOT
 
 LATER = {"started_at": "2026-02-01T00:00:00Z"}
@@ -52,8 +52,7 @@ def page(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reference_page(tmp_path_factory):
     path = tmp_path_factory.mktemp("reference") / "report.html"
-    records, damaged = collect.collect([ROOT / "results" / "reference" / "two-cores"])
-    path.write_text(page_of(summary.answer(records, damaged)))
+    path.write_text(page_of(report_of(*collect([ROOT / "results" / "reference" / "two-cores"]))))
     return path
 
 
@@ -61,7 +60,7 @@ def reference_page(tmp_path_factory):
 def machines_page(tmp_path_factory):
     path = tmp_path_factory.mktemp("machines") / "report.html"
     runs = [*repeats([9.0, 9.5, 10.0], backend="single"), *repeats([10.0, 10.4, 9.9])]
-    path.write_text(page_of(several.of_machines(typed([*runs, *on("there", [run | LATER for run in runs])]))))
+    path.write_text(page_of(answered([*runs, *on("there", [run | LATER for run in runs])])))
     return path
 
 
@@ -122,8 +121,8 @@ def test_oversubscribed_entries_are_in_no_chart(page):
 
 
 def test_up_to_twelve_backends_have_different_colours():
-    backends = ("single", "single_tf", "ddp", "ddp@mpi", "horovod_torch@gloo", "fsdp", "pipeline", "zero_redundancy", *colours.FIXED)
-    assert len(set(colours.of_backends(dict.fromkeys(backends)).values())) == len(set(backends)) == 12
+    backends = ("single", "single_tf", "ddp", "ddp@mpi", "horovod_torch@gloo", "fsdp", "pipeline", "zero_redundancy", *charts.FIXED)
+    assert len(set(charts.colours_of(dict.fromkeys(backends)).values())) == len(set(backends)) == 12
 
 
 def test_each_backend_has_one_colour_everywhere(page):

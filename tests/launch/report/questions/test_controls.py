@@ -7,8 +7,8 @@ import pytest
 
 from common.errors import UserError
 from launch.report import entries
-from launch.report.glance import state
 from launch.report.questions import controls
+from launch.report.reliability import reliability_of
 from tests.support.answers import answered, section
 from tests.support.made_records import ended, made, typed
 
@@ -81,8 +81,8 @@ def test_the_headline_and_the_screen_warn_of_verdicts_whose_controls_fail(copy, 
     answer = answered(with_controls(copy, delayed))
     lines = [f"{AT}: {warning}" for warning in warnings]
     assert answer.headline[1:] == lines
-    assert state.sentences(answer)[: len(lines)] == lines
-    assert state.sentences(answer)[-1] == control_lines(with_controls(copy, delayed))[0]
+    assert reliability_of(answer)[: len(lines)] == lines
+    assert reliability_of(answer)[-1] == control_lines(with_controls(copy, delayed))[0]
 
 
 def test_controls_are_nowhere_else_and_change_no_number():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.report import collect, summary
 from launch.report.questions import leaving
+from launch.report.report import collect, report_of
 from tests.launch.report.test_factors import FOUR, records_of
 from tests.support.answers import answered
 from tests.support.running import ROOT
@@ -85,7 +85,7 @@ def test_tensorflow_is_answered_for_by_its_own_strategy_and_keras_is_not():
 def test_the_second_machine_shows_no_difference_to_ddp_and_a_loss_to_deepspeed():
     section = next(
         section
-        for section in summary.answer(*collect.collect([ROOT / "results" / "reference" / "zen5"])).sections
+        for section in report_of(*collect([ROOT / "results" / "reference" / "zen5"])).sections
         if section.question == leaving.QUESTION
     )
     assert [(row[1], row[2], row[5]) for table in section.tables for row in table.rows] == 2 * [

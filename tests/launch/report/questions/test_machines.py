@@ -5,10 +5,9 @@ import re
 import pytest
 
 from common.errors import UserError
-from launch.report import several
 from launch.report.export import markdown
-from tests.support.answers import drawn, lines, picture
-from tests.support.made_records import ended, made, on, repeats, typed
+from tests.support.answers import answered, drawn, lines, picture
+from tests.support.made_records import ended, made, on, repeats
 
 # Noise of runs, another for each backend.
 NOISE = ((1.0, 1.01, 0.99, 1.02, 0.98, 1.0), (0.98, 1.0, 1.02, 1.0, 1.01, 0.99), (1.01, 0.98, 1.0, 0.99, 1.0, 1.02))
@@ -24,7 +23,7 @@ def matrix(num_repeats=6, changes=None, **seconds_by_backend):
 
 
 def answer(here, there):
-    return several.of_machines(typed([*here, *on("there", there)]))
+    return answered([*here, *on("there", there)])
 
 
 HERE = matrix(ddp=10.0, horovod_tf=13.0)
@@ -79,7 +78,7 @@ def test_the_machines_differ_in_device_versions_and_settings():
     elsewhere = on(
         "there", matrix(changes={"settings": {"threads": 2}}, ddp=10.0), device="cuda", packages={"torch": "2.14.0"}, num_cores=16
     )
-    several_answer = several.of_machines(typed([*on("here", HERE, device="cpu"), *elsewhere]))
+    several_answer = answered([*on("here", HERE, device="cpu"), *elsewhere])
     assert several_answer.sections[0].tables[-1].rows == [
         ("device", "cpu", "cuda"), ("processor", "a processor", "a processor"), ("cores", "4", "16"), ("torch", "2.13.0", "2.14.0"),
         ("--threads", "1", "2"),
@@ -91,7 +90,7 @@ def test_a_slow_library_is_named_on_its_machine():
         peaks = {"ddp": ddp_peak, "horovod_tf": tf_peak}
         return [record | {"peak_flops_per_second": peaks[record["backend"]]} for record in HERE]
 
-    several_answer = several.of_machines(typed([*on("here", ran(105e9, 108e9), cpu="AMD"), *on("there", ran(116e9, 245e9), cpu="AMD")]))
+    several_answer = answered([*on("here", ran(105e9, 108e9), cpu="AMD"), *on("there", ran(116e9, 245e9), cpu="AMD")])
     assert "fastest product" in [row[0] for row in several_answer.sections[0].tables[-1].rows]
     assert several_answer.sections[0].sentences[:-1] == [
         "there: PyTorch's float32 products reach 47 % of this core (116 of 245 GFLOP/s, TensorFlow): "

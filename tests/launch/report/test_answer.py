@@ -1,4 +1,4 @@
-"""The answer at a glance, as one screen and as JSON, on the committed records and on made ones."""
+"""The answer, as one screen and as JSON, on the committed records and on made ones."""
 
 import io
 import json
@@ -7,13 +7,13 @@ from functools import cache
 import pytest
 from rich.console import Console
 
-from launch.compare import answered
-from launch.report import collect
+from launch.report.answer import answer_of
 from launch.report.export import json as as_json
 from launch.report.export import screen
-from launch.report.glance import answer as glance
-from launch.report.glance import sentences
-from tests.support.made_records import ended, made, not_reached, on, repeats, typed
+from launch.report.export.html import sentences
+from launch.report.report import collect, report_of
+from tests.support.answers import answered
+from tests.support.made_records import ended, made, not_reached, on, repeats
 from tests.support.running import ROOT
 
 REFERENCE = ROOT / "results" / "reference"
@@ -33,16 +33,16 @@ COMMITTED = {
 @cache
 def report_on(name):
     paths = [path for pattern in COMMITTED[name] for path in sorted(REFERENCE.glob(pattern))]
-    return answered(*collect.collect(paths))
+    return report_of(*collect(paths))
 
 
 @cache
 def committed(name):
-    return glance.answer(report_on(name))
+    return answer_of(report_on(name))
 
 
 def of(made_records):
-    return glance.answer(answered(typed(made_records), []))
+    return answer_of(answered(made_records))
 
 
 def shown(answer, width=100):
@@ -70,7 +70,7 @@ def test_leaving_horovod_has_a_line_where_there_is_room_for_it():
     assert len(lines) == 30
     assert lines.index(line) == lines.index("more in --full") + 1
     assert line not in shown(answer)
-    assert json.loads(as_json.text(answer))["leaving"] == line.removesuffix(".")
+    assert json.loads(as_json.text(answer))["migration"] == line.removesuffix(".")
 
 
 def test_a_narrow_screen_breaks_every_line_but_the_links():
@@ -100,13 +100,12 @@ def test_one_run_each_is_no_verdict_and_the_screen_says_what_would_give_one():
     text = "\n".join(shown(answer))
     assert "one run each: the order may change; --repeats 6 gives a verdict" in text
     assert "Next: --repeats 6 for a verdict" in text
-    assert not answer.is_sure
-    assert answer.panels[0].groups[0].fastest.backend == "horovod_tf"
+    assert answer.rankings[0].groups[0].fastest.backend == "horovod_tf"
 
 
 def test_first_is_by_time_to_solution_and_fastest_by_seconds_per_epoch():
     longer = {"train_seconds": [1.0] * 3, "eval_seconds": [0.1] * 3, "accuracies": [0.1, 0.2, 0.98], "eval_losses": [1.0] * 3}
-    (group,) = of([made(seconds=8.0), made(backend="horovod_tf", seconds=9.0, **longer)]).panels[0].groups
+    (group,) = of([made(seconds=8.0), made(backend="horovod_tf", seconds=9.0, **longer)]).rankings[0].groups
     assert (group.first.backend, group.fastest.backend) == ("ddp", "horovod_tf")
 
 
@@ -114,15 +113,14 @@ def test_repeats_give_marks_and_intervals():
     fast, slow = [8.0, 8.1, 8.2, 8.0, 8.1, 8.2], [10.0, 10.2, 10.1, 10.3, 10.0, 10.1]
     runs = [*repeats(fast, backend="horovod_tf"), *repeats(slow), *repeats([*fast[1:], 8.0], backend="horovod_torch")]
     answer = of(runs)
-    (group,) = answer.panels[0].groups
-    assert [standing.verdict for standing in group.standings][::2] == ["fastest", "slower"]
-    assert [standing.backend for standing in group.tied] == [group.standings[1].backend]
+    (group,) = answer.rankings[0].groups
+    assert [row.verdict for row in group.rows][::2] == ["fastest", "slower"]
+    assert [row.backend for row in group.tied] == [group.rows[1].backend]
     lines = shown(answer)
     assert "6 runs each" in lines[1]
     assert "< slower" in lines[1]
     (line,) = (line for line in lines if line.startswith("  ddp "))
     assert " < (" in line
-    assert answer.is_sure
 
 
 def test_failed_runs_and_missed_targets_are_named_with_their_reason():
@@ -144,7 +142,7 @@ def test_where_no_run_reached_the_target_more_epochs_are_advised_and_no_repeats(
 def test_several_machines_stand_beside_each_other():
     runs = [*repeats([9.0], backend="single"), *repeats([10.0])]
     answer = of([*runs, *on("there", [run | {"started_at": "2026-02-01T00:00:00Z"} for run in runs])])
-    assert [group.machine for group in answer.panels[0].groups] == ["here", "there"]
+    assert [group.machine for group in answer.rankings[0].groups] == ["here", "there"]
     assert "here, 1 rank" in shown(answer)[2]
 
 
@@ -203,19 +201,19 @@ def test_json_has_the_first_the_ratio_the_interval_the_verdict_and_the_causes():
 
 
 def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
-    lines = sentences.sentences(committed("six repeats"))
+    lines = sentences(committed("six repeats"))
     assert lines[0] == (
         "cnn, 2 ranks: horovod_tf reached the target first, in 1.12 s. "
         "horovod_keras's epochs take 8 % longer, horovod_torch's 20 %, deepspeed_zero's 94 %."
     )
     assert lines[1].endswith("horovod_keras's epochs take 9 % longer, ddp@mpi's 30 %, deepspeed_zero's 106 %.")
-    assert [line.split(":")[0] for line in sentences.sentences(committed("two machines"))[:2]] == [
+    assert [line.split(":")[0] for line in sentences(committed("two machines"))[:2]] == [
         "cnn, two-cores, 2 ranks",
         "cnn, zen5, 2 ranks",
     ]
-    failed = sentences.sentences(of([made(), made(backend="fsdp", seconds=12.0), ended("failed", backend="deepspeed_zero")]))[0]
+    failed = sentences(of([made(), made(backend="fsdp", seconds=12.0), ended("failed", backend="deepspeed_zero")]))[0]
     assert failed.endswith("Without a time: deepspeed_zero (failed).")
-    assert sentences.sentences(of([not_reached(), ended("failed", backend="single")]))[0] == "cnn, 1 rank: no backend reached the target."
+    assert sentences(of([not_reached(), ended("failed", backend="single")]))[0] == "cnn, 1 rank: no backend reached the target."
 
 
 def test_outside_a_terminal_there_are_no_colours_and_on_a_wide_one_100_columns():

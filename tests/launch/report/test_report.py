@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.report import summary
-from launch.report.glance.names import short_names
+from launch.report.answer import short_names
+from launch.report.report import OTHER_SEEDS
 from tests.support.answers import answered, keys
 from tests.support.made_records import made, on, repeats
 
@@ -54,7 +54,7 @@ def test_runs_in_which_nccl_used_tcp_between_nodes_are_counted():
 @pytest.mark.parametrize(("seed", "is_noted"), [(6, False), (7, True)])
 def test_different_seeds_of_the_backends_of_a_size_are_noted(seed, is_noted):
     records = [*repeats([10.0] * 6), *repeats([10.0] * 5, backend="single"), made(backend="single", repeat=5, seed=seed)]
-    expected = f"cnn, weak scaling, 1 rank: {summary.OTHER_SEEDS}"
+    expected = f"cnn, weak scaling, 1 rank: {OTHER_SEEDS}"
     assert answered(records).notes == [expected] * is_noted
 
 

@@ -1,13 +1,16 @@
-"""Makes the answer from records: questions in order, each with sentences and tables."""
+"""The report on records: questions in order, each with sentences and tables, and notes."""
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from common.errors import UserError
+from common.record import reading as record_files
 from common.record.definition import Record
 from common.record.reading import Damaged
 from common.words import listed, ranks_of
 from launch.report import comparable, entries, environments, limits, statistics
-from launch.report.entries import Comparison
+from launch.report.entries import Comparison, Entry
 from launch.report.questions import (
     approximate,
     checkpointing,
@@ -17,6 +20,7 @@ from launch.report.questions import (
     failed,
     first,
     leaving,
+    machines,
     quiet,
     reading,
     same,
@@ -31,11 +35,12 @@ from launch.report.words import runs_against
 
 # NCCL's name of TCP, in the log of what it has chosen.
 NCCL_OVER_TCP = "Socket"
+ALONE = "For everything else about a machine, compare its records alone."
 OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
 
 
-class Answer(NamedTuple):
-    """The report's content. Its headline has the fastest backend of each comparison and warnings about verdicts; its notes are caveats.
+class Report(NamedTuple):
+    """The content of a report. Its headline has the fastest backend of each comparison and warnings about verdicts; its notes are caveats.
 
     `warnings` are those of the notes that say why records may not be comparable, and which are left out.
     """
@@ -50,18 +55,44 @@ class Answer(NamedTuple):
     failures: Sequence[Failure] = ()
 
     @property
+    def entries(self) -> list[Entry]:
+        """The entries of all comparisons."""
+        return [entry for comparison in self.comparisons for entry in comparison.entries]
+
+    @property
     def runs(self) -> list[Record]:
         """The records, by comparison, backend, size and repeat."""
-        return [record for comparison in self.comparisons for entry in comparison.entries for record in entry.records]
+        return [record for entry in self.entries for record in entry.records]
 
     @property
     def backends(self) -> list[str]:
         """The names of the backends, each once."""
-        return list(dict.fromkeys(entry.backend for comparison in self.comparisons for entry in comparison.entries))
+        return list(dict.fromkeys(entry.backend for entry in self.entries))
 
 
-def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer:
-    """Answers for records and for files that are not records. Raises UserError for records that are not comparable."""
+def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
+    """Returns the records of files and of folders, recursively and by name, and the files that are not records.
+
+    Raises UserError where a path is missing, and where no record is found.
+    """
+    if not paths:
+        raise UserError("which records? Give files or folders, such as results/MACHINE")
+    records, damaged = record_files.collect(paths)
+    if not records:
+        reason = f"; {damaged[0].path}: {damaged[0].reason}" if damaged else ""
+        raise UserError(f"there is no record in {', '.join(map(str, paths))}{reason}")
+    return records, damaged
+
+
+def report_of(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Report:
+    """Reports on records of one machine or of several, and on files that are not records.
+
+    Raises UserError for records of a machine that are not comparable, or of different training.
+    """
+    return _of_machines(records, damaged) if len(comparable.machines_of(records)) > 1 else _of_machine(records, damaged)
+
+
+def _of_machine(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report:
     plain, traced = entries.split_traced(records)
     comparable.check(plain)
     comparisons = entries.comparisons(plain)
@@ -93,12 +124,32 @@ def answer(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Answer
     ]
     sections = [section for section in every_section if section.sentences or section.tables]
     headline = [*map(first.winner, comparisons), *controls.warnings(judged_controls)]
-    warnings = [*left_out(traced), *_warnings(comparisons)]
+    warnings = [*_left_out(traced), *_warnings(comparisons)]
     notes = [*_notes(comparisons), *warnings]
-    return Answer(comparable.machine_of(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls, failures)
+    return Report(comparable.machine_of(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls, failures)
 
 
-def left_out(traced: Sequence[Record]) -> list[str]:
+def _of_machines(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report:
+    """Reports on several machines: each one's fastest backends beside the others'."""
+    plain, traced = entries.split_traced(records)
+    records_on = {
+        machine: [record for record in plain if comparable.machine_of(record) == machine] for machine in comparable.machines_of(plain)
+    }
+    for records_of_machine in records_on.values():
+        comparable.check(records_of_machine)
+    comparable.check_training(plain)
+    comparisons = [comparison for records_of_machine in records_on.values() for comparison in entries.comparisons(records_of_machine)]
+    headline, findings = machines.answer(comparisons)
+    failures = failed.failures_of([*comparisons, *entries.comparisons(traced)], damaged)
+    sections = [
+        Section("machines", machines.QUESTION, *findings),
+        Section("failed", failed.QUESTION, *failed.answer(failures, len(plain) + len(traced) + len(damaged))),
+    ]
+    warnings = _left_out(traced)
+    return Report(listed(list(records_on)), headline, sections, [ALONE, *warnings], comparisons, warnings, failures=failures)
+
+
+def _left_out(traced: Sequence[Record]) -> list[str]:
     """Returns the note on traced records, if there are any."""
     return [f"{len(traced)} of the runs were {entries.SLOWED_DOWN}, and are left out."] if traced else []
 

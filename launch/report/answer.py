@@ -1,0 +1,310 @@
+"""The answer as data: who is first, by how much, how sure that is, why, and what to do. The screen, the page and its JSON show it."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from common import metric
+from common.words import ranks_of
+from launch.report import comparable, factors, limits, measures
+from launch.report.entries import Comparison, Entry
+from launch.report.questions import first, leaving, machines, step
+from launch.report.reliability import advice_on, reliability_of
+from launch.report.report import Report
+from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
+from launch.report.words import EQUAL, NO_DIFFERENCE, in_percent, runs_against
+
+# A factor with a smaller effect explains little.
+SMALL = 0.02
+
+
+class Row(NamedTuple):
+    """A backend in a group.
+
+    `value`: its seconds to the target, or its samples a second in a workload without a target. `miss`: why there is no value. `ratio`: its
+    seconds per epoch over those of the fastest; None for the fastest itself and where they are not compared. `remark`: why it is set apart.
+    """
+
+    backend: str
+    value: float | None = None
+    miss: str | None = None
+    ratio: Ratio | None = None
+    verdict: str | None = None
+    remark: str | None = None
+
+
+class Group(NamedTuple):
+    """The backends at one size on one machine, the fastest by seconds per epoch first. `name` says where that is."""
+
+    name: str
+    machine: str
+    num_ranks: int
+    rows: list[Row]
+
+    @property
+    def fastest(self) -> Row | None:
+        """The backend with the lowest seconds per epoch; None where none has a value."""
+        return next((row for row in self.rows if row.value is not None), None)
+
+    @property
+    def first(self) -> Row | None:
+        """The backend that reached the target first, of those that train the same; the fastest where none of them did."""
+        timed = [row for row in self.rows if row.value is not None and not row.remark]
+        return min(timed, key=lambda row: row.value or 0.0, default=self.fastest)
+
+    @property
+    def second(self) -> Row | None:
+        """The backend that is compared with the fastest and comes next; None where there is none."""
+        return next((row for row in self.rows if row.ratio and not row.remark), None)
+
+    @property
+    def tied(self) -> list[Row]:
+        """The backends that are not shown to differ from the fastest."""
+        return [row for row in self.rows if row.verdict in (EQUAL, NO_DIFFERENCE)]
+
+
+class Ranking(NamedTuple):
+    """The backends of a workload, in groups by size, or by machine. Values are seconds to the target where it has one."""
+
+    name: str
+    short_name: str
+    target: float | None
+    groups: list[Group]
+
+    @property
+    def has_target(self) -> bool:
+        return self.target is not None
+
+    @property
+    def backends(self) -> list[str]:
+        """The backends, in the order of the last group."""
+        return list(dict.fromkeys(row.backend for group in reversed(self.groups) for row in group.rows))
+
+
+class Cause(NamedTuple):
+    """A cause of differences and its evidence; `ratios`: the ratios of seconds per epoch that show it, by comparison."""
+
+    kind: str
+    text: str
+    ratios: dict[str, Ratio]
+
+
+class Answer(NamedTuple):
+    """The answer from the records of a machine, or of several.
+
+    `certainty` says how sure the order is, `causes_at` at which size the causes are, and `reliability` whether the runs are sound.
+    `migration` says what leaving Horovod costs or gains there, and is empty where that was not measured.
+    """
+
+    machine: str
+    rankings: list[Ranking]
+    certainty: str
+    causes: list[Cause]
+    causes_at: str
+    reliability: list[str]
+    advice: list[str]
+    migration: str
+
+
+def answer_of(report: Report) -> Answer:
+    """Returns the answer of a report, on one machine or on several."""
+    comparisons, of_runs = report.comparisons, reliability_of(report)
+    if len(comparable.machines_of(report.runs)) > 1:
+        rankings = _rankings_of_machines(comparisons)
+        causes = [
+            cause._replace(text=f"{machine}: {cause.text}")
+            for machine, ran_on in machines.by_machine(comparisons).items()
+            for cause in _slow_products(ran_on)
+        ]
+        return Answer(report.machine, rankings, _certainty(rankings), causes, "", [*report.headline, *of_runs], [], "")
+    names = short_names(comparisons)
+    rankings = [
+        Ranking(comparison.name, names[comparison.name], comparison.target, groups)
+        for comparison in comparisons
+        if (groups := _groups(comparison))
+    ]
+    timed = [comparison for comparison in comparisons if comparison.target is not None]
+    causes = [*_slow_products(comparisons), *_factors(timed), *_communication(timed)]
+    sizes = set(map(_largest_size, timed))
+    causes_at = ranks_of(*sizes) if len(sizes) == 1 else ""
+    return Answer(
+        report.machine, rankings, _certainty(rankings), causes, causes_at, of_runs, advice_on(comparisons), _migration(comparisons)
+    )
+
+
+def short_names(comparisons: Iterable[Comparison]) -> dict[str, str]:
+    """Returns the model of each comparison by the comparison's name, or that name where several have one model."""
+    model_of = {comparison.name: comparison.model for comparison in comparisons}
+    models = list(model_of.values())
+    return {name: model if models.count(model) == 1 else name for name, model in model_of.items()}
+
+
+def _groups(comparison: Comparison) -> list[Group]:
+    """Returns the groups of a comparison by size, those of oversubscribed entries only where there are no others."""
+    has_cores = any(not entry.oversubscribed for entry in comparison.entries)
+    machine = comparable.machine_of(comparison.entries[0].records[0])
+    return [
+        Group(ranks_of(size), machine, size, _rows(entries, comparison.target is not None))
+        for size in comparison.sizes
+        if (entries := comparison.of_size(size, oversubscribed=not has_cores))
+    ]
+
+
+def _rankings_of_machines(comparisons: Sequence[Comparison]) -> list[Ranking]:
+    """Returns a ranking for each workload with a group for each machine, at the largest size that two machines or more have."""
+    places_of = machines.standings_of(comparisons)
+    target_of = {comparison.name: comparison.target for comparison in comparisons}
+    largest_size = dict(places_of.keys())
+    names = short_names(comparison for comparison in comparisons if comparison.name in largest_size)
+    return [
+        Ranking(
+            name,
+            names[name],
+            target_of[name],
+            [
+                Group(f"{machine}, {ranks_of(size)}", machine, size, _rows([place.entry for place in places], True))
+                for machine, places in places_of[name, size].items()
+            ],
+        )
+        for name, size in largest_size.items()
+    ]
+
+
+def _rows(entries: Sequence[Entry], has_target: bool) -> list[Row]:
+    """Returns the rows of the entries of a size, those without a value last.
+
+    Ratios of throughput have no interval, since it alone gives no verdict.
+    """
+    if has_target:
+        ranked = {place.entry.backend: _row(place) for place in first.places(entries)}
+    else:
+        rates = [(rate, entry) for entry in entries if (rate := first.samples_per_second(entry)) is not None]
+        rates.sort(key=lambda pair: -pair[0])
+        ranked = {
+            entry.backend: Row(entry.backend, rate, ratio=_plain_ratio(rates[0][0] / rate, entry) if place else None)
+            for place, (rate, entry) in enumerate(rates)
+        }
+    return [*ranked.values(), *(Row(entry.backend, miss=_miss(entry)) for entry in entries if entry.backend not in ranked)]
+
+
+def _row(place: first.Place) -> Row:
+    row = Row(place.entry.backend, place.time_to_solution_seconds, ratio=place.against)
+    return row._replace(remark=place.verdict) if place.is_apart else row._replace(verdict=place.verdict)
+
+
+def _plain_ratio(value: float, entry: Entry) -> Ratio:
+    return Ratio(value, None, None, len(entry.ok), len(entry.ok), paired=False)
+
+
+def _miss(entry: Entry) -> str:
+    """Returns why an entry has no value, with the best accuracy of runs that did not reach the target."""
+    miss = (measures.misses(entry) or ["no time"])[0]
+    accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
+    if miss != measures.NOT_REACHED or not accuracies:
+        return miss
+    return f"{miss} ({metric.best(accuracies, entry.ok[0].lower_is_better):.3g})"
+
+
+def _certainty(rankings: Sequence[Ranking]) -> str:
+    """Returns how sure the order of backends is, from the numbers of runs, or of pairs, of their ratios."""
+    ratios = [row.ratio for ranking in rankings for group in ranking.groups for row in group.rows if row.ratio]
+    num_runs = [min(ratio.num_above, ratio.num_below) for ratio in ratios]
+    if not num_runs:
+        return "nothing to compare"
+    fewest, most = min(num_runs), max(num_runs)
+    each = runs_against(most, most, paired=False) if fewest == most else f"{fewest} to {most} runs each"
+    if most < MIN_RUNS_CONFIDENT:
+        return f"{each}: the order may change; --repeats {MIN_RUNS_CONFIDENT} gives a verdict"
+    if fewest < MIN_RUNS_CONFIDENT:
+        return f"{each}; verdicts by 95 % intervals from {MIN_RUNS_CONFIDENT} on"
+    return f"verdicts by 95 % intervals, {each}"
+
+
+def _slow_products(comparisons: Iterable[Comparison]) -> list[Cause]:
+    """Returns a cause for each framework whose matrix products are far below the fastest on the machine."""
+    records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
+    return [
+        Cause(
+            "products",
+            f"{slow.framework}'s {slow.number} products reach {slow.percent:.0f} % of {slow.place} ({slow.limit.library}'s 100 %)"
+            + (": see --mkl-kernels fast" if slow.is_mkl_slow else ""),
+            {},
+        )
+        for slow in limits.slow_products(records)
+    ]
+
+
+def _largest_size(comparison: Comparison) -> int:
+    """Returns the largest number of ranks that have cores of their own; 0 without any."""
+    return max((entry.num_ranks for entry in comparison.entries if not entry.oversubscribed), default=0)
+
+
+def _factors(comparisons: Sequence[Comparison]) -> list[Cause]:
+    """Returns a cause for each two levels of framework, library or transport, at the largest sizes, the largest effect first."""
+    ratios_of: dict[tuple[str, str, str], dict[str, Ratio]] = {}
+    names = short_names(comparisons)
+    for comparison in comparisons:
+        places = first.places(comparison.of_size(_largest_size(comparison), oversubscribed=False))
+        for part in _largest_parts(factors.parts([place.entry for place in places if not place.is_apart])):
+            (above, below), ratio = map(str, part.levels), part.ratio
+            # Two workloads may order the levels differently: the first one decides.
+            if (part.factor, below, above) in ratios_of:
+                above, below, ratio = below, above, _inverse(ratio)
+            ratios_of.setdefault((part.factor, above, below), {})[names[comparison.name]] = ratio
+    effect_of = {key: max(abs(math.log(ratio.value)) for ratio in ratios.values()) for key, ratios in ratios_of.items()}
+    return [
+        Cause(factor, f"{above} against {below}: {', '.join(f'{in_percent(ratio)} on {name}' for name, ratio in ratios.items())}", ratios)
+        for (factor, above, below), ratios in sorted(ratios_of.items(), key=lambda item: -effect_of[item[0]])
+        if effect_of[factor, above, below] > SMALL
+    ]
+
+
+def _largest_parts(parts: Iterable[factors.Part]) -> list[factors.Part]:
+    """Returns of the parts with one level in the numerator the largest: the others follow from it."""
+    largest: dict[tuple[str, str | None], factors.Part] = {}
+    for part in parts:
+        key = part.factor, part.levels[0]
+        if key not in largest or part.ratio.value > largest[key].ratio.value:
+            largest[key] = part
+    return list(largest.values())
+
+
+def _inverse(ratio: Ratio) -> Ratio:
+    low, high = (bound and 1 / bound for bound in (ratio.high, ratio.low))
+    return Ratio(1 / ratio.value, low, high, ratio.num_below, ratio.num_above, ratio.paired)
+
+
+def _communication(comparisons: Sequence[Comparison]) -> list[Cause]:
+    """Returns the cause on the milliseconds of a step that communication adds, by transport and workload; none where it is not measured."""
+    texts = []
+    names = short_names(comparisons)
+    for comparison in comparisons:
+        size = _largest_size(comparison)
+        by_transport: dict[str, list[float]] = {}
+        for entry in comparison.of_size(size, oversubscribed=False) if size > 1 else ():
+            exposed = step.parts(comparison, entry).get(step.EXPOSED)
+            if exposed is not None and entry.transport:
+                by_transport.setdefault(entry.transport, []).append(exposed)
+        if by_transport:
+            spans = ", ".join(f"{transport} {_span(values)}" for transport, values in sorted(by_transport.items()))
+            texts.append(f"{spans} on {names[comparison.name]}")
+    return [Cause("step", f"exposed communication, ms: {'; '.join(texts)}", {})] if texts else []
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _migration(comparisons: Sequence[Comparison]) -> str:
+    """Returns what leaving Horovod costs or gains an epoch, by the fastest backend that a user may go to; empty where none was measured."""
+    names = short_names(comparisons)
+    texts: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        by_framework: dict[str, leaving.Move] = {}
+        for move in leaving.moves(comparison, _largest_size(comparison)):
+            by_framework.setdefault(move.framework, move)
+        for move in by_framework.values():
+            texts.setdefault(move.taken.backend, []).append(f"{in_percent(move.ratio)} on {names[comparison.name]}")
+    changes = [f"{backend} {', '.join(of_backend)}" for backend, of_backend in texts.items()]
+    return f"Leaving {leaving.LIBRARY}, an epoch: {'; '.join(changes)}" if changes else ""

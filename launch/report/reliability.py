@@ -1,0 +1,147 @@
+"""Whether the answer can be relied on: whether the runs are sound, and what to run next so that it becomes sure and its causes known."""
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from common import backends
+from common.record.definition import Record
+from common.words import listed
+from launch.report import factors, limits, measures, noise
+from launch.report.entries import Comparison, Entry
+from launch.report.questions import controls, cost, failed, first
+from launch.report.report import Report
+from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
+
+# Nobody repeats a matrix more often.
+MAX_REPEATS = 100
+NUM_SHOWN_FAILURES = 2
+LONGEST_REASON = 120
+
+
+def reliability_of(report: Report) -> list[str]:
+    """Returns the sentences on the runs of a report and on its controls, and the warnings about them."""
+    return [
+        *controls.warnings(report.controls),
+        " ".join([_outcome(report.runs), *noise.sentences(report.runs), *_startup(report)]),
+        *_failures(report),
+        *_oversubscribed(report.entries),
+        *controls.sentences(report.controls),
+        *report.warnings,
+    ]
+
+
+def _outcome(runs: Sequence[Record]) -> str:
+    num_failed = sum(record.status != "ok" for record in runs)
+    num_missed = sum(record.status == "ok" and record.reached is False for record in runs)
+    have_target = any(record.reached is not None for record in runs)
+    sync = ", in sync" if all(record.in_sync for record in runs if record.status == "ok") else ""
+    if not num_failed and not num_missed:
+        return f"All {len(runs)} runs {'reached the target' if have_target else 'completed'}{sync}."
+    ended = [f"{num_failed} did not complete"] * bool(num_failed) + [f"{num_missed} missed the target"] * bool(num_missed)
+    return f"Of {len(runs)} runs {listed(ended)}."
+
+
+def _startup(report: Report) -> list[str]:
+    """Returns the span of the seconds from launch to the first step."""
+    stages_of = [cost.stages(entry) for entry in report.entries if entry.ok]
+    seconds = [sum(stages[stage] or 0.0 for stage in cost.STARTUP) for stages in stages_of]
+    if not seconds:
+        return []
+    low, high = f"{min(seconds):.0f}", f"{max(seconds):.0f}"
+    return [f"Start-up, not counted above: {low if low == high else f'{low} to {high}'} s."]
+
+
+def _failures(report: Report) -> list[str]:
+    """Returns a line for each run that failed and each file that is no record, the first ones only. Missed targets stand above."""
+    failures = [failure for failure in report.failures if failure.status != failed.MISSED]
+    lines = [
+        f"{failure.name}: {failure.status}, {textwrap.shorten(failure.reason, LONGEST_REASON, placeholder=' ...')}"
+        for failure in failures[:NUM_SHOWN_FAILURES]
+    ]
+    num_further = len(failures) - NUM_SHOWN_FAILURES
+    return [*lines, *([f"and {num_further} more, in --full"] if num_further > 0 else [])]
+
+
+def _oversubscribed(entries: Sequence[Entry]) -> list[str]:
+    """Returns the sentence on sizes with more ranks than cores; none where no size has."""
+    shared = sorted({entry.num_ranks for entry in entries if entry.oversubscribed})
+    if not shared:
+        return []
+    if all(entry.oversubscribed for entry in entries):
+        return ["More ranks than cores: not a scaling measurement."]
+    return [f"{listed(list(map(str, shared)))} ranks are more than the cores, so not compared here: --full."]
+
+
+def advice_on(comparisons: Sequence[Comparison]) -> list[str]:
+    """Returns what to run next, each as a part of one sentence."""
+    entries = [entry for comparison in comparisons for entry in comparison.entries]
+    return [*_repeats(comparisons, entries), *_kernels(entries), *_epochs(entries), *_transports(entries)]
+
+
+def _repeats(comparisons: Iterable[Comparison], entries: Iterable[Entry]) -> list[str]:
+    """Returns how many repeats give a verdict, or decide between backends that are not told apart."""
+    fair = [entry for entry in entries if not entry.oversubscribed and _is_comparable(entry)]
+    if not fair:
+        return []
+    if min(len(entry.records) for entry in fair) < MIN_RUNS_CONFIDENT:
+        return [f"--repeats {MIN_RUNS_CONFIDENT} for a verdict"]
+    num_repeats = max(map(_expected_repeats, _open_ratios(comparisons)), default=0)
+    return [f"--repeats {num_repeats} to find differences of {100 * MARGIN:g} %"] if 0 < num_repeats <= MAX_REPEATS else []
+
+
+def _is_comparable(entry: Entry) -> bool:
+    """Returns whether an entry has a time to solution, or needs none."""
+    return bool(entry.ok) and (measures.time_of(entry) is not None or all(record.target is None for record in entry.records))
+
+
+def _open_ratios(comparisons: Iterable[Comparison]) -> list[Ratio]:
+    """Returns the ratios to the fastest that show neither a difference nor that there is none."""
+    places = [
+        place
+        for comparison in comparisons
+        if comparison.target is not None
+        for size in comparison.sizes
+        for place in first.places(comparison.of_size(size, oversubscribed=False))
+    ]
+    ratios = [place.against for place in places if place.against and not place.is_apart]
+    return [ratio for ratio in ratios if ratio.verdict is False and not ratio.is_equal]
+
+
+def _expected_repeats(ratio: Ratio) -> int:
+    """Returns the number of repeats after which the interval of a ratio is within MARGIN: its width falls with their square root."""
+    width = (ratio.high or ratio.value) / ratio.value - 1
+    return max(ratio.num_below, math.ceil(ratio.num_below * (width / MARGIN) ** 2))
+
+
+def _kernels(entries: Iterable[Entry]) -> list[str]:
+    """Returns the setting that gives PyTorch faster products, where MKL's slower kernels are the cause of a difference."""
+    records = [record for entry in entries for record in entry.ok]
+    return ["--mkl-kernels fast for PyTorch's products"] if any(slow.is_mkl_slow for slow in limits.slow_products(records)) else []
+
+
+def _epochs(entries: Iterable[Entry]) -> list[str]:
+    """Returns the advice to train longer, where runs missed the target."""
+    missing = [entry.backend for entry in entries if any(record.reached is False for record in entry.ok)]
+    return [f"more --epochs for {listed(list(dict.fromkeys(missing)))}, which missed the target"] if missing else []
+
+
+def _transports(entries: Iterable[Entry]) -> list[str]:
+    """Returns the variants that tell library from transport, where the libraries of a framework ran over different transports."""
+    ran = {entry.backend: entry for entry in entries if entry.num_ranks > 1}
+    cells = {factors.factors_of(entry) for entry in ran.values() if entry.transport}
+    mixed = {
+        framework
+        for framework, library, transport in cells
+        for other_framework, other_library, other_transport in cells
+        if framework == other_framework and library != other_library and transport != other_transport
+    }
+    lacking = [
+        name
+        for name in backends.variants_by("transport")
+        if name not in ran
+        and backends.file_of(name) in ran
+        and name.partition("@")[2] in {transport for *_, transport in cells}
+        and backends.declaration_of(name).framework in mixed
+    ]
+    return [f"add {','.join(lacking)} to tell library from transport"] if lacking else []
