@@ -345,6 +345,7 @@ def _add_one(parser: argparse.ArgumentParser | argparse._ArgumentGroup, option: 
         keywords["nargs"] = ("*" if has_default else "+") if is_several else "?" if has_default else None
         parser.add_argument(option.name, default=option.default if has_default else None, **keywords)
     else:
+        keywords |= {"nargs": "+"} if is_several else {}
         parser.add_argument(flag(option.name), *shown.aliases, dest=option.name, default=argparse.SUPPRESS, **keywords)
 
 
