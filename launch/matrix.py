@@ -27,7 +27,7 @@ from launch.report.words import interval
 from launch.run import available, check, job_scripts, lock, resume, runner, verify
 from launch.run.best import session as best
 from launch.run.best.table import Gain
-from launch.run.options import Matrix, seen_from_root
+from launch.run.options import Matrix
 from launch.run.plan import Job, plan, stamped
 from launch.run.session import run_all
 
@@ -85,7 +85,7 @@ def prepare(matrix: Matrix) -> Prepared:
     machine = machine_files.read(matrix.machine_file)
     machine = verify.shortened(machine) if matrix.verify else machine
     settings = machine_files.applied(machine, settings_of(matrix))
-    hosts = str(seen_from_root(matrix.hosts)) if matrix.hosts else None
+    hosts = str(relative_to_root(matrix.hosts)) if matrix.hosts else None
     names, workloads = backends.chosen(matrix.backends), workloads_of(matrix)
     backends.expect_had(names, settings)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
@@ -251,7 +251,7 @@ def settings_of(matrix: Matrix) -> Settings:
         values["seed"] = Settings.seed
     settings = Settings(**values)
     config.check(settings)
-    paths: dict[str, Path | str] = {name: seen_from_root(path) for name in PATHS if (path := getattr(settings, name))}
+    paths: dict[str, Path | str] = {name: relative_to_root(path) for name in PATHS if (path := getattr(settings, name))}
     if settings.trace and settings.trace not in config.TRACES:
         paths["trace"] = str(Path(settings.trace).absolute())
     if settings.model is not None:
@@ -260,6 +260,12 @@ def settings_of(matrix: Matrix) -> Settings:
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
     machine = Path(matrix.machine_file).stem if has_file else records.machine_name(matrix.run.machine)
     return dataclasses.replace(settings, **paths, machine=machine)
+
+
+def relative_to_root(path: Path) -> Path:
+    """Returns the path relative to the checkout, where runs start, if it lies inside; an absolute path elsewhere."""
+    path = path.absolute()
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def cache_file(num_gpus: int | None) -> Path | None:
     if not folder or not BOOT.exists():
         return None
     described = vars(environment.describe(of_record=False)) | {"variables": environment.recorded(os.environ)}
-    code = [path.read_text() for room in ("common", "frameworks") for path in sorted((ROOT / room).rglob("*.py"))]
+    code = [path.read_text() for name in ("common", "frameworks") for path in sorted((ROOT / name).rglob("*.py"))]
     # Where this checkout lies changes no answer.
     places = [place for place in sys.path if place != str(ROOT)]
     paths = {name: value for name, value in os.environ.items() if PATHS.fullmatch(name)}

@@ -344,9 +344,9 @@ def memory(facts: Facts) -> Lines:
 def shared(facts: Facts) -> Lines:
     if facts.launcher is None or not LAUNCHERS[facts.launcher.name].provides_mpi or facts.node["shared_memory"] is None:
         return
-    room, num_ranks = machine.SharedMemory(*facts.node["shared_memory"]), max(job.ranks_per_node for job in facts.jobs)
-    text = machine.describe_shared_memory(room, num_ranks)
-    if machine.needed_shared_memory(num_ranks) <= room.free:
+    shared_memory, num_ranks = machine.SharedMemory(*facts.node["shared_memory"]), max(job.ranks_per_node for job in facts.jobs)
+    text = machine.describe_shared_memory(shared_memory, num_ranks)
+    if machine.needed_shared_memory(num_ranks) <= shared_memory.free:
         yield OK, text
     else:
         yield facts.problem, f"{text}; {machine.SHARED_MEMORY_REMEDY}"

@@ -97,9 +97,9 @@ def describe_killed(killed: Killed, progress: Progress | None, num_oom_kills: in
     rank = "a rank" if killed.rank is None else f"rank {killed.rank}"
     moment = f" after step {progress.step} of epoch {progress.epoch}" if progress else ""
     description = f"{rank} was killed by {signal.Signals(killed.signal).name}{moment}"
-    room = machine.shared_memory() if killed.signal in OF_SHARED_MEMORY else None
-    if room and (killed.signal == signal.SIGBUS or (not progress and room.total < machine.needed_shared_memory(num_local_ranks))):
-        what_there_is = machine.describe_shared_memory(room, num_local_ranks)
+    shared = machine.shared_memory() if killed.signal in OF_SHARED_MEMORY else None
+    if shared and (killed.signal == signal.SIGBUS or (not progress and shared.total < machine.needed_shared_memory(num_local_ranks))):
+        what_there_is = machine.describe_shared_memory(shared, num_local_ranks)
         return f"{description}, as where shared memory is full; {what_there_is}; {machine.SHARED_MEMORY_REMEDY}"
     if killed.signal != signal.SIGKILL:
         return description

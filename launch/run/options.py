@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from common.command_line import POSITIVE, RANKS, REPEATS, Help, Positional, Section
 from common.config import SEEDS, Role, Settings
-from common.declarations import ROOT
 from common.model import workload_table
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
@@ -94,9 +93,3 @@ class Matrix:
     machine_file: Annotated[str, Help(MACHINE_FILE_HELP)] = "local"
     time_limit: Annotated[float, POSITIVE, Section("timeout")] = 900.0
     """Seconds after which a run is ended and recorded as timed out."""
-
-
-def seen_from_root(path: Path) -> Path:
-    """Returns the path relative to the checkout, where runs start, if it lies inside; an absolute path elsewhere."""
-    path = path.absolute()
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

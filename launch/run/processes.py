@@ -23,7 +23,7 @@ from common.progress import Progress
 from common.training import clock
 from launch.run import supervisor
 
-KEPT_LINES = 200
+NUM_LAST_LINES = 200
 # TensorFlow and Keras print these in every run, on every rank: they would push the cause of a failure out of the lines that are kept.
 BANNER = re.compile(
     r"WARNING: All log messages before absl::InitializeLog|I\d{4} \d\d:\d\d:[\d.]+ +\d+ \S+:\d+\] |To enable the following instructions: "
@@ -70,14 +70,14 @@ def run(
     # Runs side by side would all meet at the port that a job script has exported.
     passed_on = {name: value for name, value in binding.without_owned_variables(os.environ).items() if name not in MASTER}
     environ = passed_on | variables | {supervisor.MARK: mark}
-    last_lines: deque[str] = deque(maxlen=KEPT_LINES)
+    last_lines: deque[str] = deque(maxlen=NUM_LAST_LINES)
     signals: queue.SimpleQueue[Message] = queue.SimpleQueue()
     read_end, write_end = os.pipe()
     output = open(read_end, "rb")  # noqa: SIM115
     reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signals), daemon=True)
     # The supervisor starts before the run, so that there is no moment at which the run could be left alone.
     with supervisor.supervised(mark, GRACE_SECONDS, output) as note:
-        seen = _Seen(mark, note)
+        processes = _Processes(mark, note)
         note(filter(None, [variables.get(clock.TURN_SHARE_VARIABLE)]))
         with open(write_end, "wb") as pipe:
             process = subprocess.Popen(
@@ -88,14 +88,14 @@ def run(
         reader.start()
         try:
             deadline = time.monotonic() + time_limit_seconds
-            while pids := _turn(process, deadline, signals, seen):
+            while pids := _turn(process, deadline, signals, processes):
                 stopped_at = time.monotonic()
                 yield pids
                 deadline += time.monotonic() - stopped_at
                 supervisor.proceed(pids)
-            timed_out, problem = pids is None, seen.problem or _describe_killed(argv[0], process)
+            timed_out, problem = pids is None, processes.problem or _describe_killed(argv[0], process)
         finally:
-            supervisor.end(mark, GRACE_SECONDS, seen.files)
+            supervisor.end(mark, GRACE_SECONDS, processes.files)
             # The environment of the launcher, and so its mark, may not be readable.
             process.kill()
             process.wait()
@@ -104,8 +104,8 @@ def run(
 
 
 @final
-class _Seen:
-    """What is seen of a run's processes from outside: their `files`, which `note` passes on, and how they hang, as `problem`.
+class _Processes:
+    """The processes of a run, as they look from outside: their `files`, which `note` passes on, and how they hang, as `problem`.
 
     A run is looked for among the processes of this node until it begins to train, and its ranks alone afterwards: that takes no time.
     """
@@ -157,7 +157,9 @@ def _describe_killed(program: str, process: subprocess.Popen[bytes]) -> str | No
     return f"the launcher {os.path.basename(program)} (pid {process.pid}) was killed by {signal.Signals(-status).name}"
 
 
-def _turn(process: subprocess.Popen[bytes], deadline: float, signals: queue.SimpleQueue[Message], seen: _Seen) -> list[int] | None:
+def _turn(
+    process: subprocess.Popen[bytes], deadline: float, signals: queue.SimpleQueue[Message], processes: _Processes
+) -> list[int] | None:
     """Waits for the end of a turn. Returns the process IDs of the ranks when they have stopped; [] where the run ended or has a problem.
 
     Returns None where the deadline has passed. `signals` has the first Progress, and each TurnEnded and Hang.
@@ -172,14 +174,14 @@ def _turn(process: subprocess.Popen[bytes], deadline: float, signals: queue.Simp
             if (now := time.monotonic()) - looked_at < LOOK_SECONDS:
                 continue
             looked_at = now
-            if not seen.has_hung():
+            if not processes.has_hung():
                 moved_at = now
             elif now - moved_at >= STOPPED_SECONDS:
-                seen.problem = seen.describe_hang()
+                processes.problem = processes.describe_hang()
                 return []
             continue
         if isinstance(message, Progress):
-            seen.begin_training()
+            processes.begin_training()
             continue
         if isinstance(message, Hang):
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -189,7 +191,7 @@ def _turn(process: subprocess.Popen[bytes], deadline: float, signals: queue.Simp
             if time.monotonic() > deadline:
                 return None
             time.sleep(STOPPING_SECONDS)
-        seen.begin_training(message.pids)
+        processes.begin_training(message.pids)
         return message.pids
     return []
 

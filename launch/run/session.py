@@ -30,7 +30,7 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
     `report` is called with the records, also those that were done before, and with whether the matrix has ended.
     """
     remaining = allocation.Remaining(allocation.end_time())
-    left: list[NumberedJob] = []
+    not_begun: list[NumberedJob] = []
     groups_run: list[list[NumberedJob]] = []
     try:
         with Display(len(jobs)) as display:
@@ -38,7 +38,7 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
                 if run_records:
                     report(run_records, False)
                 if not remaining.has_time_for(group):
-                    left += group
+                    not_begun += group
                     continue
                 with remaining.timed(group):
                     run_group(group, launcher, matrix.time_limit, display, run_records)
@@ -48,12 +48,12 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
             report(run_records, True)
         if unrecorded := without_final_record([job for group in groups_run for _, job in group]):
             print(f"without a final record: {', '.join(unrecorded)}")
-        if left:
-            print(allocation.describe_left(left))
+        if not_begun:
+            print(allocation.describe_left(not_begun))
         if failed_at_start(run_records):
             print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
     all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)
-    return 0 if all_ok and not left and not unrecorded else 1
+    return 0 if all_ok and not not_begun and not unrecorded else 1
 
 
 def without_final_record(jobs: Iterable[Job]) -> list[str]:

@@ -64,7 +64,7 @@ def test_banners_do_not_push_the_cause_of_a_failure_out_of_the_kept_lines(tmp_pa
         "To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow.",
         "WARNING:tensorflow:Callback method `on_train_batch_end` is slow compared to the batch time (batch time: 0.1s).",
     )
-    (tmp_path / "banners").write_text("\n".join(banners * processes.KEPT_LINES) + "\n")
+    (tmp_path / "banners").write_text("\n".join(banners * processes.NUM_LAST_LINES) + "\n")
     outcome, _ = run("echo cause; cat banners; exit 3", tmp_path, 60)
     assert outcome == processes.Outcome(3, False, ["cause"])
 
