@@ -7,7 +7,7 @@ from common.cost import sharing
 from common.declarations import BASELINE
 from common.terminal import Table, print_tables
 from launch.lesson import running
-from launch.report import entries, limits
+from launch.report import entries, environments
 from launch.report.questions import choice
 
 COLUMNS = ("backend", "ranks", "sent per step (MB)", "by formula (MB)", "by collective (MB)")
@@ -25,7 +25,7 @@ def main() -> None:
     """Runs the lesson."""
     ways = ",".join(way for way in sharing.every_way() if way != BASELINE)
     completed = running.matrix("sends", "2", "--backends", ways, "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
-    limit_of = limits.limits(completed)
+    limit_of = environments.limits_of(completed)
     tables = [table_of(table) for comparison in entries.comparisons(completed) for table in choice.tables(comparison, limit_of)]
     formulas = {record.backend: way.formula for record in completed if (way := sharing.of(record.backend))}
     lines = [f"{backend}: {formula}" for backend, formula in formulas.items()]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from common import metric
 from common.words import ranks_of
-from launch.report import comparable, factors, limits, measures
+from launch.report import environments, factors, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first, leaving, machines, step
 from launch.report.reliability import advice_on, reliability_of
@@ -109,7 +109,7 @@ class Answer(NamedTuple):
 def answer_of(report: Report) -> Answer:
     """Returns the answer of a report, on one machine or on several."""
     comparisons, of_runs = report.comparisons, reliability_of(report)
-    if len(comparable.machines_of(report.runs)) > 1:
+    if len(environments.machines_of(report.runs)) > 1:
         rankings = _rankings_of_machines(comparisons)
         causes = [
             cause._replace(text=f"{machine}: {cause.text}")
@@ -142,7 +142,7 @@ def short_names(comparisons: Iterable[Comparison]) -> dict[str, str]:
 def _groups(comparison: Comparison) -> list[Group]:
     """Returns the groups of a comparison by size, those of oversubscribed entries only where there are no others."""
     has_cores = any(not entry.oversubscribed for entry in comparison.entries)
-    machine = comparable.machine_of(comparison.entries[0].records[0])
+    machine = environments.machine_of(comparison.entries[0].records[0])
     return [
         Group(ranks_of(size), machine, size, _rows(entries, comparison.target is not None))
         for size in comparison.sizes
@@ -230,7 +230,7 @@ def _slow_products(comparisons: Iterable[Comparison]) -> list[Cause]:
             + (": see --mkl-kernels fast" if slow.is_mkl_slow else ""),
             {},
         )
-        for slow in limits.slow_products(records)
+        for slow in environments.slow_products(records)
     ]
 
 

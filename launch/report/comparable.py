@@ -7,7 +7,7 @@ from common.config import TRAINING_SETTINGS
 from common.errors import UserError
 from common.record.definition import Record
 from common.record.differences import COMPARED, COMPARED_OF_BACKEND, OF_MODEL, setting_differences
-from launch.report import entries
+from launch.report import entries, environments
 
 
 def check(records: Sequence[Record]) -> None:
@@ -31,7 +31,7 @@ def check_runs(records: Sequence[Record]) -> None:
             if differences := setting_differences(record.settings, first.settings, names):
                 texts = ", ".join(differences.values())
                 raise UserError(f"{_names(record, first)} have different settings ({texts}); compare them separately")
-    _check_equal(trained_records, entries.group_of, device_of, "on different devices")
+    _check_equal(trained_records, entries.group_of, environments.device_of, "on different devices")
     repeated = attrgetter("workload", "scaling", "backend", "num_ranks")
     _check_equal(records, repeated, attrgetter("num_nodes"), "on different numbers of nodes")
     _check_equal(records, repeated, attrgetter("transport"), "over different transports")
@@ -40,18 +40,8 @@ def check_runs(records: Sequence[Record]) -> None:
 
 def check_one_machine(records: Iterable[Record]) -> None:
     """Raises UserError for records of several machines."""
-    if len(machines := machines_of(records)) > 1:
+    if len(machines := environments.machines_of(records)) > 1:
         raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one machine at a time")
-
-
-def machines_of(records: Iterable[Record]) -> list[str]:
-    """Returns the names of the machines, each once."""
-    return sorted({machine_of(record) for record in records})
-
-
-def machine_of(record: Record) -> str:
-    """Returns the name of the machine of a record."""
-    return record.settings.machine or "unknown"
 
 
 def check_training(records: Iterable[Record]) -> None:
@@ -73,12 +63,6 @@ def _pairs(records: Iterable[Record], group_of: Callable[[Record], Hashable]) ->
 
 def _names(record: Record, first: Record) -> str:
     return f"{record.settings.run_id} and {first.settings.run_id}"
-
-
-def device_of(record: Record) -> str | None:
-    """Returns the device that a run used, `cpu` or `cuda`; None where it is not known, as where a run failed before it was chosen."""
-    requested = record.settings.device
-    return record.environment.device or (None if requested == "auto" else requested)
 
 
 def _check_equal(

@@ -1,11 +1,60 @@
-"""The hardware and software of records, by name."""
+"""On what records ran: the machine, its hardware and software, and its limit, which is the fastest matrix product in its records."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple
 
+from common.backends import declaration_of
 from common.record.definition import Record
 from common.record.parts import Environment, Processor
-from launch.report import limits
+from common.training.speed import COMPUTES_BY
 from launch.report.tables import MIB
+
+# A framework whose product is below this share of the limit is named.
+LOW_SHARE = 0.8
+# Limits that differ by more are of different machines.
+TOLERANCE = 0.05
+GIGA = 10**9
+NUMBERS = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "tf32": "TF32"}
+MKL_IS_SLOW = "MKL takes slower kernels on processors of other vendors than Intel, and with --mkl-kernels fast the fast ones"
+
+
+class Limit(NamedTuple):
+    """Floating-point operations a second of the fastest product, and the name of the library that computes it."""
+
+    flops_per_second: float
+    library: str
+
+
+class SlowProduct(NamedTuple):
+    """A framework whose product is far below the limit. `place` is what computes it, and `number` the kind of its numbers."""
+
+    framework: str
+    flops_per_second: float
+    limit: Limit
+    place: str
+    number: str
+    is_mkl_slow: bool
+
+    @property
+    def percent(self) -> float:
+        """The product over the limit."""
+        return 100 * self.flops_per_second / self.limit.flops_per_second
+
+
+def machines_of(records: Iterable[Record]) -> list[str]:
+    """Returns the names of the machines, each once."""
+    return sorted({machine_of(record) for record in records})
+
+
+def machine_of(record: Record) -> str:
+    """Returns the name of the machine of a record."""
+    return record.settings.machine or "unknown"
+
+
+def device_of(record: Record) -> str | None:
+    """Returns the device that a run used, `cpu` or `cuda`; None where it is not known, as where a run failed before it was chosen."""
+    requested = record.settings.device
+    return record.environment.device or (None if requested == "auto" else requested)
 
 
 def values_of(records: Iterable[Record]) -> dict[str, list[str]]:
@@ -39,8 +88,8 @@ def changes(before: Iterable[Record], after: Iterable[Record]) -> str:
     old, new = values_of(before), values_of(after)
     sides = {name: [", ".join(values.get(name, ())) or "none" for values in (old, new)] for name in old | new}
     differing = [f"{name} {' to '.join(texts)}" for name, texts in sides.items() if texts[0] != texts[1]]
-    apart = limits.apart(before, after)
-    return ", ".join([*differing, *([f"the machine ({apart})"] if apart else [])])
+    products = other_products(before, after)
+    return ", ".join([*differing, *([f"the machine ({products})"] if products else [])])
 
 
 def describe_node(environment: Environment) -> str:
@@ -53,3 +102,102 @@ def processor_of(environment: Environment) -> str:
     processor = environment.processor or Processor()
     numbers = [f"{name} {number}" for name in ("family", "model") if (number := getattr(processor, name)) is not None]
     return ", ".join(filter(None, [environment.cpu, " ".join(numbers), processor.hypervisor]))
+
+
+def limits_of(records: Iterable[Record]) -> dict[Hashable, Limit]:
+    """Returns the limit of each machine, and of each way to compute there, from what is measured in any of the records.
+
+    Nothing makes a product faster than it can be, so the fastest counts. The peak of an older record is the product of its own framework.
+    """
+    limit_of: dict[Hashable, Limit] = {}
+    for record in records:
+        if record.peak_flops_per_second:
+            limit = Limit(record.peak_flops_per_second, record.peak_library or _framework(record))
+            limit_of[limit_key(record)] = max(limit, limit_of.get(limit_key(record), limit))
+    return limit_of
+
+
+def limit_key(record: Record) -> Hashable:
+    """Returns what the limit belongs to: a machine, and how it computes."""
+    return machine_of(record), computing(record)
+
+
+def computing(record: Record) -> Hashable:
+    """Returns how a run computes: device, precision and number of threads."""
+    gpu = record.environment.gpu
+    return device_of(record), gpu and gpu.model, record.settings.precision, record.settings.threads
+
+
+def share_of_limit(rate: float | None, records: Sequence[Record], limit_of: dict[Hashable, Limit]) -> float | None:
+    """Returns floating-point operations a second of a rank of these runs over their limit; None where either is not known.
+
+    A rank with several GPUs has no peak, and so no share.
+    """
+    limit = next((limit_of.get(limit_key(record)) for record in records if record.peak_flops_per_second), None)
+    return rate / limit.flops_per_second if rate and limit else None
+
+
+def slow_products(records: Sequence[Record]) -> list[SlowProduct]:
+    """Returns each framework of the records whose product is below LOW_SHARE of the limit."""
+    first_of = {limit_key(record): record for record in reversed(records)}
+    product_of = _framework_products(limit_key, records)
+    return [
+        _slow_product(framework, speed, limit, first_of[key])
+        for key, limit in limits_of(records).items()
+        for framework, speed in sorted(product_of[key].items())
+        if speed < LOW_SHARE * limit.flops_per_second
+    ]
+
+
+def _slow_product(framework: str, flops_per_second: float, limit: Limit, record: Record) -> SlowProduct:
+    precision, num_threads, gpu = record.settings.precision, record.settings.threads, record.environment.gpu
+    place = "this GPU" if gpu else "this core" if num_threads == 1 else f"{num_threads} cores"
+    # PyTorch's wheels have MKL, which multiplies no bfloat16.
+    is_mkl_slow = framework == "PyTorch" and not gpu and precision != "bf16" and "AMD" in record.environment.cpu
+    return SlowProduct(framework, flops_per_second, limit, place, NUMBERS.get(precision, precision), is_mkl_slow)
+
+
+def describe_slow_products(records: Sequence[Record]) -> list[str]:
+    """Returns a sentence for each framework of the records whose product is far below the limit, with the cause where it is known."""
+    return [
+        f"{slow.framework}'s {slow.number} products reach {slow.percent:.0f} % of {slow.place} ({slow.flops_per_second / GIGA:.0f} of "
+        f"{slow.limit.flops_per_second / GIGA:.0f} GFLOP/s, {slow.limit.library}){f': {MKL_IS_SLOW}' if slow.is_mkl_slow else ''}."
+        for slow in slow_products(records)
+    ]
+
+
+def describe_limits(records: Iterable[Record]) -> list[str]:
+    """Returns each limit of the records, with its library."""
+    texts = (f"{limit.flops_per_second / GIGA:.0f} GFLOP/s ({limit.library})" for limit in limits_of(records).values())
+    return list(dict.fromkeys(texts))
+
+
+def other_products(before: Iterable[Record], after: Iterable[Record]) -> str | None:
+    """Returns the products of the fastest framework as text where each that both sets of records have is more than TOLERANCE apart.
+
+    The sets are then of different machines, whatever their processors are called; it is None where they need not be.
+    """
+    old, new = (_framework_products(computing, records) for records in (before, after))
+    for key in old.keys() & new.keys():
+        pairs = {name: (speed, new[key][name]) for name, speed in old[key].items() if name in new[key]}
+        if pairs and all(max(pair) > (1 + TOLERANCE) * min(pair) for pair in pairs.values()):
+            fastest = max(pairs, key=lambda name: max(pairs[name]))
+            texts = " and ".join(f"{speed / GIGA:.0f}" for speed in pairs[fastest])
+            return f"products of {fastest} reach {texts} GFLOP/s, more than {100 * TOLERANCE:g} % apart"
+    return None
+
+
+def _framework_products(key: Callable[[Record], Hashable], records: Iterable[Record]) -> dict[Hashable, dict[str, float]]:
+    """Returns the fastest product of each framework, by its name, of the records with each key that have any."""
+    by_key: dict[Hashable, dict[str, float]] = {}
+    for record in records:
+        if record.peak_flops_per_second:
+            speed = record.peak_flops_per_second * (record.framework_product_share or 1.0)
+            fastest = by_key.setdefault(key(record), {})
+            fastest[_framework(record)] = max(speed, fastest.get(_framework(record), 0.0))
+    return by_key
+
+
+def _framework(record: Record) -> str:
+    framework = declaration_of(record.backend).framework
+    return COMPUTES_BY.get(framework, framework)

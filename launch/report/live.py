@@ -7,7 +7,7 @@ from pathlib import Path
 
 from common.errors import UserError, printable
 from common.record.definition import Record
-from launch.report import comparable
+from launch.report import environments
 from launch.report.answer import Answer, answer_of
 from launch.report.export import files, screen
 from launch.report.report import Report, report_of
@@ -41,7 +41,7 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
 
 def write_section(path: Path, records: Sequence[Record], section: Section) -> None:
     """Writes a page that has one section alone, as of a verification."""
-    report = Report(comparable.machine_of(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
+    report = Report(environments.machine_of(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
     _write(path, report, answer_of(report))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from common import backends
 from common.record.definition import Record
 from common.words import listed
-from launch.report import factors, limits, measures, noise
+from launch.report import environments, factors, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import controls, cost, failed, first
+from launch.report.questions import controls, cost, failed, first, quiet
 from launch.report.report import Report
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
@@ -23,7 +23,7 @@ def reliability_of(report: Report) -> list[str]:
     """Returns the sentences on the runs of a report and on its controls, and the warnings about them."""
     return [
         *controls.warnings(report.controls),
-        " ".join([_outcome(report.runs), *noise.sentences(report.runs), *_startup(report)]),
+        " ".join([_outcome(report.runs), *quiet.speed_sentences(report.runs), *_startup(report)]),
         *_failures(report),
         *_oversubscribed(report.entries),
         *controls.sentences(report.controls),
@@ -117,7 +117,7 @@ def _expected_repeats(ratio: Ratio) -> int:
 def _kernels(entries: Iterable[Entry]) -> list[str]:
     """Returns the setting that gives PyTorch faster products, where MKL's slower kernels are the cause of a difference."""
     records = [record for entry in entries for record in entry.ok]
-    return ["--mkl-kernels fast for PyTorch's products"] if any(slow.is_mkl_slow for slow in limits.slow_products(records)) else []
+    return ["--mkl-kernels fast for PyTorch's products"] if any(slow.is_mkl_slow for slow in environments.slow_products(records)) else []
 
 
 def _epochs(entries: Iterable[Entry]) -> list[str]:

@@ -9,7 +9,7 @@ from common.record import reading as record_files
 from common.record.definition import Record
 from common.record.reading import Damaged
 from common.words import listed, ranks_of
-from launch.report import comparable, entries, environments, limits, statistics
+from launch.report import comparable, entries, environments, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import (
     approximate,
@@ -89,7 +89,7 @@ def report_of(records: Sequence[Record], damaged: Sequence[Damaged] = ()) -> Rep
 
     Raises UserError for records of a machine that are not comparable, or of different training.
     """
-    return _of_machines(records, damaged) if len(comparable.machines_of(records)) > 1 else _of_machine(records, damaged)
+    return _of_machines(records, damaged) if len(environments.machines_of(records)) > 1 else _of_machine(records, damaged)
 
 
 def _of_machine(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report:
@@ -126,14 +126,14 @@ def _of_machine(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report
     headline = [*map(first.winner, comparisons), *controls.warnings(judged_controls)]
     warnings = [*_left_out(traced), *_warnings(comparisons)]
     notes = [*_notes(comparisons), *warnings]
-    return Report(comparable.machine_of(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls, failures)
+    return Report(environments.machine_of(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls, failures)
 
 
 def _of_machines(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report:
     """Reports on several machines: each one's fastest backends beside the others'."""
     plain, traced = entries.split_traced(records)
     records_on = {
-        machine: [record for record in plain if comparable.machine_of(record) == machine] for machine in comparable.machines_of(plain)
+        machine: [record for record in plain if environments.machine_of(record) == machine] for machine in environments.machines_of(plain)
     }
     for records_of_machine in records_on.values():
         comparable.check(records_of_machine)
@@ -197,7 +197,7 @@ def _machines(records: Iterable[Record]) -> list[str]:
     """Returns a sentence on the nodes and the limit of the machine; none on records that do not know it."""
     records = list(records)
     nodes = sorted({environments.describe_node(record.environment) for record in records})
-    products = listed(limits.describe(records))
+    products = listed(environments.describe_limits(records))
     return [f"Machine: {'; '.join(nodes)}. The fastest matrix product of a rank reaches {products}."] if products else []
 
 
@@ -207,7 +207,7 @@ def _other_machines(records: Iterable[Record]) -> list[str]:
     return [
         f"The matrix begun at {matrix[0].started_at} met another machine than the first one: {apart}."
         for matrix in matrices[1:]
-        if (apart := limits.apart(matrices[0], matrix))
+        if (apart := environments.other_products(matrices[0], matrix))
     ]
 
 

@@ -14,7 +14,7 @@ import polars
 from polars import DataFrame, DataType, Series
 
 from common.record.definition import Record
-from launch.report import comparable, entries, volumes
+from launch.report import entries, environments, volumes
 
 # What no column has: summaries of traces, whose runs are not compared and which have pages of their own, and settings that are in columns
 # of the record.
@@ -25,7 +25,7 @@ LEFT_OUT = {
 # What is not in the record itself, by its column.
 FURTHER = {
     "run_id": (lambda record: record.settings.run_id, polars.String()),
-    "machine": (comparable.machine_of, polars.String()),
+    "machine": (environments.machine_of, polars.String()),
     "matrix": (lambda record: entries.key_of(record).matrix, polars.String()),
     "state_bytes": (volumes.state_bytes, polars.Int64()),
     "expected_state_bytes": (volumes.expected_state_bytes, polars.Float64()),

@@ -12,7 +12,7 @@ from common.declarations import BASELINE
 from common.errors import UserError
 from common.record.definition import Record
 from common.words import ranks_of
-from launch.report import comparable
+from launch.report import environments
 from launch.report.answer import Answer, Ranking, Row
 from launch.report.entries import Comparison, Entry
 from launch.report.export import drawing
@@ -57,7 +57,7 @@ class Chart(NamedTuple):
 def of(report: Report, answer: Answer) -> dict[str, list[Chart]]:
     """Returns the charts by the key of their section, those of the answer itself under IN_ANSWER; empty charts are left out."""
     look_of = colours_of(report.backends)
-    if len(comparable.machines_of(report.runs)) > 1:
+    if len(environments.machines_of(report.runs)) > 1:
         return {IN_ANSWER: [chart for ranking in answer.rankings for chart in _ratios(ranking, look_of)]}
     charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "cost", "step", "same")}
     for ranking in answer.rankings:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from common.record.definition import Record
 from common.words import listed
-from launch.report import comparable, environments
+from launch.report import environments
 from launch.report.answer import Answer, Group, Ranking, Row
 from launch.report.export import charts, drawing
 from launch.report.export.charts import Chart
@@ -89,7 +89,7 @@ def _facts(records: list[Record]) -> dict[str, str]:
     facts = {
         "runs": [str(len(records))],
         "days": dates if len(dates) < 3 else [f"{dates[0]} to {dates[-1]}"],
-        "device": [device for record in records if (device := comparable.device_of(record))],
+        "device": [device for record in records if (device := environments.device_of(record))],
         "nodes": [str(record.num_nodes) for record in records if record.num_nodes],
         **values_of,
     }

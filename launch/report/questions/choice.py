@@ -9,9 +9,9 @@ from common.declarations import declared
 from common.record.definition import Record
 from common.terminal import Column, Table, filled
 from common.words import ranks_of
-from launch.report import limits, measures, volumes
+from launch.report import environments, measures, volumes
 from launch.report.entries import Comparison, Entry
-from launch.report.limits import Limit
+from launch.report.environments import Limit
 from launch.report.questions import step
 from launch.report.tables import BACKEND, MB, MIB, NOT_MEASURED, RANKS, apart, in_unit, through
 
@@ -21,7 +21,7 @@ FAULTY = "measured wrongly"
 
 
 class Row(NamedTuple):
-    """An entry, its comparison, and the limits of the machine (launch/report/limits.py)."""
+    """An entry, its comparison, and the limits of the machine (launch/report/environments.py)."""
 
     comparison: Comparison
     entry: Entry
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     @property
     def share_of_limit(self) -> float | None:
         """The FLOP/s of a rank as a share of the machine's limit, which is the fastest product of any library and in any of the records."""
-        return limits.share_of_limit(self.entry.trimmed_mean(FLOPS_PER_SECOND), self.entry.ok, self.limit_of)
+        return environments.share_of_limit(self.entry.trimmed_mean(FLOPS_PER_SECOND), self.entry.ok, self.limit_of)
 
     @property
     def percent_of_peak(self) -> float | str | None:

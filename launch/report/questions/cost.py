@@ -10,7 +10,7 @@ import numpy as np
 from common.record.definition import Record
 from common.terminal import Cell, Column, filled
 from common.words import ranks_of
-from launch.report import limits, statistics
+from launch.report import environments, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import choice
 from launch.report.tables import BACKEND, MIB, NOT_MEASURED, RANKS, Findings, apart, in_unit, milliseconds, through
@@ -77,9 +77,9 @@ MEASURED = (
 def answer(comparisons: Sequence[Comparison]) -> Findings:
     """Answers for all comparisons; numbers are trimmed means over the completed runs."""
     records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
-    limit_of = limits.limits(records)
+    limit_of = environments.limits_of(records)
     tables = [table for comparison in comparisons for table in choice.tables(comparison, limit_of)]
-    sentences = limits.describe_slow(records)
+    sentences = environments.describe_slow_products(records)
     all_rows = [Row(comparison, entry) for comparison in comparisons for entry in comparison.entries]
     measured = [column for column in MEASURED if any(column.value_of(row) != NOT_MEASURED for row in all_rows)]
     for comparison in comparisons:

@@ -11,7 +11,7 @@ from common.record.definition import Record
 from common.record.differences import COMPARED
 from common.terminal import Column, Table, filled
 from common.words import ranks_of
-from launch.report import comparable, environments, limits
+from launch.report import environments
 from launch.report.entries import Comparison
 from launch.report.questions import first
 from launch.report.questions.first import Place
@@ -47,7 +47,11 @@ def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
         rows = [row for (_, size), placed_on in group for row in _rows(size, placed_on)]
         columns = (RANKS, BACKEND, *(Column(machine, partial(_cell, machine)) for machine in machines))
         tables += filled(f"{name}: ratio to fastest", columns, rows)
-    causes = [f"{machine}: {sentence}" for machine, ran_on in machines.items() for sentence in limits.describe_slow(_records(ran_on))]
+    causes = [
+        f"{machine}: {sentence}"
+        for machine, ran_on in machines.items()
+        for sentence in environments.describe_slow_products(_records(ran_on))
+    ]
     sentences = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
     return headline, Findings([*causes, *sentences], [*tables, *_differences(machines)])
 
@@ -71,7 +75,7 @@ def by_machine(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]
     """Returns the comparisons of each machine."""
     compared_on: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        compared_on.setdefault(comparable.machine_of(comparison.entries[0].records[0]), []).append(comparison)
+        compared_on.setdefault(environments.machine_of(comparison.entries[0].records[0]), []).append(comparison)
     return compared_on
 
 
@@ -115,8 +119,8 @@ def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:
     for machine, comparisons in machines.items():
         records = _records(comparisons)
         values_of = (
-            {"fastest product": limits.describe(records)}
-            | {"device": _texts(records, comparable.device_of)}
+            {"fastest product": environments.describe_limits(records)}
+            | {"device": _texts(records, environments.device_of)}
             | environments.values_of(records)
         )
         values_of |= {flag(name): _texts(records, attrgetter(f"settings.{name}")) for name in COMPARED}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from common.record.definition import Record
 from common.terminal import Column, filled
 from common.words import listed, ranks_of
-from launch.report import comparable, factors, measures
+from launch.report import environments, factors, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
 from launch.report.statistics import Ratio
@@ -115,7 +115,7 @@ def _remark(entry: Entry, ratios: Mapping[str, Ratio | None]) -> str | None:
 
 def _allowed(record: Record) -> int:
     """Returns the largest speed-up over one rank without superlinear effects: the number of ranks with cores, or a GPU, of their own."""
-    if comparable.device_of(record) == "cuda":
+    if environments.device_of(record) == "cuda":
         return record.num_ranks
     cores_per_rank = record.settings.cores_per_rank or record.settings.threads
     return min(record.num_ranks, max(record.environment.num_cores * (record.num_nodes or 1) // cores_per_rank, 1))
