@@ -53,8 +53,7 @@ class Record(Closed):
     error: str | None = None
     """Cause of the failure in one line. `null` unless `status` is `diverged`, `failed` or `timeout`."""
     launcher_error: str | None = None
-    """What the launcher of a completed run reported afterwards, in one line: a rank that it killed while leaving, an exit status, or the
-    time limit. The run had trained, compared its replicas and recorded everything. `null` if the launcher ended without an error."""
+    """What the launcher of a completed run reported afterwards, in one line. `null` if it ended without an error."""
     started_at: Moment
     """Start of the run in UTC."""
     backend: str
@@ -66,7 +65,7 @@ class Record(Closed):
     num_ranks: FromOne
     """World size: the number of processes."""
     data_parallel_degree: FromOne
-    """Number of shards of a global batch: the number of ranks, without servers, over that of the ranks that compute one model together."""
+    """Number of shards of a global batch: the ranks, without servers, over those that compute one model together."""
     exact: bool
     """Whether the backend trains as plain PyTorch does, up to rounding."""
     global_batch: FromOne | None = None
@@ -94,8 +93,8 @@ class Record(Closed):
     target: Number | None
     """Accuracy, or other `metric`, to reach. `null` for a workload that measures throughput alone."""
     metric: Metric = "accuracy"
-    """What `accuracy` and `accuracies` are: the share of held-out labels, or next tokens, that are predicted correctly, or a `metric` of a
-    user's file."""
+    """What `accuracy` and `accuracies` are: the share of held-out labels, or next tokens, that are right, or a `metric` of a user's
+    file."""
     lower_is_better: bool = False
     """Whether less of it is better."""
     reached: bool | None = None
@@ -108,34 +107,29 @@ class Record(Closed):
     samples_per_second: Positive | None = None
     """Training throughput over all epochs, without evaluation. A sample is an image or a sequence."""
     training_flops_per_sample: FromOne | None = None
-    """Floating-point operations to train on one sample, as `common/model/description.py` has it. A multiplication with its addition
-    counts as two."""
+    """Floating-point operations to train on one sample, as `common/model/description.py` has it."""
     flops_per_second_per_rank: Positive | None = None
     """These operations in a second of training on each rank that computes."""
     peak_flops_per_second: Positive | None = None
-    """The most floating-point operations a second that a matrix product reaches after training, in the precision of the run and on the
-    device and threads of a rank: of the framework's own product and, in float32 on cores, of oneDNN's in PyTorch. It is the mean of all
-    ranks, which measure at the same time. `null` for a rank with several GPUs."""
+    """The most floating-point operations a second of a matrix product after training, as a rank computes: of the framework's own and, in
+    float32 on cores, of oneDNN's in PyTorch. The mean of all ranks at the same time. `null` for a rank with several GPUs."""
     peak_library: str | None = None
     """Library that reached `peak_flops_per_second`. `null` in older records, whose peak is of their own framework."""
     framework_product_share: Share | None = None
     """The framework's own product over `peak_flops_per_second`."""
     share_of_peak: Positive | None = None
-    """`flops_per_second_per_rank` over `peak_flops_per_second`. Above 1, one of them is measured wrongly, or, in older records, the
-    framework's product is slower than the machine's limit."""
+    """`flops_per_second_per_rank` over `peak_flops_per_second`."""
     tokens_per_second: Positive | None = None
     """Training throughput in tokens that are predicted. `null` for images."""
     in_sync: bool | None = None
-    """Whether all ranks had bitwise equal parameters before training and after each epoch. A run in which they differ is `failed`. Sharded
-    parameters (ZeRO stage 3) have one copy: here it means that all ranks gathered equal parameters."""
+    """Whether all ranks had, or gathered, bitwise equal parameters before training and after each epoch. A run in which they differ is
+    `failed`."""
     buffers_in_sync: bool | None = None
-    """Whether all ranks had bitwise equal buffers, such as running statistics of batch norm, before training and after each epoch. Ranks
-    evaluate with their own. `null` for a model without buffers."""
+    """Whether all ranks had bitwise equal buffers, such as running statistics of batch norm. `null` for a model without buffers."""
     oversubscribed: bool | None = None
     """Whether ranks need more cores than they run on, or than a CPU quota gives. Such a run does not measure scaling."""
     launch_seconds: Seconds | None = None
-    """Seconds from the start of the launcher to the start of rank 0's process, with a resolution of 10 ms. `null` for a run outside a
-    matrix."""
+    """Seconds from the start of the launcher to the start of rank 0's process, to 10 ms. `null` for a run outside a matrix."""
     import_seconds: Seconds | None = None
     """Seconds from the start of rank 0's process to the end of its imports."""
     init_seconds: Seconds | None = None
@@ -145,9 +139,9 @@ class Record(Closed):
     steps_per_turn: FromZero | None = None
     """Number of steps of a turn, which also ends with the epoch; 0 for a run that ran alone."""
     num_turns: FromZero | None = None
-    """Number of turns in which the run trained, side by side with other runs; 0 for a run that ran alone."""
+    """Number of turns in which the run trained; 0 for a run that ran alone."""
     turns_of_others_seconds: Seconds | None = None
-    """Seconds of training in which the run was stopped while other runs had their turns. They are in no other time of the record."""
+    """Seconds of training in which the run was stopped for the turns of others. They are in no other time of the record."""
     check_seconds: Seconds | None = None
     """Seconds of Tandem's own work: comparing the parameters of all ranks, and adding up the losses. They are in no other time of the
     record."""
@@ -171,13 +165,13 @@ class Record(Closed):
     """Loss on all held-out samples after each epoch."""
     staleness: list[dict[Annotated[str, Pattern("[0-9]{1,9}", "digits")], FromZero]] | None = None
     """Number of updates of each epoch by their staleness, which is the number of other updates since the worker fetched its parameters.
-    `null` if no server applies updates (`parameter_server`)."""
+    `null` without a server."""
     left_out: list[str] | None = None
     """A line for each worker whose training failed, and without which the run went on."""
     peak_memory_bytes: FromOne | None = None
-    """Peak resident memory of the rank that used most, in bytes. GPU memory is not included."""
+    """Peak resident memory of the rank that used most, without GPU memory."""
     peak_memory_bytes_by_rank: CountsByRank | None = None
-    """Peak resident memory of each rank's process in bytes."""
+    """Peak resident memory of each rank's process."""
     tensor_bytes_by_rank: TensorBytesByRank | None = None
     """What each rank holds at three points of a warm-up step: parameters, gradients and optimizer state."""
     gpu_memory_by_rank: GpuMemoryByRank | None = None
@@ -187,8 +181,8 @@ class Record(Closed):
     checkpoint_io: CheckpointIo | None = None
     """What writing and reading checkpoints took. They are on the clock."""
     energy_joules: Positive | None = None
-    """Energy of the GPUs of all nodes in joules, from NVML, from the start of the clock to the end of the last epoch, checkpoints included.
-    `null` if it cannot be read on every node."""
+    """Energy of the GPUs of all nodes from the start of the clock to the end of the last epoch. `null` if it cannot be read on every
+    node."""
     parameter_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of all parameters before training and after each epoch."""
     sample_digests: list[Sha256] = field(default_factory=list)
@@ -198,13 +192,11 @@ class Record(Closed):
     buffer_digests: list[Sha256] = field(default_factory=list)
     """SHA-256 of rank 0's buffers before training and after each epoch."""
     resumed_after_epochs: FromZero | None = None
-    """Epochs of the checkpoint from which the run resumed; the record has no numbers of them. 0 if there was no checkpoint yet. `null`
-    without `--resume`."""
+    """Epochs of the checkpoint from which the run resumed, of which the record has no numbers. `null` without `--resume`."""
     machine_noise: MachineNoise | None = None
     """How fast the machine was just before and after training, and what disturbed the run."""
     step_breakdown: StepBreakdown | None = None
-    """Where the time of a step goes, measured on extra steps after training, off the clock. `null` with `--no-step-breakdown`, and in runs
-    that are traced or profiled."""
+    """Where the time of a step goes, measured on extra steps after training, off the clock. `null` if it was not measured."""
     timeline: Timeline | None = None
     """Summary of the traces of a run of a matrix with `--timeline`."""
     mpi_profile: MpiProfile | None = None
@@ -216,4 +208,4 @@ class Record(Closed):
     environment: Environment
     """Software and hardware of rank 0's node, or of the launching node if the run wrote no record of its own."""
     output_tail: list[str] | None = None
-    """Last lines that a run of a matrix printed before it failed or timed out, or before its launcher failed."""
+    """Last lines that a run of a matrix printed before it, or its launcher, failed or timed out."""
