@@ -37,7 +37,6 @@ class Trainer(TensorFlowTrainer):
         super().__init__(settings)
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.communicates = True
-        self.accumulate, self.dropout = settings.accumulate, settings.dropout
         self.module = models.build(settings, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         # The optimizer state is needed only when rank 0 alone reads a checkpoint; here every rank reads it.
@@ -59,9 +58,6 @@ class Trainer(TensorFlowTrainer):
         gradients = tape.gradient(loss, list(parameters.values()))
         self.optimizer.step(parameters, gradients, learning_rate)
         return loss
-
-    def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         return np.array(hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum"))

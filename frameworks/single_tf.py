@@ -15,7 +15,6 @@ BACKEND = Backend(framework="TensorFlow", library="none", by_default=False, one_
 class Trainer(OneProcessTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.accumulate, self.dropout = settings.accumulate, settings.dropout
         self.module = models.build(settings, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
 
@@ -30,9 +29,6 @@ class Trainer(OneProcessTrainer):
             loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
         self.optimizer.step(parameters, tape.gradient(loss, list(parameters.values())), learning_rate)
         return loss
-
-    def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
 
 if __name__ == "__main__":

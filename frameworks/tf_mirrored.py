@@ -25,7 +25,6 @@ class Trainer(TensorFlowTrainer):
         self.transport = mirrored.transport_of(self.gpu)
         self.strategy = mirrored.begin(self.ranks, self.transport)
         self.average = mirrored.average
-        self.accumulate, self.dropout = settings.accumulate, settings.dropout
         # The strategy gives every rank the initial values of rank 0.
         with self.strategy.scope():
             self.module = models.build(settings, self.ranks)
@@ -50,9 +49,6 @@ class Trainer(TensorFlowTrainer):
         gradients = average(tape.gradient(loss, list(parameters.values())))
         self.optimizer.step(parameters, gradients, learning_rate)
         return loss
-
-    def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         total = mirrored.summed(self.strategy, tf.constant(values, tf.float64)).numpy()

@@ -101,11 +101,6 @@ def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(implementati
         np.testing.assert_allclose(gradient.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
 
 
-def test_a_model_without_an_implementation_is_refused():
-    with pytest.raises(UserError, match="TensorFlow has no implementation of Bare; add one"):
-        tensorflow.models.Model(small_models.Bare(), "fp32", False)
-
-
 @pytest.mark.matrix
 @pytest.mark.parametrize("shapes", [model for model in MODELS if model.has_layers()], ids=lambda model: type(model).__name__)
 def test_layers_that_compute_their_activations_again_have_the_same_gradients(shapes):

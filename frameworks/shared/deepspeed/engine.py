@@ -173,7 +173,7 @@ def profiled(train: Callable[[], None]) -> ProfiledCommunication:
     """Counts calls and bytes from DeepSpeed's communication log. Its times are not used: on CPUs they accumulate from call to call."""
     comm.comms_logger.reset_data()
     deepspeed.comm.configure(enabled=True, prof_all=True)
-    seconds, _, starts = profiler.collectives(train)
+    seconds, starts = profiler.collectives(train)
     deepspeed.comm.configure(enabled=False, prof_all=False)
     calls = {str(name): {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
     operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}

@@ -71,11 +71,12 @@ def communication_of_ddp(
 
         counting_broadcasts = replaced((model, "_distributed_broadcast_coalesced", counting))
         with process_group.counted(names, owner) as counted, counting_broadcasts:
-            seconds, num_calls, starts = profiler.collectives(train, unnamed="all_reduce")
+            seconds, starts = profiler.collectives(train, unnamed="all_reduce")
         details = model._get_ddp_logging_data()
         # One all-reduce per bucket. Without a hook DDP calls no function in Python.
-        num_steps = num_calls["all_reduce"] / details["num_buckets_reduced"]
-        operations = {"all_reduce": (num_calls["all_reduce"], num_steps * details["total_parameter_size_bytes"])} | counted
+        num_calls = len(starts.get("all_reduce", ()))
+        num_steps = num_calls / details["num_buckets_reduced"]
+        operations = {"all_reduce": (num_calls, num_steps * details["total_parameter_size_bytes"])} | counted
         if broadcast_sizes:
             # The buffers of each type are broadcast together.
             num_types = len({buffer.dtype for buffer in model.modules_buffers})

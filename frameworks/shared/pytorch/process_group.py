@@ -122,7 +122,7 @@ def communication_of_functions(
 
     def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         with counted(names, owner) as operations:
-            seconds, _, starts = profiler.collectives(train)
+            seconds, starts = profiler.collectives(train)
         return ProfiledCommunication(seconds, operations, {}, starts)
 
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,11 +46,11 @@ def profiled(folder: Path, rank: int, schedule: Schedule) -> Iterator[Callable[[
         yield profiler.step
 
 
-def collectives(train: Callable[[], None], unnamed: str | None = None) -> tuple[float, Counter[str], dict[str, list[float]]]:
+def collectives(train: Callable[[], None], unnamed: str | None = None) -> tuple[float, dict[str, list[float]]]:
     """Profiles train() with PyTorch's profiler.
 
-    Returns the seconds in which a collective ran, how often each did, and when each began, in seconds since the epoch. `unnamed` is the
-    collective of kernels that do not say which they are.
+    Returns the seconds in which a collective ran, and when each call of each began, in seconds since 1970. `unnamed` is the collective of
+    kernels that do not say which they are.
     """
     with profile(activities=activities()) as profiler:
         train()
@@ -64,7 +63,7 @@ def collectives(train: Callable[[], None], unnamed: str | None = None) -> tuple[
     starts: dict[str, list[float]] = {}
     for event in events:
         starts.setdefault(operation(event.name, unnamed), []).append(begun + event.time_range.start / 1e6)
-    return covered(spans) / 1e6, Counter(operation(event.name, unnamed) for event in events), starts
+    return covered(spans) / 1e6, starts
 
 
 def operation(name: str, unnamed: str | None = None) -> str:

@@ -33,10 +33,16 @@ class TensorFlowTrainer(Trainer):
     def __init__(self, settings: Settings) -> None:
         self.ranks = from_environment()
         self.gpu = devices.pick_device(settings, self.ranks)
+        self.accumulate, self.dropout = settings.accumulate, settings.dropout
 
     @final
     def describe_device(self) -> Device:
         return devices.describe_device(self.gpu, self.nccl)
+
+    @final
+    def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the weighted loss of a micro-batch, with which every backend with a loop of its own begins its backward pass."""
+        return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
     @final
     def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
