@@ -1,7 +1,8 @@
 """Tables and lines on a terminal: whatever prints a table does it here."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from rich.console import Console, Group
 from rich.table import Table as DrawnTable
@@ -15,49 +16,59 @@ PLAIN_WIDTH = 240
 COLUMN_OVERHEAD, TABLE_OVERHEAD = 3, 1
 # Longer texts, such as errors, wrap between words.
 LONG = 24
-# Ends the titles of tables and charts of runs with more ranks than cores.
-OVERSUBSCRIBED = "oversubscribed: not a scaling measurement"
+# The format of the numbers of a column by what its heading has, such as a unit: the first that matches counts.
+FORMATS = {
+    re.compile(heading): form
+    for heading, form in {
+        "difference|bound|micro-batches": ".1e",
+        "accuracy": ".4f",
+        "ratio|over own|speed-up|gain": ".2f",
+        "seconds per epoch": ".3f",
+        r"share of (peak|the step)|samples read|\(MiB\)|^epochs": ".1f",
+        "TFLOP": ".4g",
+        r"\((s|ms|MB)\)": ".2f",
+        r"/s|\((%|J)\)": ".0f",
+        "": ".4g",
+    }.items()
+}
 
 Cell = float | str | None
-Subject = TypeVar("Subject")
-
-
-class Column(NamedTuple, Generic[Subject]):
-    """A column: its heading, with its unit, how it computes its cell from the subject of a row, and the format of its numbers."""
-
-    name: str
-    value_of: Callable[[Subject], Cell]
-    form: str = ""
-
-    def text(self, value: Cell) -> str:
-        """Returns a value as text; an unknown value is a dash."""
-        if value is None:
-            return "-"
-        return format(value, self.form) if self.form and isinstance(value, float) else str(value)
 
 
 class Table(NamedTuple):
-    """A title, columns and rows with one cell for each column."""
+    """A title and rows of cells by the headings of their columns, which have the units."""
 
     title: str
-    columns: Sequence[Column[Any]]
-    rows: list[tuple[Cell, ...]]
+    rows: Sequence[Mapping[str, Cell]]
+
+    @property
+    def headings(self) -> list[str]:
+        """The headings of the columns, of which one without any value is left out."""
+        every_heading = dict.fromkeys(heading for row in self.rows for heading in row)
+        return [heading for heading in every_heading if any(row.get(heading) is not None for row in self.rows)]
 
     @property
     def texts(self) -> list[list[str]]:
         """The rows as texts."""
-        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
+        return [[text_of(heading, row.get(heading)) for heading in self.headings] for row in self.rows]
 
     @property
-    def numeric_columns(self) -> set[int]:
-        """The indices of the columns that have a number."""
-        return {index for row in self.rows for index, value in enumerate(row) if isinstance(value, (int, float))}
+    def numeric_headings(self) -> set[str]:
+        """The headings of the columns that have a number."""
+        return {heading for row in self.rows for heading, cell in row.items() if isinstance(cell, (int, float))}
 
 
-def filled(title: str, columns: Sequence[Column[Subject]], subjects: Iterable[Subject]) -> list[Table]:
-    """Returns the table with a row for each subject, in a list; an empty list where there are no subjects."""
-    rows = [tuple(column.value_of(subject) for column in columns) for subject in subjects]
-    return [Table(title, columns, rows)] if rows else []
+def text_of(heading: str, cell: Cell) -> str:
+    """Returns a cell as text, a number in the format of its column; an unknown value is a dash."""
+    if isinstance(cell, float):
+        return format(cell, next(form for pattern, form in FORMATS.items() if pattern.search(heading)))
+    return "-" if cell is None else str(cell)
+
+
+def filled(title: str, rows: Iterable[Mapping[str, Cell]]) -> list[Table]:
+    """Returns the table of rows in a list; an empty list where there are none."""
+    rows = list(rows)
+    return [Table(title, rows)] if rows else []
 
 
 def open_console() -> Console:
@@ -82,15 +93,14 @@ def print_line(console: Console, text: str, style: str = "") -> None:
 
 def _drawn(table: Table, width: int) -> DrawnTable | Group:
     """Returns the table with as many columns as fit without truncation; the rest are named below it."""
-    names = [column.name for column in table.columns]
+    headings, numeric = table.headings, table.numeric_headings
     rows = [[printable(text) for text in texts] for texts in table.texts]
-    numeric = table.numeric_columns
-    widths = _widths([(name, *texts) for name, *texts in zip(names, *rows, strict=True)], width)
-    left_out = ", ".join(names[len(widths) :])
+    widths = _widths([(heading, *texts) for heading, *texts in zip(headings, *rows, strict=True)], width)
+    left_out = ", ".join(headings[len(widths) :])
     caption = Text(f"terminal too narrow for: {left_out}") if left_out else None
     drawn = DrawnTable(title=Text(printable(table.title)), title_justify="left")
-    for index, column_width in enumerate(widths):
-        drawn.add_column(names[index], justify="right" if index in numeric else "left", width=column_width)
+    for heading, column_width in zip(headings, widths, strict=False):
+        drawn.add_column(heading, justify="right" if heading in numeric else "left", width=column_width)
     for texts in rows:
         drawn.add_row(*map(Text, texts[: len(widths)]))
     return Group(drawn, caption) if caption else drawn
@@ -109,6 +119,6 @@ def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int]:
     return widths
 
 
-def _needed_width(name: str, *texts: str) -> int:
+def _needed_width(heading: str, *texts: str) -> int:
     unbroken = [part for text in texts for part in ([text] if len(text) <= LONG else text.split())]
-    return max(map(len, (*unbroken, *name.split())))
+    return max(map(len, (*unbroken, *heading.split())))

@@ -12,13 +12,12 @@ from pathlib import Path
 from common.declarations import BASELINE, ROOT
 from common.record import reading
 from common.record.definition import Record
-from common.terminal import Column, Table, filled, print_tables
+from common.terminal import Table, filled, print_tables
 from common.words import ranks_of
 from launch.launchers import detect
 from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
 from launch.lesson import running
 from launch.lesson.faults import FAULTS
-from launch.report.tables import accuracy_column
 from launch.run import processes, turns
 from launch.run.verified import Verified, verified
 
@@ -58,14 +57,17 @@ def table_of(records: Iterable[Record]) -> list[Table]:
         differs = "agrees with one process" if run.first_step is None else f"differs from one process from step {run.first_step} on"
         return record_of[run.backend].error or differs
 
-    columns: tuple[Column[Verified], ...] = (
-        Column("run", lambda run: run.backend),
-        Column("loss", loss),
-        accuracy_column(lambda run: record_of[run.backend].accuracy),
-        Column("what the checks say", checked),
-        Column("largest difference", lambda run: run.largest_difference, ".0e"),
-    )
-    return filled("", columns, verified(record_of.values()))
+    rows = [
+        {
+            "run": run.backend,
+            "loss": loss(run),
+            "accuracy": record_of[run.backend].accuracy,
+            "what the checks say": checked(run),
+            "largest difference": run.largest_difference,
+        }
+        for run in verified(record_of.values())
+    ]
+    return filled("", rows)
 
 
 def main() -> None:

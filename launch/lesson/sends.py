@@ -15,10 +15,8 @@ COLUMNS = ("backend", "ranks", "sent per step (MB)", "by formula (MB)", "by coll
 
 def table_of(table: Table) -> Table:
     """Selects the columns of the report's table on what is sent, and sorts the backends by bytes."""
-    places = [[column.name for column in table.columns].index(name) for name in COLUMNS]
-    rows = [tuple(row[place] for place in places) for row in table.rows]
-    rows.sort(key=lambda row: row[2] if isinstance(row[2], float) else 0.0)
-    return table._replace(columns=tuple(table.columns[place] for place in places), rows=rows)
+    rows = sorted(table.rows, key=lambda row: sent if isinstance(sent := row[COLUMNS[2]], float) else 0.0)
+    return table._replace(rows=[{heading: row[heading] for heading in COLUMNS} for row in rows])
 
 
 def main() -> None:

@@ -5,9 +5,8 @@ python -m launch.lesson.warmup [RANKS] [OPTIONS OF launch/matrix.sh], such as 4 
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from operator import itemgetter
 
-from common.terminal import Column, Table, filled, print_tables
+from common.terminal import Table, filled, print_tables
 from launch.lesson import running
 
 TRAINING = (
@@ -19,10 +18,11 @@ CASES = {"without": "0", "with": "3"}
 
 def table_of(without: Sequence[float | None], warmed: Sequence[float | None]) -> list[Table]:
     """Makes a table of the accuracies of both runs, epoch by epoch."""
-    places = range(1, 1 + len(CASES))
-    accuracies = [Column(f"accuracy {case} warm-up", itemgetter(place), ".4f") for place, case in zip(places, CASES, strict=True)]
-    rows = [(number, *pair) for number, pair in enumerate(zip_longest(without, warmed), 1)]
-    return filled("", (Column("epoch", itemgetter(0)), *accuracies), rows)
+    rows = [
+        {"epoch": epoch} | {f"accuracy {case} warm-up": accuracy for case, accuracy in zip(CASES, accuracies, strict=True)}
+        for epoch, accuracies in enumerate(zip_longest(without, warmed), 1)
+    ]
+    return filled("", rows)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from common import metric
 from common.words import ranks_of
 from launch.report import environments, factors, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import first, leaving, machines, step
+from launch.report.questions import first, leaving_horovod, machines, step
 from launch.report.reliability import advice_on, reliability_of
 from launch.report.report import Report
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
@@ -301,10 +301,10 @@ def _migration(comparisons: Sequence[Comparison]) -> str:
     names = short_names(comparisons)
     texts: dict[str, list[str]] = {}
     for comparison in comparisons:
-        by_framework: dict[str, leaving.Move] = {}
-        for move in leaving.moves(comparison, _largest_size(comparison)):
+        by_framework: dict[str, leaving_horovod.Move] = {}
+        for move in leaving_horovod.moves(comparison, _largest_size(comparison)):
             by_framework.setdefault(move.framework, move)
         for move in by_framework.values():
             texts.setdefault(move.taken.backend, []).append(f"{in_percent(move.ratio)} on {names[comparison.name]}")
     changes = [f"{backend} {', '.join(of_backend)}" for backend, of_backend in texts.items()]
-    return f"Leaving {leaving.LIBRARY}, an epoch: {'; '.join(changes)}" if changes else ""
+    return f"Leaving {leaving_horovod.LIBRARY}, an epoch: {'; '.join(changes)}" if changes else ""

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from common.errors import UserError
 from common.record.definition import Record
-from common.terminal import Column, filled
+from common.terminal import filled
 from common.words import ranks_of
 from launch.report import comparable, entries, environments, measures, statistics
 from launch.report.entries import Entry
 from launch.report.statistics import Ratio
-from launch.report.tables import BACKEND, MIB, RANKS, Section, apart, in_unit, interval_column, through
+from launch.report.tables import MIB, Cells, Section, in_unit
 from launch.report.words import interval
 
 QUESTION = "What changed against the baseline?"
@@ -156,10 +156,24 @@ def _sentence(change: Change) -> str:
 def section(comparisons: list[Compared]) -> Section:
     """Returns the changes against each baseline as a section of the report, with the regressions as its sentences."""
     sentences = [sentence for compared in comparisons for sentence in _sentences(compared)]
-    tables = []
-    for title, rows in apart("Changes", [Row(compared.began, change) for compared in comparisons for change in compared.changes]):
-        tables += filled(title, COLUMNS, rows)
-    return Section("baseline", QUESTION, sentences, tables)
+    rows = [_row(compared.began, change) for compared in comparisons for change in compared.changes]
+    return Section("baseline", QUESTION, sentences, filled("Changes", rows))
+
+
+def _row(began: str, change: Change) -> Cells:
+    return {
+        "baseline begun": began,
+        "comparison": change.comparison,
+        "backend": change.backend,
+        "ranks": change.num_ranks,
+        "oversubscribed": "yes" if change.oversubscribed else None,
+        "measure": change.measure.name,
+        "before": change.before,
+        "after": change.after,
+        "after / before": change.ratio and change.ratio.value,
+        "95 % interval": interval(change.ratio),
+        "verdict": change.verdict,
+    }
 
 
 def _sentences(compared: Compared) -> list[str]:
@@ -174,28 +188,3 @@ def _sentences(compared: Compared) -> list[str]:
             f"{statistics.MIN_RUNS_WITH_INTERVAL} runs. Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
         )
     return [*sentences, f"Changed since the matrix begun at {compared.began}: {compared.differences or 'no version and no commit'}."]
-
-
-class Row(NamedTuple):
-    """A change, and when its baseline began."""
-
-    began: str
-    change: Change
-
-    @property
-    def oversubscribed(self) -> bool:
-        """Whether the entry had more ranks than cores on either side."""
-        return self.change.oversubscribed
-
-
-COLUMNS: tuple[Column[Row], ...] = (
-    Column("baseline begun", attrgetter("began")),
-    Column("comparison", attrgetter("change.comparison")),
-    *through("change", BACKEND, RANKS),
-    Column("measure", attrgetter("change.measure.name")),
-    Column("before", attrgetter("change.before"), ".4g"),
-    Column("after", attrgetter("change.after"), ".4g"),
-    Column("after / before", lambda row: row.change.ratio and row.change.ratio.value, ".3f"),
-    interval_column(lambda row: interval(row.change.ratio)),
-    Column("verdict", attrgetter("change.verdict")),
-)

@@ -9,7 +9,7 @@ from common.record.definition import Record
 from common.words import listed
 from launch.report import environments, factors, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import controls, cost, failed, first, quiet
+from launch.report.questions import controls, cost, failed, first, machine_speed
 from launch.report.report import Report
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
@@ -23,7 +23,7 @@ def reliability_of(report: Report) -> list[str]:
     """Returns the sentences on the runs of a report and on its controls, and the warnings about them."""
     return [
         *controls.warnings(report.controls),
-        " ".join([_outcome(report.runs), *quiet.speed_sentences(report.runs), *_startup(report)]),
+        " ".join([_outcome(report.runs), *machine_speed.largest_deviation(report.runs), *_startup(report)]),
         *_failures(report),
         *_oversubscribed(report.entries),
         *controls.sentences(report.controls),

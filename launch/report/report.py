@@ -13,20 +13,19 @@ from launch.report import comparable, entries, environments, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import (
     approximate,
-    checkpointing,
     controls,
     cost,
     difference,
+    disk,
     failed,
     first,
-    leaving,
+    leaving_horovod,
+    machine_speed,
     machines,
-    quiet,
-    reading,
     same,
     scaling,
     step,
-    where,
+    time_in_mpi,
 )
 from launch.report.questions.controls import Judgement
 from launch.report.questions.failed import Failure
@@ -110,16 +109,16 @@ def _of_machine(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report
     every_section = [
         Section("first", first.QUESTION, [*who_is_first.sentences, *controls.sentences(judged_controls)], who_is_first.tables),
         Section("difference", difference.QUESTION, *each(difference.answer)),
-        Section("leaving", leaving.QUESTION, *leaving.answer(comparisons)),
+        Section("leaving", leaving_horovod.QUESTION, *leaving_horovod.answer(comparisons)),
         Section("scaling", scaling.QUESTION, *each(scaling.answer)),
         Section("cost", cost.QUESTION, *cost.answer(comparisons)),
         Section("step", step.QUESTION, *each(step.answer)),
-        Section("reading", reading.QUESTION, *reading.answer(comparisons)),
-        Section("checkpoints", checkpointing.QUESTION, *each(checkpointing.answer)),
-        Section("where", where.QUESTION, *where.answer(traced)),
+        Section("reading", disk.READING, *disk.reading(comparisons)),
+        Section("checkpoints", disk.CHECKPOINTS, *each(disk.checkpoints)),
+        Section("mpi", time_in_mpi.QUESTION, *time_in_mpi.answer(traced)),
         Section("approximate", approximate.QUESTION, *each(approximate.answer)),
         Section("same", same.QUESTION, *each(same.answer)),
-        Section("quiet", quiet.QUESTION, *quiet.answer(plain)),
+        Section("machine_speed", machine_speed.QUESTION, *machine_speed.answer(plain)),
         Section("failed", failed.QUESTION, *failed.answer(failures, len(records) + len(damaged))),
     ]
     sections = [section for section in every_section if section.sentences or section.tables]
@@ -166,7 +165,7 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
         runs = "1 run" if num_over_tcp == 1 else f"{num_over_tcp} runs"
         notes.append(f"NCCL used TCP between the nodes of {runs}: it found no plugin for a faster network (NCCL_NET).")
     if any(entry.oversubscribed for entry in all_entries):
-        notes.append("Entries with more ranks than cores are oversubscribed: they have tables of their own and do not measure scaling.")
+        notes.append("Runs with more ranks than cores are oversubscribed: they are compared among themselves and do not measure scaling.")
     return notes
 
 

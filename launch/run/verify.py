@@ -10,7 +10,7 @@ from common.data import sharding
 from common.declarations import BASELINE
 from common.errors import UserError
 from common.record.definition import Record
-from common.terminal import Column, Table, filled, print_tables
+from common.terminal import Table, filled, print_tables
 from launch.launchers.machine_files import Machine
 from launch.run.options import Matrix
 from launch.run.plan import Job
@@ -23,16 +23,6 @@ SETTINGS = {
     "precision": "fp64", "scaling": "strong", "epochs": 1, "warmup_epochs": 0.0, "dropout": False,
     "step_breakdown": False, "stop_at_target": False,
 }  # fmt: skip
-COLUMNS: tuple[Column[Verified], ...] = (
-    Column("backend", lambda run: run.backend),
-    Column("ranks", lambda run: run.num_ranks),
-    Column("largest difference", lambda run: run.largest_difference, ".1e"),
-    Column("bound", lambda run: run.bound, ".0e"),
-    Column("first step above", lambda run: run.first_step),
-    Column("verdict", lambda run: run.verdict),
-)
-# Only where the model has buffers.
-BY_RANK: Column[Verified] = Column("from its micro-batches", lambda run: run.difference_by_rank, ".1e")
 
 
 def applied(matrix: Matrix) -> Matrix:
@@ -82,10 +72,16 @@ def show(records: Sequence[Record], write_page: Callable[[str, list[str], list[T
     `write_page` takes the question, sentences and tables for a page, and returns lines that say where it is.
     """
     runs = verified(records)
-    columns = [*COLUMNS]
-    if any(run.difference_by_rank is not None for run in runs):
-        columns.insert(3, BY_RANK)
-    sentences, tables = answer(runs), filled("verify", columns, runs)
+    rows = [
+        {
+            "backend": run.backend, "ranks": run.num_ranks, "largest difference": run.largest_difference,
+            # Only where the model has buffers.
+            "from its micro-batches": run.difference_by_rank,
+            "bound": run.bound, "first step above": run.first_step, "verdict": run.verdict,
+        }
+        for run in runs
+    ]  # fmt: skip
+    sentences, tables = answer(runs), filled("verify", rows)
     print_tables(tables, [QUESTION, *sentences, *write_page(QUESTION, sentences, tables)])
     return 1 if not runs or any(run.reason for run in runs) else 0
 

@@ -36,9 +36,8 @@ def section(made_records, key):
 
 
 def lines(made_records, key, table=0):
-    """The rows of one table of a section, as dicts."""
-    chosen = section(made_records, key).tables[table]
-    return [dict(zip([column.name for column in chosen.columns], row, strict=True)) for row in chosen.rows]
+    """The rows of one table of a section."""
+    return section(made_records, key).tables[table].rows
 
 
 def line(made_records, key, table=0, **values):

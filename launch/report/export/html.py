@@ -8,6 +8,7 @@ import jinja2
 from markupsafe import Markup
 
 from common.record.definition import Record
+from common.terminal import text_of
 from common.words import listed
 from launch.report import environments
 from launch.report.answer import Answer, Group, Ranking, Row
@@ -27,7 +28,7 @@ def text(report: Report, answer: Answer, reload_seconds: int | None = None) -> s
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     return template.get_template("page.html.jinja").render(
         report=report, answer=answer, sentences=list(map(_unbroken, sentences(answer))), charts=charts.of(report, answer),
-        facts=_facts(report.runs), json=_json, colour=charts.colours_of(report.backends).get, long=LONG,
+        facts=_facts(report.runs), json=_json, colour=charts.colours_of(report.backends).get, long=LONG, text_of=text_of,
         style=Markup((FOLDER / "page.css").read_text("utf-8")), script=Markup((FOLDER / "page.js").read_text("utf-8")),
         library=_library(), reload_seconds=reload_seconds,
     )  # fmt: skip

@@ -31,9 +31,9 @@ def _list(sentences: Iterable[str]) -> list[str]:
 
 
 def _table(table: Table) -> list[str]:
-    numeric = table.numeric_columns
-    rule = "".join("|---:" if index in numeric else "|---" for index in range(len(table.columns)))
-    return [_line([column.name for column in table.columns]), f"{rule}|", *map(_line, table.texts)]
+    numeric = table.numeric_headings
+    rule = "".join("|---:" if heading in numeric else "|---" for heading in table.headings)
+    return [_line(table.headings), f"{rule}|", *map(_line, table.texts)]
 
 
 def _line(cells: Iterable[str]) -> str:

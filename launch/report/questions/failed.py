@@ -2,16 +2,15 @@
 
 import socket
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 import psutil
 
 from common.record.definition import Record
 from common.record.reading import Damaged
-from common.terminal import Column, filled
+from common.terminal import filled
 from launch.report.entries import Comparison
-from launch.report.tables import BACKEND, RANKS, Findings
+from launch.report.tables import Cells, Findings
 
 QUESTION = "What failed, and why?"
 STATUSES = {"diverged": "diverged", "failed": "failed", "timeout": "timed out", "started": "unfinished"}
@@ -28,16 +27,6 @@ class Failure(NamedTuple):
     comparison: str | None
     backend: str | None
     num_ranks: int | None
-
-
-COLUMNS: tuple[Column[Failure], ...] = (
-    Column("run", attrgetter("name")),
-    Column("status", attrgetter("status")),
-    Column("reason", attrgetter("reason")),
-    Column("comparison", attrgetter("comparison")),
-    BACKEND,
-    RANKS,
-)
 
 
 def failures_of(comparisons: Sequence[Comparison], damaged: Sequence[Damaged]) -> list[Failure]:
@@ -57,7 +46,14 @@ def answer(failures: Sequence[Failure], num_files: int) -> Findings:
     statuses = [failed.status for failed in failures]
     counts = [f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)]
     sentence = f"Of {num_files} files: {', '.join(counts)}."
-    return Findings([sentence], filled("Unsuccessful runs", COLUMNS, failures))
+    return Findings([sentence], filled("Unsuccessful runs", map(_row, failures)))
+
+
+def _row(failure: Failure) -> Cells:
+    return {
+        "run": failure.name, "status": failure.status, "reason": failure.reason,
+        "comparison": failure.comparison, "backend": failure.backend, "ranks": failure.num_ranks,
+    }  # fmt: skip
 
 
 def failure(record: Record) -> tuple[str, str] | None:

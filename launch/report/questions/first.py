@@ -4,23 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from common.terminal import Column, filled
+from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report import epochs, factors, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio, mean, present
-from launch.report.tables import (
-    BACKEND,
-    RANKS,
-    Findings,
-    accuracy_column,
-    apart,
-    interval_column,
-    of_metric,
-    rate_column,
-    through,
-    time_column,
-)  # fmt: skip
+from launch.report.tables import Cells, Findings, cells_of
 from launch.report.words import (
     EQUAL,
     NO_DIFFERENCE,
@@ -82,65 +71,6 @@ class Place(NamedTuple):
         if self.against.verdict is None:
             return f"none from {runs_against(self.against.num_above, self.against.num_below, self.against.paired)}"
         return level(self.against) or SLOWER
-
-
-class Row(NamedTuple):
-    """An entry of the table, and its place; None where it did not reach the target.
-
-    `time_ratio` is the ratio of its time to solution to the lowest one (`time_ratios`).
-    """
-
-    entry: Entry
-    place: Place | None
-    time_ratio: Ratio | None
-
-    @property
-    def ratio(self) -> Ratio | None:
-        """The ratio of its seconds per epoch to those of the fastest."""
-        return self.place and self.place.against
-
-    @property
-    def times(self) -> list[float]:
-        """The times to solution of the runs that have one."""
-        return present(measures.times(self.entry))
-
-    @property
-    def time_or_miss(self) -> float | str | None:
-        """The time to solution, or why there is none."""
-        time = measures.time_of(self.entry)
-        return next(iter(measures.misses(self.entry)), None) if time is None else time
-
-    @property
-    def num_epochs(self) -> float | None:
-        """The mean number of epochs to the target."""
-        return mean(map(epochs.to_target, self.entry.records))
-
-    @property
-    def reached(self) -> str | None:
-        """How many runs reached the target, and why the others did not."""
-        missed = measures.misses(self.entry)
-        reasons = f" ({listed(sorted(set(missed)))})" if missed else ""
-        return f"{len(self.times)}/{len(self.entry.records)}{reasons}" if self.times or missed else None
-
-
-COLUMNS: tuple[Column[Row], ...] = (
-    *through("entry", RANKS, BACKEND),
-    Column("transport", attrgetter("entry.transport")),
-    time_column(attrgetter("time_or_miss")),
-    Column("over lowest time", lambda row: with_interval(row.time_ratio)),
-    Column("with start-up (s)", lambda row: measures.time_with_startup(row.entry), ".2f"),
-    Column("epochs", attrgetter("num_epochs"), ".1f"),
-    Column("seconds per epoch", lambda row: measures.epoch_seconds(row.entry), ".3f"),
-    Column("ratio to fastest", lambda row: (row.ratio.value if row.ratio else 1.0) if row.place else None, ".2f"),
-    interval_column(lambda row: interval(row.ratio)),
-    Column("ratio of training alone", lambda row: with_interval(row.place and row.place.training_against)),
-    Column("verdict", lambda row: row.place and row.place.verdict),
-    Column("reached", attrgetter("reached")),
-    Column("fastest (s)", lambda row: min(row.times, default=None), ".2f"),
-    Column("slowest (s)", lambda row: max(row.times, default=None), ".2f"),
-    accuracy_column(lambda row: row.entry.trimmed_mean(attrgetter("accuracy"))),
-    rate_column(lambda row: samples_per_second(row.entry)),
-)
 
 
 def samples_per_second(entry: Entry) -> float | None:
@@ -268,15 +198,13 @@ def by_time(candidates: Iterable[Entry]) -> list[tuple[float, Entry]]:
 
 
 def answer(comparison: Comparison) -> Findings:
-    """Answers for a comparison; oversubscribed entries have their own tables."""
-    sentences, tables = [winner(comparison)] if comparison.target is None else [], []
+    """Answers for a comparison. Oversubscribed entries are compared with each other alone, and are in no sentence."""
+    sentences = [winner(comparison)] if comparison.target is None else []
     for size in comparison.sizes if comparison.target is not None else ():
         if candidates := comparison.of_size(size, oversubscribed=False):
             sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", places(candidates)))
-    for title, chosen in apart(comparison.name, comparison.entries):
-        rows = [row for size in comparison.sizes for row in _rows([entry for entry in chosen if entry.num_ranks == size])]
-        tables += filled(title, of_metric(COLUMNS, comparison.metric), rows)
-    return Findings(sentences, tables)
+    groups = [comparison.of_size(size, oversubscribed) for oversubscribed in (False, True) for size in comparison.sizes]
+    return Findings(sentences, filled(comparison.name, [row for candidates in groups for row in _rows(candidates, comparison.metric)]))
 
 
 def _sentence(at: str, placed: Sequence[Place]) -> str:
@@ -309,12 +237,34 @@ def _evaluation(candidates: Iterable[Entry]) -> str:
     return f" Evaluation is {span(percents, '{:.0f} %')} of an epoch." if max(percents.values(), default=0.0) > 100 * MARGIN else ""
 
 
-def _rows(candidates: Sequence[Entry]) -> list[Row]:
+def _rows(candidates: Sequence[Entry], metric: str) -> list[Cells]:
     """Returns the rows of the entries of one size: those that reached the target, then the others by throughput."""
     placed = places(candidates)
     without = [entry for entry in candidates if entry not in [place.entry for place in placed]]
     without.sort(key=lambda entry: -(samples_per_second(entry) or 0))
-    ratio_of = time_ratios(candidates)
-    place_of = {place.entry.backend: place for place in placed}
-    ordered = [*(place.entry for place in placed), *without]
-    return [Row(entry, place_of.get(entry.backend), ratio_of.get(entry.backend)) for entry in ordered]
+    time_ratio_of = time_ratios(candidates)
+    in_order = [*((place.entry, place) for place in placed), *((entry, None) for entry in without)]
+    return [_row(entry, place, time_ratio_of.get(entry.backend), metric) for entry, place in in_order]
+
+
+def _row(entry: Entry, place: Place | None, time_ratio: Ratio | None, metric: str) -> Cells:
+    time, times, misses = measures.time_of(entry), present(measures.times(entry)), measures.misses(entry)
+    ratio, training_ratio = (place.against, place.training_against) if place else (None, None)
+    reasons = f" ({listed(sorted(set(misses)))})" if misses else ""
+    return cells_of(entry) | {
+        "transport": entry.transport,
+        "time to solution (s)": next(iter(misses), None) if time is None else time,
+        "over lowest time": with_interval(time_ratio),
+        "with start-up (s)": measures.time_with_startup(entry),
+        "epochs": mean(map(epochs.to_target, entry.records)),
+        "seconds per epoch": measures.epoch_seconds(entry),
+        "ratio to fastest": (ratio.value if ratio else 1.0) if place else None,
+        "95 % interval": interval(ratio),
+        "ratio of training alone": with_interval(training_ratio),
+        "verdict": place and place.verdict,
+        "reached": f"{len(times)}/{len(entry.records)}{reasons}" if times or misses else None,
+        "fastest (s)": min(times, default=None),
+        "slowest (s)": max(times, default=None),
+        metric: entry.trimmed_mean(attrgetter("accuracy")),
+        "samples/s": samples_per_second(entry),
+    }

@@ -2,40 +2,24 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from common.command_line import flag
 from common.record.definition import Record
 from common.record.differences import COMPARED
-from common.terminal import Column, Table, filled
+from common.terminal import Table, filled
 from common.words import ranks_of
 from launch.report import environments
 from launch.report.entries import Comparison
 from launch.report.questions import first
 from launch.report.questions.first import Place
-from launch.report.tables import BACKEND, RANKS, Findings
+from launch.report.tables import Cells, Findings
 from launch.report.words import interval
 
 QUESTION = "Which backend is fastest on which machine?"
 # These are shown of each machine, also where they do not differ.
 ALWAYS = ("device", "processor", "cores", "GPU", "fastest product")
-
-
-class Row(NamedTuple):
-    """A backend at a size, with its place on each machine that has one."""
-
-    num_ranks: int
-    backend: str
-    place_on: dict[str, Place]
-
-
-class Difference(NamedTuple):
-    """A property of machines, with its value on each."""
-
-    name: str
-    values: dict[str, str | None]
 
 
 def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
@@ -44,9 +28,8 @@ def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
     headline = [] if standings else ["No workload and size has two backends with a time on each of two machines, on cores of their own."]
     tables = []
     for name, group in itertools.groupby(standings.items(), lambda standing: standing[0][0]):
-        rows = [row for (_, size), placed_on in group for row in _rows(size, placed_on)]
-        columns = (RANKS, BACKEND, *(Column(machine, partial(_cell, machine)) for machine in machines))
-        tables += filled(f"{name}: ratio to fastest", columns, rows)
+        rows = [row for (_, size), placed_on in group for row in _rows(size, {machine: placed_on.get(machine, ()) for machine in machines})]
+        tables += filled(f"{name}: ratio to fastest", rows)
     causes = [
         f"{machine}: {sentence}"
         for machine, ran_on in machines.items()
@@ -93,21 +76,17 @@ def _sentence(at: str, placed_on: Mapping[str, Sequence[Place]]) -> str:
     return f"{at}: fastest {'; '.join(texts)}."
 
 
-def _rows(size: int, placed_on: Mapping[str, Sequence[Place]]) -> list[Row]:
-    """Returns a row for each backend of a size."""
-    places = {machine: {place.entry.backend: place for place in placed} for machine, placed in placed_on.items()}
-    backends = dict.fromkeys(itertools.chain(*places.values()))
+def _rows(size: int, placed_on: Mapping[str, Iterable[Place]]) -> list[Cells]:
+    """Returns a row for each backend of a size, with a column for each machine."""
+    cells_on = {machine: {place.entry.backend: _cell(place) for place in placed} for machine, placed in placed_on.items()}
+    backends = dict.fromkeys(itertools.chain(*cells_on.values()))
     return [
-        Row(size, backend, {machine: place_of[backend] for machine, place_of in places.items() if backend in place_of})
-        for backend in backends
+        {"backend": backend, "ranks": size} | {machine: cells.get(backend) for machine, cells in cells_on.items()} for backend in backends
     ]
 
 
-def _cell(machine: str, row: Row) -> str | None:
-    """Returns the ratio to the fastest on a machine, its interval and the verdict; None where the backend has no place there."""
-    place = row.place_on.get(machine)
-    if place is None:
-        return None
+def _cell(place: Place) -> str:
+    """Returns the ratio to the fastest on a machine, its interval and the verdict."""
     ratio = f"{place.against.value:.2f}" if place.against else "1"
     uncertain = f" ({interval(place.against)})" if interval(place.against) else ""
     return f"{ratio}{uncertain}, {place.verdict}" if place.verdict else f"{ratio}{uncertain}"
@@ -126,18 +105,9 @@ def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:
         values_of |= {flag(name): _texts(records, attrgetter(f"settings.{name}")) for name in COMPARED}
         texts_of[machine] = {name: ", ".join(values) or None for name, values in values_of.items()}
     names = dict.fromkeys(itertools.chain(*texts_of.values()))
-    differences = [Difference(name, {machine: texts.get(name) for machine, texts in texts_of.items()}) for name in names]
-    shown = [
-        difference
-        for difference in differences
-        if any(difference.values.values()) and (difference.name in ALWAYS or len(set(difference.values.values())) > 1)
-    ]
-    columns = (Column("what", attrgetter("name")), *(Column(machine, partial(_value, machine)) for machine in machines))
-    return filled("The machines", columns, shown)
-
-
-def _value(machine: str, difference: Difference) -> str | None:
-    return difference.values[machine]
+    rows = [{"what": name} | {machine: texts.get(name) for machine, texts in texts_of.items()} for name in names]
+    shown = [row for row in rows if row["what"] in ALWAYS or len({text for name, text in row.items() if name != "what"}) > 1]
+    return filled("The machines", [row for row in shown if any(row[machine] for machine in machines)])
 
 
 def _texts(records: Iterable[Record], value_of: Callable[[Record], Any]) -> list[str]:

@@ -2,16 +2,15 @@
 
 import itertools
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from common.record import samples
 from common.record.definition import Record
-from common.terminal import Column, filled
+from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import mean, present
-from launch.report.tables import RANKS, Findings, accuracy_column, of_metric
+from launch.report.tables import Cells, Findings, cells_of
 
 QUESTION = "Does every backend train the same thing?"
 # In float32, equal training agrees this well in its first steps; later steps amplify rounding (tests/frameworks/test_agreement.py).
@@ -96,26 +95,27 @@ def _beginning(digest: str | None) -> str | None:
     return digest and digest[:8]
 
 
-COLUMNS: tuple[Column[Group], ...] = (
-    Column(RANKS.name, lambda group: group[0].entry.num_ranks),
-    Column("backends", lambda group: ", ".join(agreement.entry.backend for agreement in group)),
-    Column("seeds", lambda group: len({record.seed for record in group[0].entry.from_start})),
-    Column("initial parameters", lambda group: _beginning(_initial(group[0].shown))),
-    Column("reference", lambda group: next((agreement.first.backend for agreement in group if agreement.pairs), None)),
-    Column(f"loss difference, first {NUM_EQUAL_STEPS} steps", partial(_loss_difference, NUM_EQUAL_STEPS), ".1e"),
-    Column("loss difference, all steps", partial(_loss_difference, None), ".1e"),
-    Column("final parameters", lambda group: _beginning(_final(group[0].shown))),
-    Column("epochs", lambda group: mean(len(record.train_seconds) for record in group[0].entry.from_start), ".1f"),
-    accuracy_column(lambda group: mean(record.accuracy for record in group[0].entry.from_start)),
-    Column("ranks in sync", lambda group: group[0].in_sync),
-)
-
-
 def answer(comparison: Comparison) -> Findings:
     """Answers for a comparison."""
     agreements = _agreements(comparison)
     sentences = [_sentence(comparison, agreements)] if agreements else []
-    return Findings(sentences, filled(comparison.name, of_metric(COLUMNS, comparison.metric), _groups(agreements, _results)))
+    return Findings(sentences, filled(comparison.name, [_row(comparison, group) for group in _groups(agreements, _results)]))
+
+
+def _row(comparison: Comparison, group: Group) -> Cells:
+    entry, shown = group[0].entry, group[0].shown
+    return cells_of(entry) | {
+        "backend": ", ".join(agreement.entry.backend for agreement in group),
+        "seeds": len({record.seed for record in entry.from_start}),
+        "initial parameters": _beginning(_initial(shown)),
+        "reference": next((agreement.first.backend for agreement in group if agreement.pairs), None),
+        f"loss difference, first {NUM_EQUAL_STEPS} steps": _loss_difference(NUM_EQUAL_STEPS, group),
+        "loss difference, all steps": _loss_difference(None, group),
+        "final parameters": _beginning(_final(shown)),
+        "epochs": mean(len(record.train_seconds) for record in entry.from_start),
+        comparison.metric: mean(record.accuracy for record in entry.from_start),
+        "ranks in sync": group[0].in_sync,
+    }
 
 
 def _agreements(comparison: Comparison) -> list[Agreement]:

@@ -2,59 +2,21 @@
 
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import NamedTuple
 
 from common.record.definition import Record
-from common.terminal import Column, filled
+from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report import environments, factors, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import step
 from launch.report.statistics import Ratio
-from launch.report.tables import BACKEND, RANKS, Findings, interval_column, rate_column, through, time_column
+from launch.report.tables import Cells, Findings, cells_of
 from launch.report.words import span, speed_up_interval, with_interval
 
 QUESTION = "How does each backend scale?"
 # Equal runs may differ in the last bit.
 TOLERANCE = 1e-9
-SPEED_UP_OVER_PLAIN = "speed-up over its framework's single"
-
-
-class Row(NamedTuple):
-    """An entry, and its ratios to the backend's own 1 rank and to plain training in its framework.
-
-    A speed-up is a ratio of times to solution, efficiency a ratio of samples/s per rank.
-    """
-
-    entry: Entry
-    rate: Ratio | None
-    ceiling: Ratio | None
-    speed_up: Ratio | None
-    speed_up_over_plain: Ratio | None
-
-    @property
-    def efficiency_percent(self) -> float | None:
-        """The samples/s per rank relative to those at 1 rank."""
-        return 100 * (self.rate.value / self.entry.num_ranks) if self.rate else None
-
-    @property
-    def remark(self) -> str | None:
-        """The ratios that are superlinear; None at 1 rank and where there are none."""
-        return _remark(self.entry, {"samples/s": self.rate, "speed-up": self.speed_up, SPEED_UP_OVER_PLAIN: self.speed_up_over_plain})
-
-
-COLUMNS: tuple[Column[Row], ...] = (
-    *through("entry", BACKEND, RANKS),
-    rate_column(lambda row: row.entry.trimmed_mean(attrgetter("samples_per_second"))),
-    Column("samples/s over own 1 rank", lambda row: row.rate and row.rate.value, ".2f"),
-    interval_column(lambda row: speed_up_interval(row.rate) if row.entry.num_ranks > 1 else None),
-    Column("ceiling without communication", lambda row: with_interval(row.ceiling, speed_up_interval)),
-    Column("efficiency (%)", attrgetter("efficiency_percent"), ".0f"),
-    time_column(lambda row: measures.time_of(row.entry)),
-    Column("speed-up over own 1 rank", lambda row: row.speed_up and row.speed_up.value, ".2f"),
-    Column(SPEED_UP_OVER_PLAIN, lambda row: with_interval(row.speed_up_over_plain, speed_up_interval)),
-    Column("remark", attrgetter("remark")),
-)
+OVER_OWN, OVER_PLAIN = "speed-up over own 1 rank", "speed-up over its framework's single"
 
 
 def answer(comparison: Comparison) -> Findings:
@@ -63,7 +25,7 @@ def answer(comparison: Comparison) -> Findings:
     shared = sorted({entry.num_ranks for entry in comparison.entries if entry.oversubscribed})
     left_out = f" Oversubscribed, left out: {listed(list(map(str, shared)))} ranks." if shared else ""
     sentence = f"{comparison.name}: {_sentence(comparison, fair)}.{left_out}"
-    return Findings([sentence], filled(comparison.name, COLUMNS, [_row(comparison, entry) for entry in fair]))
+    return Findings([sentence], filled(comparison.name, [_row(comparison, entry) for entry in fair]))
 
 
 def _sentence(comparison: Comparison, fair: Iterable[Entry]) -> str:
@@ -96,11 +58,23 @@ def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
     return ratio._replace(value=factor * ratio.value, low=factor * ratio.low, high=factor * ratio.high)
 
 
-def _row(comparison: Comparison, entry: Entry) -> Row:
-    single_rank = comparison.entry(entry.backend, 1)
-    plain = factors.plain_entry(comparison, entry.backend)
-    speed_up, speed_up_over_plain = (measures.time_ratio(base, entry) for base in (single_rank, plain))
-    return Row(entry, ratio_of_rates(comparison, entry), ceiling(comparison, entry), speed_up, speed_up_over_plain)
+def _row(comparison: Comparison, entry: Entry) -> Cells:
+    """Returns a row. A speed-up is a ratio of times to solution, efficiency a ratio of samples/s per rank."""
+    rate = ratio_of_rates(comparison, entry)
+    bases = {OVER_OWN: comparison.entry(entry.backend, 1), OVER_PLAIN: factors.plain_entry(comparison, entry.backend)}
+    speed_ups = {name: measures.time_ratio(base, entry) for name, base in bases.items()}
+    own = speed_ups[OVER_OWN]
+    return cells_of(entry) | {
+        "samples/s": entry.trimmed_mean(attrgetter("samples_per_second")),
+        "samples/s over own 1 rank": rate and rate.value,
+        "95 % interval": speed_up_interval(rate) if entry.num_ranks > 1 else None,
+        "ceiling without communication": with_interval(ceiling(comparison, entry), speed_up_interval),
+        "efficiency (%)": 100 * (rate.value / entry.num_ranks) if rate else None,
+        "time to solution (s)": measures.time_of(entry),
+        OVER_OWN: own and own.value,
+        OVER_PLAIN: with_interval(speed_ups[OVER_PLAIN], speed_up_interval),
+        "remark": _remark(entry, {"samples/s": rate, "speed-up": own, OVER_PLAIN: speed_ups[OVER_PLAIN]}),
+    }
 
 
 def _remark(entry: Entry, ratios: Mapping[str, Ratio | None]) -> str | None:

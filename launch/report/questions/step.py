@@ -1,18 +1,17 @@
 """Where the time of a step goes, from the step breakdowns of the records."""
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any
 
 from common.record.definition import Record
-from common.record.parts import Library
-from common.terminal import Column, filled
+from common.record.parts import StepBreakdown
+from common.terminal import filled
 from common.words import ranks_of
 from launch.report import epochs, measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.statistics import Difference
-from launch.report.tables import BACKEND, MB, RANKS, Findings, apart, in_unit, milliseconds, through
+from launch.report.tables import MB, MILLI, Cells, Findings, cells_of, in_unit
 from launch.report.words import span
 
 BUBBLE = {"num_stages", "num_microbatches", "bubble_fraction", "bubble_fraction_in_theory"}
@@ -36,89 +35,53 @@ communication_seconds = mean_over_ranks("communication_seconds")
 added_seconds = mean_over_ranks("communication_exposed_seconds")
 
 
-class Row(NamedTuple):
-    """An entry with a step breakdown, and its comparison."""
-
-    comparison: Comparison
-    entry: Entry
-
-    @property
-    def parts(self) -> dict[str, float | None]:
-        """The milliseconds of each of PARTS."""
-        return parts(self.comparison, self.entry)
-
-    @property
-    def timed_step_seconds(self) -> float | None:
-        """The seconds of a step of the timed training, of the runs with a step breakdown."""
-        return self.entry.trimmed_mean(lambda record: epochs.timed_step_seconds(record) if record.step_breakdown else None)
+def answer(comparison: Comparison) -> Findings:
+    """Answers for the entries of a comparison with a step breakdown."""
+    broken_down = [entry for entry in comparison.entries if parts(comparison, entry)]
+    bubbles = [_bubble_row(entry, bubbles) for entry in broken_down if (bubbles := _bubbles(entry))]
+    tables = [
+        *filled(comparison.name, [_row(comparison, entry) for entry in broken_down]),
+        *filled(f"Pipeline bubble: {comparison.name}", bubbles),
+    ]
+    return Findings(_sentences(comparison, [entry for entry in broken_down if not entry.oversubscribed]), tables)
 
 
-class Bubble(NamedTuple):
-    """An entry that is a pipeline, and the bubbles of its runs, as frameworks/shared/pytorch/pipeline_stages.py measured them."""
+def _row(comparison: Comparison, entry: Entry) -> Cells:
+    def in_milliseconds(value_of: Callable[[Record], float | None]) -> float | None:
+        return in_unit(_mean(value_of, entry), MILLI)
 
-    entry: Entry
-    of_runs: list[Library]
+    def trimmed_mean(value_of: Callable[[StepBreakdown], float | None], unit: float) -> float | None:
+        """Returns the mean of a value over the runs with a step breakdown, in a unit."""
+        return in_unit(entry.trimmed_mean(lambda record: value_of(record.step_breakdown) if record.step_breakdown else None), unit)
 
-
-def _milliseconds(value_of: Callable[[Record], float | None]) -> Callable[[Row], float | None]:
-    return lambda row: milliseconds(_mean(value_of, row.entry))
-
-
-def _part(part: str, row: Row) -> float | None:
-    return row.parts[part]
-
-
-def _bytes_sent(record: Record) -> float | None:
-    breakdown = record.step_breakdown
-    return sum(operation.num_bytes for operation in breakdown.operations.values()) if breakdown else None
-
-
-def _bandwidth(key: str) -> Callable[[Row], float | None]:
-    """Returns a function that gives the MB/s of an entry by a key of the step breakdown."""
-    bytes_per_second = attrgetter(key)
-    return lambda row: in_unit(
-        row.entry.trimmed_mean(lambda record: bytes_per_second(record.step_breakdown) if record.step_breakdown else None), MB
+    timed = entry.trimmed_mean(lambda record: epochs.timed_step_seconds(record) if record.step_breakdown else None)
+    return (
+        cells_of(entry)
+        | {"step in training (ms)": in_unit(timed, MILLI), "step in breakdown (ms)": in_milliseconds(breakdown_step_seconds)}
+        | {f"{part} (ms)": value for part, value in parts(comparison, entry).items()}
+        | {
+            "overhead, 95 % interval (ms)": _interval_text(overhead_interval(comparison, entry)),
+            "exposed, 95 % interval (ms)": _interval_text(exposed_interval(comparison, entry)),
+            "communication (ms)": in_milliseconds(communication_seconds),
+            "sent (MB)": trimmed_mean(lambda breakdown: sum(operation.num_bytes for operation in breakdown.operations.values()), MB),
+            "bus bandwidth (MB/s)": trimmed_mean(attrgetter("bus_bytes_per_second"), MB),
+            "bus bandwidth, plain all-reduce (MB/s)": trimmed_mean(attrgetter("plain_bus_bytes_per_second"), MB),
+        }
     )
+
+
+def _bubble_row(entry: Entry, bubbles: Sequence[dict[str, Any]]) -> Cells:
+    """Returns the row of a pipeline, by the bubbles of its runs, as frameworks/shared/pytorch/pipeline_stages.py measured them."""
+    return cells_of(entry) | {
+        "stages of a model": bubbles[0]["num_stages"],
+        "micro-batches": bubbles[0]["num_microbatches"],
+        "bubble, measured (%)": statistics.trimmed_mean(100 * bubble["bubble_fraction"] for bubble in bubbles),
+        "bubble, in theory (%)": 100 * bubbles[0]["bubble_fraction_in_theory"],
+    }
 
 
 def _interval_text(interval: Interval | None) -> str | None:
     return interval and "{:.1f} to {:.1f}".format(*interval)
-
-
-COLUMNS: tuple[Column[Row], ...] = (
-    *through("entry", BACKEND, RANKS),
-    Column("step in training (ms)", lambda row: milliseconds(row.timed_step_seconds), ".2f"),
-    Column("step in breakdown (ms)", _milliseconds(breakdown_step_seconds), ".2f"),
-    *(Column(f"{part} (ms)", partial(_part, part), ".2f") for part in PARTS),
-    Column("overhead, 95 % interval (ms)", lambda row: _interval_text(overhead_interval(*row))),
-    Column("exposed, 95 % interval (ms)", lambda row: _interval_text(exposed_interval(*row))),
-    Column("communication (ms)", _milliseconds(communication_seconds), ".2f"),
-    Column("sent (MB)", lambda row: in_unit(row.entry.trimmed_mean(_bytes_sent), MB), ".2f"),
-    Column("bus bandwidth (MB/s)", _bandwidth("bus_bytes_per_second"), ".0f"),
-    Column("bus bandwidth, plain all-reduce (MB/s)", _bandwidth("plain_bus_bytes_per_second"), ".0f"),
-)
-BUBBLE_COLUMNS: tuple[Column[Bubble], ...] = (
-    *through("entry", BACKEND, RANKS),
-    Column("stages of a model", lambda row: row.of_runs[0]["num_stages"], "d"),
-    Column("micro-batches", lambda row: row.of_runs[0]["num_microbatches"], "d"),
-    Column(
-        "bubble, measured (%)",
-        lambda row: statistics.trimmed_mean(100 * bubble["bubble_fraction"] for bubble in row.of_runs),
-        ".0f",
-    ),
-    Column("bubble, in theory (%)", lambda row: 100 * row.of_runs[0]["bubble_fraction_in_theory"], ".0f"),
-)
-
-
-def answer(comparison: Comparison) -> Findings:
-    """Answers for the entries of a comparison with a step breakdown."""
-    broken_down = [entry for entry in comparison.entries if parts(comparison, entry)]
-    tables = []
-    for title, chosen in apart(comparison.name, broken_down):
-        tables += filled(title, COLUMNS, [Row(comparison, entry) for entry in chosen])
-        pipelines = [Bubble(entry, bubbles) for entry in chosen if (bubbles := _bubbles(entry))]
-        tables += filled(f"Pipeline bubble: {title}", BUBBLE_COLUMNS, pipelines)
-    return Findings(_sentences(comparison, [entry for entry in broken_down if not entry.oversubscribed]), tables)
 
 
 def parts(comparison: Comparison, entry: Entry) -> dict[str, float | None]:
@@ -131,7 +94,7 @@ def parts(comparison: Comparison, entry: Entry) -> dict[str, float | None]:
         return {}
     overhead = _overhead(comparison, entry)
     seconds = [_mean(data_wait_seconds, entry), _mean(compute_seconds, entry), overhead and overhead.value, exposed.value]
-    return {part: milliseconds(value) for part, value in zip(PARTS, seconds, strict=True)}
+    return {part: in_unit(value, MILLI) for part, value in zip(PARTS, seconds, strict=True)}
 
 
 def overhead_interval(comparison: Comparison, entry: Entry) -> Interval | None:
@@ -184,10 +147,10 @@ def exposed_percent(comparison: Comparison, entry: Entry) -> float | None:
     return 100 * exposed / sum(statistics.present(milliseconds_of.values()))
 
 
-def _bubbles(entry: Entry) -> list[Library]:
+def _bubbles(entry: Entry) -> list[dict[str, Any]]:
     """Returns the bubbles of an entry's runs; nothing unless it is a pipeline."""
     breakdowns = statistics.present(record.step_breakdown for record in entry.ok)
-    return [breakdown.library for breakdown in breakdowns if breakdown.library.keys() >= BUBBLE]
+    return [dict(breakdown.library) for breakdown in breakdowns if breakdown.library.keys() >= BUBBLE]
 
 
 def _sentences(comparison: Comparison, fair: Iterable[Entry]) -> list[str]:

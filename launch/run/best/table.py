@@ -5,7 +5,7 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 from common.config import NO_SETTING
-from common.terminal import Cell, Column, filled, print_tables
+from common.terminal import Cell, filled, print_tables
 from launch.run.best import search
 from launch.run.best.search import Cell as Searched
 from launch.run.best.search import Measured, Runs, Trial
@@ -79,24 +79,25 @@ def paired_speeds(default: Trial, chosen: Trial, runs: Runs, num_pairs: int) -> 
     return pairs
 
 
-COLUMNS: tuple[Column[Best], ...] = (
-    Column("workload", lambda best: best.workload),
-    Column("ranks", lambda best: best.num_ranks),
-    Column("backend", lambda best: best.backend),
-    Column("samples/s", lambda best: best.speed, ".0f"),
-    Column("--batch-size", lambda best: best.chosen.batch_size),
-    Column("setting", lambda best: None if best.chosen.setting == NO_SETTING else best.chosen.setting),
-    Column("gain", lambda best: best.gain and best.gain.value, ".2f"),
-    Column("95 % interval", lambda best: best.gain and best.gain.interval),
-    Column("default samples/s", lambda best: best.default_speed, ".0f"),
-    Column("default batch", lambda best: best.default.batch_size),
-    Column("memory of a rank (MiB)", lambda best: best.rank_bytes and best.rank_bytes / MIB, ".0f"),
-    Column("time to solution (s)", lambda best: best.seconds_to_target, ".2f"),
-    Column("no larger batch, since", lambda best: best.end),
-)
+def _row(best: Best) -> dict[str, Cell]:
+    return {
+        "workload": best.workload,
+        "ranks": best.num_ranks,
+        "backend": best.backend,
+        "samples/s": best.speed,
+        "--batch-size": best.chosen.batch_size,
+        "setting": None if best.chosen.setting == NO_SETTING else best.chosen.setting,
+        "gain": best.gain and best.gain.value,
+        "95 % interval": best.gain and best.gain.interval,
+        "default samples/s": best.default_speed,
+        "default batch": best.default.batch_size,
+        "memory of a rank (MiB)": best.rank_bytes and best.rank_bytes / MIB,
+        "time to solution (s)": best.seconds_to_target,
+        "no larger batch, since": best.end,
+    }
 
 
 def show(bests: Sequence[Best]) -> None:
     """Prints the table, the fastest of each workload and size first."""
     ordered = sorted(bests, key=lambda best: (best.workload, best.num_ranks, -(best.speed or 0.0)))
-    print_tables(filled(QUESTION, COLUMNS, ordered), [NOTE] if bests else [])
+    print_tables(filled(QUESTION, map(_row, ordered)), [NOTE] if bests else [])

@@ -49,10 +49,10 @@ def test_a_broken_run_stands_beside_what_the_checks_say():
     ]
     (table,) = broken.table_of(typed(runs))
     assert table.texts == [
-        ["gradient_averaging", "2.00 to 0.50", "0.7500", "agrees with one process", "0e+00"],
-        ["same_order", "2.00 to 0.60", "0.5000", "differs from one process from step 3 on", "2e-01"],
+        ["gradient_averaging", "2.00 to 0.50", "0.7500", "agrees with one process", "0.0e+00"],
+        ["same_order", "2.00 to 0.60", "0.5000", "differs from one process from step 3 on", "2.0e-01"],
         ["summed_gradients", "2.00 to not finite", "0.5000", "differs from one process from step 3 on", "inf"],
-        ["no_all_reduce", "2.00 to 1.50", "0.2500", parted, "5e-01"],
+        ["no_all_reduce", "2.00 to 1.50", "0.2500", parted, "5.0e-01"],
     ]
 
 

@@ -11,7 +11,7 @@ TOO_FEW = "Entries with fewer than 3 runs have no interval; use --repeats 6."
 
 
 def test_the_questions_are_in_order():
-    assert keys([made()]) == ["first", "scaling", "cost", "same", "quiet", "failed"]
+    assert keys([made()]) == ["first", "scaling", "cost", "same", "machine_speed", "failed"]
 
 
 def test_a_comparison_is_named_by_its_model_with_the_sizes_that_were_given_its_precision_and_its_scaling():

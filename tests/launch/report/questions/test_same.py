@@ -13,8 +13,8 @@ def test_equal_training_is_shown_by_digests_and_first_losses():
         "cnn, weak scaling: all backends start from identical parameters. Losses of the first 2 steps agree to 4e-07. "
         "Bitwise identical final parameters: single and ddp at 1 rank (1 seed)."
     ]
-    assert line(records, "same", backends="single, ddp")["loss difference, all steps"] == 0.0
-    row = line(records, "same", backends="horovod_tf")
+    assert line(records, "same", backend="single, ddp")["loss difference, all steps"] == 0.0
+    row = line(records, "same", backend="horovod_tf")
     assert (row["initial parameters"], row["final parameters"], row["reference"]) == ("a" * 8, "f" * 8, "single")
     assert (row["loss difference, first 2 steps"], row["loss difference, all steps"]) == (pytest.approx(4e-7), pytest.approx(0.1))
 
@@ -40,7 +40,7 @@ def test_every_seed_counts():
         "With some seeds only: single and horovod_torch at 1 rank (1 of 3 seeds)."
     ]
     rows = lines([*as_single, *of_ddp, *of_horovod], "same")
-    assert [(row["backends"], row["seeds"]) for row in rows] == [("single, ddp", 3), ("horovod_torch", 3)]
+    assert [(row["backend"], row["seeds"]) for row in rows] == [("single, ddp", 3), ("horovod_torch", 3)]
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_unequal_training_is_reported(second_loss, precision, instruction_sets, 
 
 def test_only_runs_of_one_seed_are_compared():
     records = [made(), made(backend="horovod_tf", repeat=1, losses=[9.0, 9.0], parameter_digests=["f" * 64])]
-    row = line(records, "same", backends="horovod_tf")
+    row = line(records, "same", backend="horovod_tf")
     assert (row["reference"], row["loss difference, first 2 steps"]) == (None, None)
     assert section(records, "same").sentences == ["cnn, weak scaling: all backends start from identical parameters."]
     # The repeat that both have.
     records = [ended("failed", backend="single"), made(backend="single", repeat=1), made(losses=[9.0, 9.0]), made(repeat=1)]
-    row = line(records, "same", backends="single, ddp")
+    row = line(records, "same", backend="single, ddp")
     assert (row["reference"], row["loss difference, first 2 steps"]) == ("single", 0.0)
 
 
@@ -77,7 +77,7 @@ def test_resumed_runs_are_not_compared():
     later = {"resumed_after_epochs": 2, "parameter_digests": ["8" * 64, "9" * 64], "losses": [0.4, 0.3]}
     resumed = [not_reached(**later), not_reached(backend="horovod_tf", **later)]
     records = [made(backend="single"), *resumed, made(backend="horovod_tf", repeat=1)]
-    assert [row["backends"] for row in lines(records, "same")] == ["single", "horovod_tf"]
+    assert [row["backend"] for row in lines(records, "same")] == ["single", "horovod_tf"]
     assert section(records, "same").sentences[0].startswith("cnn, weak scaling: all backends start from identical parameters.")
     assert "same" not in {section.key for section in answered([not_reached(**later)]).sections}
 

@@ -57,15 +57,13 @@ def test_without_a_time_to_compare_with_there_is_no_speed_up(single_ranks):
     assert (row["time to solution (s)"], row[OWN], row[SINGLE]) == (10.0, None, None)
 
 
-def test_oversubscribed_entries_have_their_own_tables_and_no_speed_up():
+def test_oversubscribed_entries_are_marked_and_have_no_speed_up():
     shared = {"num_ranks": 8, "seconds": 20.0}
     records = [made(), made(num_ranks=2, seconds=6.0), made(oversubscribed=True, **shared), made(repeat=1, **shared)]
     assert [row["ranks"] for row in lines(records, "scaling")] == [1, 2]
     assert "Oversubscribed, left out: 8 ranks." in section(records, "scaling").sentences[0]
     for key in ("first", "cost"):
-        titles = [table.title for table in section(records, key).tables]
-        assert titles[-2:] == ["cnn, weak scaling", "cnn, weak scaling, oversubscribed: not a scaling measurement"]
-        assert [[row["ranks"] for row in lines(records, key, table)] for table in (0, 1)] == [[1, 2], [8]]
+        assert [(row["ranks"], row["oversubscribed"]) for row in lines(records, key)] == [(1, None), (2, None), (8, "yes")]
 
 
 @pytest.mark.parametrize(

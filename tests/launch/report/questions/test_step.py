@@ -77,8 +77,7 @@ def test_exposed_communication_is_given_without_oversubscription():
     ]
     answer = section([made(**keys, repeat=repeat) for keys in by_backend for repeat in range(3)], "step")
     assert answer.sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 10 % (horovod_tf) to 30 % (ddp) of a step."]
-    assert [len(table.rows) for table in answer.tables] == [4, 1]
-    assert answer.tables[1].title == "cnn, weak scaling, oversubscribed: not a scaling measurement"
+    assert [row["oversubscribed"] for row in answer.tables[0].rows] == [None, None, "yes", None, None]
 
 
 def test_the_bubble_of_a_pipeline_is_beside_its_theory_in_a_table_of_its_own():
@@ -90,5 +89,5 @@ def test_the_bubble_of_a_pipeline_is_beside_its_theory_in_a_table_of_its_own():
     parts, bubbles = answer.tables
     assert len(parts.rows) == 2
     assert bubbles.title == "Pipeline bubble: cnn, weak scaling"
-    assert bubbles.rows == [("pipeline", 4, 4, 8, pytest.approx(40), pytest.approx(300 / 11))]
+    assert bubbles.texts == [["pipeline", "4", "4", "8", "40", "27"]]
     assert len(section([made(num_ranks=2, step_breakdown=step_breakdown())], "step").tables) == 1

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from common.backends import declaration_of, file_of
 from common.declarations import ALONE
-from common.terminal import Column, filled
+from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report import factors, measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.factors import Cell
 from launch.report.questions import cost, first
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.tables import NOT_MEASURED, Findings, interval_column
+from launch.report.tables import NOT_MEASURED, Cells, Findings
 from launch.report.words import interval, level, runs_against
 
 LIBRARY = "Horovod"
@@ -50,18 +50,19 @@ def _startup(entry: Entry) -> float | None:
     return sum(stages) if stages else None
 
 
-COLUMNS: tuple[Column[Move], ...] = (
-    Column("ranks", lambda move: move.num_ranks),
-    Column("from", lambda move: move.left.backend),
-    Column("to", lambda move: move.taken.backend),
-    Column("ratio of seconds per epoch", lambda move: move.ratio.value, ".2f"),
-    interval_column(lambda move: interval(move.ratio)),
-    Column("verdict", lambda move: move.verdict),
-    Column("peak memory per rank from (MiB)", lambda move: cost.peak_mib(move.left), ".0f"),
-    Column("to (MiB)", lambda move: cost.peak_mib(move.taken), ".0f"),
-    Column("start-up from (s)", lambda move: _startup(move.left), ".2f"),
-    Column("to (s)", lambda move: _startup(move.taken), ".2f"),
-)
+def _row(move: Move) -> Cells:
+    return {
+        "ranks": move.num_ranks,
+        "from": move.left.backend,
+        "to": move.taken.backend,
+        "ratio of seconds per epoch": move.ratio.value,
+        "95 % interval": interval(move.ratio),
+        "verdict": move.verdict,
+        "peak memory per rank from (MiB)": cost.peak_mib(move.left),
+        "to (MiB)": cost.peak_mib(move.taken),
+        "start-up from (s)": _startup(move.left),
+        "to (s)": _startup(move.taken),
+    }
 
 
 def answer(comparisons: Sequence[Comparison]) -> Findings:
@@ -75,7 +76,7 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
             texts += _of_size(f"{comparison.name}, {ranks_of(size)}", of_size)
             rows += of_size
             left_frameworks |= {declaration_of(entry.backend).framework for entry in _candidates(comparison, size) if _is_left(entry)}
-        tables += filled(comparison.name, COLUMNS, rows)
+        tables += filled(comparison.name, map(_row, rows))
         all_moves += rows
     not_measured = sorted(left_frameworks - {move.framework for move in all_moves})
     if not_measured:

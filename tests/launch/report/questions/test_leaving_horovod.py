@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.report.questions import leaving
+from launch.report.questions import leaving_horovod
 from launch.report.report import collect, report_of
 from tests.launch.report.test_factors import FOUR, records_of
 from tests.support.answers import answered
@@ -86,9 +86,9 @@ def test_the_second_machine_shows_no_difference_to_ddp_and_a_loss_to_deepspeed()
     section = next(
         section
         for section in report_of(*collect([ROOT / "results" / "reference" / "zen5"])).sections
-        if section.question == leaving.QUESTION
+        if section.question == leaving_horovod.QUESTION
     )
-    assert [(row[1], row[2], row[5]) for table in section.tables for row in table.rows] == 2 * [
+    assert [(row["from"], row["to"], row["verdict"]) for table in section.tables for row in table.rows] == 2 * [
         ("horovod_torch", "ddp@mpi", "no difference shown"),
         ("horovod_torch@gloo", "ddp", "no difference shown"),
         ("horovod_torch@gloo", "deepspeed_zero", "slower"),
@@ -97,8 +97,8 @@ def test_the_second_machine_shows_no_difference_to_ddp_and_a_loss_to_deepspeed()
 
 def test_the_number_of_moves_follows_the_entries():
     comparison = answered(records_of(FOUR)).comparisons[0]
-    assert [(move.left.backend, move.taken.backend) for move in leaving.moves(comparison, 2)] == [
+    assert [(move.left.backend, move.taken.backend) for move in leaving_horovod.moves(comparison, 2)] == [
         ("horovod_torch", "ddp@mpi"),
         ("horovod_torch@gloo", "ddp"),
     ]
-    assert leaving.moves(comparison, 1) == []
+    assert leaving_horovod.moves(comparison, 1) == []

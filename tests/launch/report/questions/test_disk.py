@@ -1,12 +1,16 @@
-"""What reading from disk costs, by format; whether all formats train the same; and what is compared apart."""
+"""What reading from disk and checkpoints cost; whether all formats train the same; and what is not compared with each other."""
 
 import pytest
 
 from launch.report import comparable, entries
-from tests.support.answers import lines, section
+from tests.support.answers import line, lines, section
 from tests.support.made_records import made, typed
 
 MB = 10**6
+IO = {
+    "num_writes": 2, "written_bytes": 40_000_000, "num_reads": 1, "read_bytes": 20_000_000, "gather_seconds": 0.5, "write_seconds": 0.25,
+    "read_seconds": 0.1, "wait_seconds": 0.0,
+}  # fmt: skip
 
 
 def stored(data_format, *, num_ranks=2, settings=None, **changes):
@@ -50,3 +54,13 @@ def test_runs_that_read_in_different_ways_are_compared_apart():
     assert [(comparison.name, sum(len(entry.records) for entry in comparison.entries)) for comparison in entries.comparisons(records)] == [
         ("cnn, weak scaling", 1), ("cnn, weak scaling, hdf5", 2), ("cnn, weak scaling, hdf5, 2 workers", 1),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("is_async", "wait_seconds", "training_waited"), [(False, 0.0, 0.85), (True, 0.05, 0.65)])
+def test_training_waits_while_a_checkpoint_is_written_unless_in_the_background(is_async, wait_seconds, training_waited):
+    settings = {"checkpoint_dir": "kept", "checkpoint_async": is_async}
+    records = [made(settings=settings, checkpoint_io=IO | {"wait_seconds": wait_seconds}), made(backend="single", settings=settings)]
+    row = line(records, "checkpoints")
+    assert (row["backend"], row["training waited (s)"]) == ("ddp", pytest.approx(training_waited))
+    assert (row["size (MB)"], row["gathering each (ms)"], row["writing each (ms)"]) == pytest.approx((20, 250, 125))
+    assert (row["writing (MB/s)"], row["reading (MB/s)"]) == pytest.approx((160, 200))

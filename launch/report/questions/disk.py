@@ -1,0 +1,99 @@
+"""What reading the samples from disk costs, by format, and what writing and reading checkpoints costs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from common.record.definition import Record
+from common.record.parts import CheckpointIo
+from common.terminal import filled
+from launch.report import statistics
+from launch.report.entries import Comparison, Entry
+from launch.report.questions import step
+from launch.report.tables import MB, MILLI, Cells, Findings, cells_of, in_unit
+
+READING = "What does reading the data from disk cost?"
+CHECKPOINTS = "What do checkpoints cost?"
+
+
+def reading(comparisons: Sequence[Comparison]) -> Findings:
+    """Answers for the comparisons whose data was read from disk, with those of the same training in memory."""
+    sentences, tables = [], []
+    for title in dict.fromkeys(comparison.training for comparison in comparisons if comparison.reading):
+        entries = [entry for comparison in comparisons if comparison.training == title for entry in comparison.entries if entry.ok]
+        rows = [_reading_row(entry) for entry in entries]
+        tables += filled(title, sorted(rows, key=lambda row: [row[name] for name in ("backend", "ranks", "format", "workers")]))
+        sentences += _equality(title, entries)
+    return Findings(sentences, tables)
+
+
+def _reading_row(entry: Entry) -> Cells:
+    settings, wait = entry.records[0].settings, entry.trimmed_mean(_wait_seconds)
+    steps = statistics.trimmed_mean(
+        _train_seconds(record) / len(record.step_seconds) for record in entry.from_start or entry.ok if record.step_seconds
+    )
+    return cells_of(entry) | {
+        "format": settings.data_format,
+        "workers": settings.num_workers,
+        "data wait per step (ms)": in_unit(wait, MILLI),
+        "share of the step (%)": 100 * wait / steps if wait is not None and steps else None,
+        "samples read (MB/s)": in_unit(entry.trimmed_mean(_bytes_per_second), MB),
+    }
+
+
+def _train_seconds(record: Record) -> float:
+    """Returns the seconds of training of all epochs."""
+    return sum(statistics.present(record.train_seconds))
+
+
+def _wait_seconds(record: Record) -> float | None:
+    """Returns the mean seconds over the ranks that a step waits for data: in training where it is read from disk, else in the breakdown."""
+    if record.reading is None:
+        return step.data_wait_seconds(record)
+    return float(np.mean(record.reading.wait_seconds_by_rank)) / max(1, record.reading.num_steps)
+
+
+def _bytes_per_second(record: Record) -> float | None:
+    """Returns the bytes of samples that all ranks read in a second of training."""
+    seconds = _train_seconds(record)
+    return sum(record.reading.sample_bytes_by_rank) / seconds if record.reading and seconds else None
+
+
+def _equality(title: str, entries: Iterable[Entry]) -> Iterator[str]:
+    """Yields whether runs that differ in nothing but how they read have the same losses, if there are any."""
+    losses: dict[tuple, set[tuple]] = {}
+    formats: dict[tuple, set[str]] = {}
+    for record in (record for entry in entries for record in entry.from_start):
+        key = record.workload_digest, record.backend, record.num_ranks, record.seed, len(record.losses)
+        losses.setdefault(key, set()).add(tuple(record.losses))
+        formats.setdefault(key, set()).add(record.settings.data_format)
+    several = [key for key in losses if len(formats[key]) > 1]
+    if several:
+        names = ", ".join(sorted(set.union(*(formats[key] for key in several))))
+        equal = all(len(losses[key]) == 1 for key in several)
+        yield f"{title}: the losses with {names} are {'equal to the bit' if equal else 'not equal'}."
+
+
+def checkpoints(comparison: Comparison) -> Findings:
+    """Answers for the runs of a comparison that wrote or read checkpoints."""
+    costs_of = [(entry, statistics.present(record.checkpoint_io for record in entry.ok)) for entry in comparison.entries]
+    return Findings([], filled(comparison.name, [_checkpoints_row(entry, costs) for entry, costs in costs_of if costs]))
+
+
+def _checkpoints_row(entry: Entry, costs: Sequence[CheckpointIo]) -> Cells:
+    is_async = entry.records[0].settings.checkpoint_async
+    waits = [cost.gather_seconds + cost.read_seconds + cost.wait_seconds + (0 if is_async else cost.write_seconds) for cost in costs]
+
+    def ratio(above: str, below: str) -> float | None:
+        return statistics.trimmed_mean(getattr(cost, above) / getattr(cost, below) for cost in costs if getattr(cost, below))
+
+    return cells_of(entry) | {
+        "in the background": "yes" if is_async else "no",
+        "checkpoints": max(cost.num_writes for cost in costs),
+        "size (MB)": in_unit(ratio("written_bytes", "num_writes"), MB),
+        "gathering each (ms)": in_unit(ratio("gather_seconds", "num_writes"), MILLI),
+        "writing each (ms)": in_unit(ratio("write_seconds", "num_writes"), MILLI),
+        "writing (MB/s)": in_unit(ratio("written_bytes", "write_seconds"), MB),
+        "reading (MB/s)": in_unit(ratio("read_bytes", "read_seconds"), MB),
+        "training waited (s)": statistics.trimmed_mean(waits),
+    }
