@@ -22,6 +22,8 @@ FOLDER = ROOT / "frameworks"
 BASELINE = "single"
 # The library of a backend that needs none.
 ALONE = "none"
+# The framework by which another one computes.
+COMPUTES_BY = {"Keras": "TensorFlow"}
 
 
 class Setting(NamedTuple):

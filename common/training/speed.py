@@ -15,6 +15,7 @@ import numpy as np
 from common import workloads
 from common.backends import declaration_of
 from common.config import Settings, computed_precision
+from common.declarations import COMPUTES_BY
 from common.process import gpus, machine
 from common.process.ranks import by_rank
 from common.record.definition import Record
@@ -32,8 +33,6 @@ STAT, PRESSURE, FREQUENCY = Path("/proc/stat"), Path("/proc/pressure/cpu"), "/sy
 PEAK_SIZES = (512, 1024, 2048, 4096, 8192)
 LONG_PRODUCT_SECONDS = 0.005
 NUM_PEAK_WARMUPS, PEAK_SECONDS = 2, 0.05
-# The name of the product of a framework that computes by another one.
-COMPUTES_BY = {"Keras": "TensorFlow"}
 # The name of the product that a framework has beside its own.
 ONEDNN = "oneDNN in PyTorch"
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from common.backends import declaration_of
+from common.declarations import COMPUTES_BY
 from common.record.definition import Record
 from common.record.parts import Environment, Processor
-from common.training.speed import COMPUTES_BY
 from launch.report.tables import MIB
 
 # A framework whose product is below this share of the limit is named.

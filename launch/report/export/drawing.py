@@ -1,7 +1,7 @@
 """Drawing by vl_convert, in a process of its own: where memory is short, V8 ends the process it is in."""
 
+import contextlib
 import json
-import resource
 import signal
 import subprocess
 import sys
@@ -76,9 +76,13 @@ def main() -> None:
     """Calls the function of vl_convert that standard input names, and writes what it returns; V8 leaves no core where it fails."""
     import vl_convert
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Windows has no such limit.
+    with contextlib.suppress(ImportError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     call = json.load(sys.stdin)
-    print(getattr(vl_convert, call["function"])(**call["arguments"]), end="")
+    sys.stdout.buffer.write(getattr(vl_convert, call["function"])(**call["arguments"]).encode())
 
 
 if __name__ == "__main__":
