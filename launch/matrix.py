@@ -24,9 +24,8 @@ from launch.report import live, statistics
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.report.tables import Section
 from launch.report.words import interval
-from launch.run import available, check, job_scripts, lock, resume, runner, verify
-from launch.run.best import session as best
-from launch.run.best.table import Gain
+from launch.run import available, best, check, job_scripts, lock, resume, runner, verify
+from launch.run.best import Gain
 from launch.run.options import Matrix
 from launch.run.plan import Job, plan, stamped
 from launch.run.session import run_all
@@ -83,7 +82,7 @@ def prepare(matrix: Matrix) -> Prepared:
         raise UserError(f"{given[0]} is for --print-jobs, and a matrix that runs here asks no batch system")
     matrix = verify.applied(matrix) if matrix.verify else matrix
     machine = machine_files.read(matrix.machine_file)
-    machine = verify.shortened(machine) if matrix.verify else machine
+    machine = verify.with_few_steps(machine) if matrix.verify else machine
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(relative_to_root(matrix.hosts)) if matrix.hosts else None
     names, workloads = backends.chosen(matrix.backends), workloads_of(matrix)

@@ -19,7 +19,7 @@ from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
 from launch.lesson import running
 from launch.lesson.faults import FAULTS
 from launch.run import processes, turns
-from launch.run.verified import Verified, verified
+from launch.run.verify import Verified, verified
 
 RIGHT = "gradient_averaging"
 TIME_LIMIT_SECONDS = 3600.0

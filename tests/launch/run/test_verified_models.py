@@ -7,7 +7,6 @@ from common.command_line import flag
 from common.config import Settings
 from common.model import user_causes
 from common.model.user_model import UserModel
-from launch.run import verified as verification
 from launch.run import verify
 from tests.support.made_records import typed
 from tests.support.running import train_in_turn
@@ -86,9 +85,7 @@ def verified(folder, paths, references):
             (file_of(backend), "none", "--model", paths[model], *flags_of(SETTINGS), *variant_of(backend)) for backend, model in pairs
         ]
         results = train_in_turn(2, folder / "-".join(pairs[0]), trained)
-        compared = (
-            verification.verified(typed([*references[model], record])) for (_, model), (record, _) in zip(pairs, results, strict=True)
-        )
+        compared = (verify.verified(typed([*references[model], record])) for (_, model), (record, _) in zip(pairs, results, strict=True))
         return dict(zip(pairs, (run for (run,) in compared), strict=True))
 
     return verified
@@ -118,7 +115,7 @@ def test_sound_models_agree_and_the_causes_of_differences_are_found(names, verif
     ("model", "reason"),
     [
         ("unused-parameters", "DDP waits for the gradient of forgotten.weight, forgotten.bias, which a step does not have"),
-        ("unseeded-layer", verification.UNSEEDED),
+        ("unseeded-layer", verify.UNSEEDED),
     ],
 )
 def test_models_that_cannot_be_trained_on_several_ranks_are_named(model, reason, verified):

@@ -5,7 +5,6 @@ import functools
 import pytest
 
 from launch.matrix import prepare, write_verification
-from launch.run import verified as verification
 from launch.run import verify
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
@@ -22,7 +21,7 @@ def verified(losses=CLOSE, by_rank=None, **changes):
     references = [made(backend="single", losses=LOSSES, parameter_digests=DIGESTS, sample_digests=["8" * 64])]
     if by_rank:
         references.append(made(backend="single", losses=by_rank, settings={"accumulate": 2, "batch_size": 8}))
-    (run,) = verification.verified(typed([*references, made(losses=losses, **fields)]))
+    (run,) = verify.verified(typed([*references, made(losses=losses, **fields)]))
     return run
 
 
@@ -80,7 +79,7 @@ def test_parameters_without_a_gradient_and_other_failures_are_named(tmp_path):
     run = verified(**numbered, settings={"model": str(tmp_path / "mine.py")})
     assert "DDP waits for the gradient of forgotten.weight, forgotten.bias, which" in run.verdict
     unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
-    assert verified(**failed | {"error": unseeded}).reason == verification.UNSEEDED
+    assert verified(**failed | {"error": unseeded}).reason == verify.UNSEEDED
     missing = "rank 0: TypeError: Lars.__init__() missing 1 required positional argument: 'lr'"
     assert verified(**failed | {"error": missing}).reason.endswith("give its other arguments defaults")
     assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "differs: failed, rank 1 was killed"

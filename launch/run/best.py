@@ -1,0 +1,353 @@
+"""The searches of a matrix with --best: the best batch and setting of the library for each backend, workload and size.
+
+A search doubles the batch, then tries each setting of the library at the fastest batch, and then repeats the best in turns with the
+default. Where there is a target, a whole training at the best ends it. One run follows the other, with a line for each. Their records are
+in a folder of their own, and a run that has a record there is not made again.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import geometric_mean
+from typing import Literal, NamedTuple
+
+from common import workloads
+from common.backends import settings_of_library
+from common.config import NO_SETTING
+from common.cost import state_memory
+from common.process import gpus, machine
+from common.record import records
+from common.record.definition import Record
+from common.terminal import Cell, filled, print_tables
+from common.words import ranks_of
+from launch.launchers.commands import Launcher
+from launch.run import allocation, runner, turns
+from launch.run.plan import Job
+
+# Throughput that the last doubling of the batch must have gained for another one.
+LEAST_GAIN = 0.02
+# Steps of an epoch whose throughput counts.
+LEAST_STEPS = 4
+# Below the folder of a matrix's records.
+FOLDER = "best"
+MIB = 2**20
+QUESTION = "And if each may choose?"
+NOTE = (
+    "Batch and setting were searched in runs of one epoch, and the backends followed one another. Samples/s and gain are of runs of the "
+    "default and the best in turns. These runs are in no other table."
+)
+
+
+class Trial(NamedTuple):
+    """A run of a search: its batch size, its setting of the library, and what it is for. Pairs are repeated."""
+
+    batch_size: int
+    setting: str = NO_SETTING
+    purpose: Literal["search", "pair", "solution"] = "search"
+    repeat: int = 0
+
+
+class Measured(NamedTuple):
+    """What a run of a search has measured; without a throughput it failed, as for want of memory."""
+
+    samples_per_second: float | None
+    rank_bytes: float | None = None
+    seconds_to_target: float | None = None
+
+
+class SearchSpace(NamedTuple):
+    """What is searched: from which batch, among which settings, within which memory of a rank and samples of an epoch.
+
+    `batch_ratio` is the global batch over the batch size, and `state_bytes` what a rank holds whatever its batch.
+    """
+
+    default_batch: int
+    settings: tuple[str, ...]
+    limit_bytes: float
+    state_bytes: float
+    num_samples: int
+    batch_ratio: int
+    num_pairs: int
+    has_target: bool
+
+
+# The runs of a search by what they are.
+Runs = Mapping[Trial, Measured]
+
+
+class Options(NamedTuple):
+    """How a matrix searches: the repeats of each pair, the time limit of a run, and the memory of a rank, None for what is free."""
+
+    num_pairs: int
+    time_limit_seconds: float
+    limit_bytes: float | None
+
+
+class Gain(NamedTuple):
+    """The throughput of the best over that of the default, and its 95 % interval as text; None from too few pairs."""
+
+    value: float
+    interval: str | None
+
+
+# The gain from the throughputs of the best and of the default in each pair.
+GainOf = Callable[[list[float], list[float]], Gain]
+
+
+class Best(NamedTuple):
+    """What a search has found so far for a backend at a size."""
+
+    workload: str
+    num_ranks: int
+    backend: str
+    default: Trial
+    chosen: Trial
+    # Of the runs in turns, or else of those that searched.
+    default_speed: float | None
+    speed: float | None
+    gain: Gain | None
+    rank_bytes: float | None
+    seconds_to_target: Cell
+    end: str | None
+
+
+def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, gain_of: GainOf) -> int:
+    """Searches for each backend, workload and size of the jobs, prints the table, and returns the exit status: 1 where a default failed."""
+    remaining = allocation.Remaining(allocation.end_time())
+    searched = {(job.settings.workload, job.num_ranks, job.backend): job for job in jobs if not is_repeat(job)}
+    runs_of_job: dict[tuple[str, int, str], tuple[dict[Trial, Measured], SearchSpace]] = {}
+    try:
+        for name, job in searched.items():
+            runs: dict[Trial, Measured] = {}
+            space = space_of(job, options)
+            runs_of_job[name] = runs, space
+            while trial := next_trial(runs, space):
+                job_of_trial = job_of(job, trial, stamp)
+                if not remaining.has_time_for([(0, job_of_trial)]):
+                    print("the search ends here, since the allocation would end before its next run; --resume goes on")
+                    return 1
+                with remaining.timed([(0, job_of_trial)]):
+                    record = measured_before(job_of_trial) or measure(job_of_trial, launcher, options)
+                runs[trial] = measured_in(record)
+                if trial == Trial(space.default_batch):
+                    space = space._replace(num_samples=samples_in_epoch(record))
+                    runs_of_job[name] = runs, space
+                print(describe(job, trial, runs, record), flush=True)
+    finally:
+        bests = [best_of(*name, runs, space, gain_of) for name, (runs, space) in runs_of_job.items()]
+        show([best for best in bests if best])
+    return 0 if all(bests) else 1
+
+
+def is_repeat(job: Job) -> bool:
+    """Returns whether a job is another run of what another one is: a repeat, a control, or a traced run."""
+    return bool(job.settings.repeat or job.settings.control or job.settings.timeline or job.settings.trace)
+
+
+def space_of(job: Job, options: Options) -> SearchSpace:
+    """Returns what is searched for a job. The samples of an epoch are known from its first run."""
+    settings = workloads.resolve(job.settings, job.degree)
+    workload, plan = workloads.workload_of(settings), workloads.batch_plan(settings, job.degree)
+    batch_size = settings.batch_size or workload.batch_size
+    return SearchSpace(
+        default_batch=batch_size,
+        settings=tuple(settings_of_library(job.backend)),
+        limit_bytes=options.limit_bytes or free_bytes(settings.device, job.ranks_per_node),
+        state_bytes=state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).rank_bytes,
+        num_samples=0,
+        batch_ratio=plan.global_batch // batch_size,
+        num_pairs=options.num_pairs,
+        has_target=settings.target is not None,
+    )
+
+
+def free_bytes(device: str, ranks_per_node: int) -> float:
+    """Returns the memory that is free here for each rank: of its GPU, or its share of the node's."""
+    return gpus.most_free_bytes() if device == "cuda" else machine.available_bytes() / ranks_per_node
+
+
+def job_of(job: Job, trial: Trial, stamp: str) -> Job:
+    """Returns the job of a run of a search: an epoch, or with the purpose `solution` a whole training, at its batch and setting.
+
+    A whole training scales the learning rate with the global batch.
+    """
+    settings = job.settings
+    default = settings.batch_size or workloads.workload_of(settings).batch_size
+    setting = trial.setting.replace("=", "-")
+    changed: dict[str, object] = {
+        "batch_size": trial.batch_size, "library_setting": trial.setting, "repeat": trial.repeat, "seed": settings.seed + trial.repeat,
+        "step_breakdown": False, "results": settings.results / FOLDER,
+        "run_id": f"{stamp}-{settings.workload}-{job.backend}-n{job.num_ranks}-b{trial.batch_size}-{setting}-{trial.purpose}{trial.repeat}",
+    }  # fmt: skip
+    if trial.purpose == "solution":
+        learning_rate = workloads.resolve(settings, job.degree).learning_rate
+        assert learning_rate, workloads.RESOLVED
+        changed |= {"learning_rate": learning_rate * trial.batch_size / default}
+    else:
+        changed |= {"epochs": 1, "stop_at_target": False}
+    return job._replace(settings=dataclasses.replace(settings, **changed))
+
+
+def measured_before(job: Job) -> Record | None:
+    """Returns the record of a run that has completed; None where there is none."""
+    record = runner.recorded(job) if runner.record_path(job).exists() else None
+    return record if record and record.status == "ok" else None
+
+
+def measure(job: Job, launcher: Launcher, options: Options) -> Record:
+    """Runs a job of a search by itself, and returns its record."""
+    records.make_folder(records.folder(job.settings))
+    return turns.alone(runner.run_job(job, launcher, options.time_limit_seconds, lambda _: None))
+
+
+def measured_in(record: Record) -> Measured:
+    """Returns what a run of a search has measured."""
+    if record.status != "ok":
+        return Measured(None)
+    of_gpus = record.gpu_memory_by_rank
+    sizes = of_gpus.peak_reserved_bytes if of_gpus else record.peak_memory_bytes_by_rank or []
+    known = [size for size in sizes if size is not None]
+    return Measured(record.samples_per_second, max(known, default=None), record.time_to_solution_seconds)
+
+
+def samples_in_epoch(record: Record) -> int:
+    """Returns the samples of an epoch, with those that a run has left out."""
+    return (record.samples_per_epoch or 0) + (record.samples_dropped_per_epoch or 0)
+
+
+def describe(job: Job, trial: Trial, runs: dict[Trial, Measured], record: Record) -> str:
+    """Describes a run of a search that has ended."""
+    setting = "" if trial.setting == NO_SETTING else f", {trial.setting}"
+    name = f"{job.settings.workload} {job.backend} {ranks_of(job.num_ranks)}, batch size {trial.batch_size}{setting}"
+    if record.status != "ok":
+        return f"best: {name}: {record.status}: {record.error}"
+    if trial.purpose == "solution":
+        time = record.time_to_solution_seconds
+        return f"best: {name}: target {'not reached' if time is None else f'reached in {time:.2f} s'}"
+    repeat = f", repeat {trial.repeat + 1}" if trial.purpose == "pair" else ""
+    return f"best: {name}{repeat}: {record.samples_per_second:.0f} samples/s"
+
+
+def next_trial(runs: Runs, space: SearchSpace) -> Trial | None:
+    """Returns the run to make next; None where the search has ended."""
+    default = Trial(space.default_batch)
+    if default not in runs:
+        return default
+    if runs[default].samples_per_second is None:
+        return None
+    if end_of_batches(runs, space) is None:
+        return Trial(2 * _largest(runs))
+    batch_size = _fastest(runs, [trial for trial in _searched(runs) if trial.setting == NO_SETTING]).batch_size
+    after_batches = [Trial(batch_size, setting) for setting in space.settings]
+    best = fastest({trial: measured for trial, measured in runs.items() if trial.purpose == "search"})
+    if all(trial in runs for trial in after_batches):
+        after_batches += paired_trials(default, best, space.num_pairs)
+        after_batches += [best._replace(purpose="solution")] if space.has_target else []
+    return next((trial for trial in after_batches if trial not in runs), None)
+
+
+def paired_trials(default: Trial, best: Trial, num_pairs: int) -> list[Trial]:
+    """Returns the repeats of the default and the best, each pair in another order than the one before; none where they are the same."""
+    if best == default:
+        return []
+    repeats: list[Trial] = []
+    for repeat in range(num_pairs):
+        of_repeat = [trial._replace(purpose="pair", repeat=repeat) for trial in (default, best)]
+        repeats += of_repeat if repeat % 2 == 0 else reversed(of_repeat)
+    return repeats
+
+
+def fastest(runs: Runs) -> Trial:
+    """Returns the fastest run of those that searched."""
+    return _fastest(runs, _searched(runs))
+
+
+def end_of_batches(runs: Runs, space: SearchSpace) -> str | None:
+    """Returns why no larger batch is tried; None where one is."""
+    batches = sorted(trial.batch_size for trial in _searched(runs) if trial.setting == NO_SETTING)
+    measured = [runs[Trial(size)] for size in batches]
+    speeds = [run.samples_per_second for run in measured]
+    if speeds[-1] is None:
+        return f"a batch of {batches[-1]} failed"
+    if len(speeds) > 1 and (before := speeds[-2]) and speeds[-1] <= (1 + LEAST_GAIN) * before:
+        return f"a batch of {batches[-1]} gained no {100 * LEAST_GAIN:g} %"
+    if 2 * batches[-1] * space.batch_ratio * LEAST_STEPS > space.num_samples:
+        return f"an epoch has {space.num_samples:,} samples"
+    if (needed := expected_bytes([run.rank_bytes for run in measured], space.state_bytes)) and needed > space.limit_bytes:
+        return f"a batch of {2 * batches[-1]} would need {needed / 1e9:.1f} GB"
+    return None
+
+
+def expected_bytes(bytes_by_batch: list[float | None], state_bytes: float) -> float | None:
+    """Returns the memory of a rank with twice the last batch: the line through the last two, or at most twice all beyond the state."""
+    last = bytes_by_batch[-1]
+    if last is None:
+        return None
+    before = bytes_by_batch[-2] if len(bytes_by_batch) > 1 else None
+    growth = last - state_bytes if before is None else 2 * (last - before)
+    return last + max(growth, 0.0)
+
+
+def _searched(runs: Runs) -> list[Trial]:
+    return [trial for trial in runs if trial.purpose == "search"]
+
+
+def _largest(runs: Runs) -> int:
+    return max(trial.batch_size for trial in _searched(runs))
+
+
+def _fastest(runs: Runs, trials: list[Trial]) -> Trial:
+    return max(trials, key=lambda trial: runs[trial].samples_per_second or 0.0)
+
+
+def best_of(workload: str, num_ranks: int, backend: str, runs: Runs, space: SearchSpace, gain_of: GainOf) -> Best | None:
+    """Returns what a search has found; None before its first run has completed."""
+    default = Trial(space.default_batch)
+    if runs.get(default, Measured(None)).samples_per_second is None:
+        return None
+    chosen = fastest(runs)
+    gain, default_speed, speed = None, runs[default].samples_per_second, runs[chosen].samples_per_second
+    if speeds := paired_speeds(default, chosen, runs, space.num_pairs):
+        above, below = [list(side) for side in zip(*speeds, strict=True)]
+        gain = gain_of(above, below)
+        default_speed, speed = geometric_mean(below), geometric_mean(above)
+    solution = runs.get(chosen._replace(purpose="solution"))
+    seconds_to_target: Cell = None
+    if solution:
+        seconds_to_target = "not reached" if solution.seconds_to_target is None else solution.seconds_to_target
+    end = end_of_batches(runs, space)
+    rank_bytes = runs[chosen].rank_bytes
+    return Best(workload, num_ranks, backend, default, chosen, default_speed, speed, gain, rank_bytes, seconds_to_target, end)
+
+
+def paired_speeds(default: Trial, chosen: Trial, runs: Runs, num_pairs: int) -> list[tuple[float, float]]:
+    """Returns the throughput of the best and of the default in each pair that is complete."""
+    pairs = []
+    for repeat in range(num_pairs if chosen != default else 0):
+        above, below = (runs.get(trial._replace(purpose="pair", repeat=repeat), Measured(None)) for trial in (chosen, default))
+        if above.samples_per_second and below.samples_per_second:
+            pairs.append((above.samples_per_second, below.samples_per_second))
+    return pairs
+
+
+def _row(best: Best) -> dict[str, Cell]:
+    return {
+        "workload": best.workload,
+        "ranks": best.num_ranks,
+        "backend": best.backend,
+        "samples/s": best.speed,
+        "--batch-size": best.chosen.batch_size,
+        "setting": None if best.chosen.setting == NO_SETTING else best.chosen.setting,
+        "gain": best.gain and best.gain.value,
+        "95 % interval": best.gain and best.gain.interval,
+        "default samples/s": best.default_speed,
+        "default batch": best.default.batch_size,
+        "memory of a rank (MiB)": best.rank_bytes and best.rank_bytes / MIB,
+        "time to solution (s)": best.seconds_to_target,
+        "no larger batch, since": best.end,
+    }
+
+
+def show(bests: Sequence[Best]) -> None:
+    """Prints the table, the fastest of each workload and size first."""
+    ordered = sorted(bests, key=lambda best: (best.workload, best.num_ranks, -(best.speed or 0.0)))
+    print_tables(filled(QUESTION, map(_row, ordered)), [NOTE] if bests else [])
