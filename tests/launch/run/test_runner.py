@@ -81,7 +81,7 @@ def test_where_mpi_does_not_start_under_srun_its_error_says_what_was_tried_and_w
 def run(tmp_path, monkeypatch):
     """A function that runs a job whose processes end with an Outcome, and returns its record. `during()` is called while they run."""
     monkeypatch.setattr(runner.environment, "describe", lambda: Environment(**made_records.ENVIRONMENT))
-    monkeypatch.setattr(runner.out_of_memory, "num_kills", lambda: 3)
+    monkeypatch.setattr(runner.machine, "num_oom_kills", lambda: 3)
     (tmp_path / "here").mkdir()
 
     def run(outcome, during=lambda: None, num_ranks=1, start=None, **changes):
