@@ -13,7 +13,7 @@ from common import command_line
 from common.command_line import Positional
 from common.declarations import PYTHON
 from common.errors import UserError
-from common.record import reading
+from common.record.files import paths_in
 from common.words import listed
 from launch.report import comparable, regressions
 from launch.report.answer import Answer, answer_of
@@ -78,7 +78,7 @@ def watch(arguments: Arguments) -> int:
 def modification_times(paths: Sequence[Path]) -> dict[Path, int]:
     """Returns the modification time of each file, to detect new and changed records. Raises UserError where a path is missing."""
     times = {}
-    for path in (file for source in paths for file in reading.files(source, [])):
+    for path in (file for source in paths for file in paths_in(source, [])):
         with contextlib.suppress(OSError):
             times[path] = path.stat().st_mtime_ns
     return times

@@ -15,7 +15,7 @@ from common.declarations import PYTHON, ROOT
 from common.errors import UserError
 from common.model import user_file
 from common.process import binding
-from common.record import reading, records
+from common.record import files
 from common.record.definition import Record
 from common.terminal import Table
 from common.workloads import help_of_settings
@@ -96,7 +96,7 @@ def prepare(matrix: Matrix) -> Prepared:
     best_options(matrix)
     identity = functools.partial(resume.identity, names, workloads, matrix.sizes, ranks_per_node)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts)
-    return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, records.folder(settings))
+    return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, files.folder(settings))
 
 
 def best_options(matrix: Matrix) -> best.Options:
@@ -137,10 +137,10 @@ def dry_run(prepared: Prepared) -> int:
 def start(prepared: Prepared) -> int:
     """Runs the jobs of the matrix, or those of the matrix that it resumes which have not completed."""
     matrix, folder, launcher = prepared.matrix, prepared.folder, prepared.choose(pretend=False)
-    records.expect_writable(folder)
+    files.expect_writable(folder)
     lock.expect_free(folder, prepared.jobs, matrix.share_machine)
     jobs, identity = runnable(prepared, launcher)
-    records.make_folder(folder)
+    files.make_folder(folder)
     with lock.locked(folder, jobs, matrix.share_machine), resume.locked(resume.path_of(folder, identity)) as file:
         with resume.drawing_seeds(folder):
             beginning = begin(prepared, jobs, identity)
@@ -208,7 +208,7 @@ def begin(prepared: Prepared, jobs: list[Job], identity: dict[str, Any]) -> Begi
     if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:
-        stamp, first_seed = records.new_stamp(), resume.first_seed(jobs, records_in(folder), resume.matrices_in(folder))
+        stamp, first_seed = files.new_stamp(), resume.first_seed(jobs, records_in(folder), resume.matrices_in(folder))
         notes += [resume.describe_none(folder, identity)] if run.resume else []
     if run.seed is not None:
         return Beginning(stamp, run.seed, notes)
@@ -228,8 +228,8 @@ def print_lines(lines: list[str]) -> None:
 
 def records_in(folder: Path) -> list[Record]:
     """Reads the records in a folder, if there is one. Prints the files that are no records."""
-    present, damaged = reading.collect([folder]) if folder.exists() else ([], [])
-    reading.report_damaged(damaged)
+    present, damaged = files.collect([folder]) if folder.exists() else ([], [])
+    files.report_damaged(damaged)
     return present
 
 
@@ -257,7 +257,7 @@ def settings_of(matrix: Matrix) -> Settings:
         paths["model"] = str(user_file.located(settings.model))
     # Compute nodes of one machine all have other host names, its file has one.
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
-    machine = Path(matrix.machine_file).stem if has_file else records.machine_name(matrix.run.machine)
+    machine = Path(matrix.machine_file).stem if has_file else files.machine_name(matrix.run.machine)
     return dataclasses.replace(settings, **paths, machine=machine)
 
 

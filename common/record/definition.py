@@ -1,15 +1,22 @@
-"""The record of a run: its keys in the order of the file, with descriptions. The keys of its parts are in parts.py and trace_parts.py.
+"""The record of a run: its keys in the order of the file, with descriptions, and the rules for keys together. parts.py has its parts.
 
 results/schema.json and the list in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
-its value in the records of before, which do not have it (common/record/reading.py).
+its value in the records of before, which do not have it (common/record/files.py).
 """
 
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
+from common import backends, workloads
+from common.batch_plan import BatchPlan
 from common.command_line import Pattern
 from common.config import Settings
 from common.metric import Metric
+from common.model.workload_table import WORKLOADS
+from common.process.ranks import Ranks
 from common.record.parts import (
     BY_RANK,
     CheckpointIo,
@@ -21,6 +28,7 @@ from common.record.parts import (
     GpuMemoryByRank,
     MachineNoise,
     Moment,
+    MpiProfile,
     Number,
     Numbers,
     Positive,
@@ -30,13 +38,18 @@ from common.record.parts import (
     Share,
     StepBreakdown,
     TensorBytesByRank,
+    Timeline,
     Transport,
 )
-from common.record.trace_parts import MpiProfile, Timeline
 
 # The version of the layout. A record of another version is refused.
 Schema = Literal[3]
 (SCHEMA,) = get_args(Schema)
+# The keys that a completed run has, and one that trained from the start.
+OF_COMPLETED = ("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync")
+OF_TRAINED = ("samples_per_second", "losses", "samples_per_epoch", "samples_dropped_per_epoch", "train_seconds")
+# Settings that have a value in every record, given or not. The target is not one of them, since a workload may have none.
+RESOLVED = (*(name for name in WORKLOADS["cnn"].defaults() if name != "target"), "machine")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -209,3 +222,86 @@ class Record(Closed):
     """Software and hardware of rank 0's node, or of the launching node if the run wrote no record of its own."""
     output_tail: list[str] | None = None
     """Last lines that a run of a matrix printed before it, or its launcher, failed or timed out."""
+
+
+def new(backend: str, settings: Settings, ranks: Ranks, plan: BatchPlan, launch: Mapping[str, Any], environment: Environment) -> Record:
+    """Makes the Record of a run at its start. `launch` has the `launcher` and the `command`."""
+    return Record(
+        started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        backend=backend,
+        workload=settings.workload,
+        num_ranks=ranks.size,
+        data_parallel_degree=plan.degree,
+        global_batch=plan.global_batch,
+        local_batch=plan.local_batch,
+        micro_batch=plan.micro_batch,
+        exact=backends.is_exact(backend),
+        repeat=settings.repeat,
+        seed=settings.seed,
+        scaling=settings.scaling,
+        launcher=launch["launcher"],
+        command=launch["command"],
+        target=settings.target,
+        settings=settings,
+        environment=environment,
+    )
+
+
+def plan_of(record: Record) -> BatchPlan:
+    """Returns the plan of a run's batch. That of an older record, which does not have it, follows from the settings."""
+    if record.global_batch is None or record.local_batch is None or record.micro_batch is None:
+        return workloads.batch_plan(record.settings, record.data_parallel_degree)
+    return BatchPlan(record.global_batch, record.local_batch, record.micro_batch, record.data_parallel_degree)
+
+
+def required_keys() -> list[str]:
+    """Lists the keys that a record has from its beginning, since they have no default."""
+    missing = dataclasses.MISSING
+    return [key.name for key in dataclasses.fields(Record) if key.default is key.default_factory is missing]
+
+
+def problems(record: Record) -> Iterator[str]:
+    """Yields a line, `key: problem`, for each rule that a record breaks."""
+    from_the_start = not record.resumed_after_epochs
+    is_ok, has_target, reached = record.status == "ok", record.target is not None, record.reached is True
+    required = (
+        ("a completed run", is_ok, OF_COMPLETED),
+        ("a completed run that did not resume", is_ok and from_the_start, OF_TRAINED),
+        ("a completed run with a target", is_ok and has_target, ("reached",)),
+        ("a completed run with a target that did not resume", is_ok and has_target and from_the_start, ("accuracy",)),
+        ("a run that diverged, failed or timed out", record.status in ("diverged", "failed", "timeout"), ("error",)),
+        ("a run that reached the target and did not resume", reached and from_the_start, ("time_to_solution_seconds",)),
+    )
+    for description, applies, names in required:
+        yield from (f"{name}: {description} has it" for name in names if applies and getattr(record, name) in (None, []))
+    excluded = (
+        ("a run without a target", not has_target, ("reached", "accuracy")),
+        ("a run that resumed or did not reach the target", not (reached and from_the_start), ("time_to_solution_seconds",)),
+    )
+    for description, applies, names in excluded:
+        yield from (f"{name}: {description} has none" for name in names if applies and getattr(record, name) is not None)
+    steps, epochs = len(record.step_seconds), len(record.train_seconds)
+    samples = record.samples_per_epoch
+    if is_ok and epochs and samples is not None and not 1 <= steps // epochs <= samples:
+        yield f"step_seconds: {steps} steps in {epochs} epochs of {samples} samples"
+    if record.num_nodes is not None and record.num_nodes > record.num_ranks:
+        yield f"num_nodes: {record.num_nodes} nodes have {record.num_ranks} ranks"
+    if is_ok and record.in_sync is False:
+        yield "in_sync: the ranks of a completed run have equal parameters"
+    numbers = (record.target, record.accuracy, *record.accuracies) if record.metric == "accuracy" else ()
+    yield from (f"accuracy: {number} is not from 0 to 1" for number in numbers if number is not None and not 0 <= number <= 1)
+    if record.time_to_solution_seconds == 0:
+        yield "time_to_solution_seconds: it is above 0"
+    yield from (f"settings/{name}: every run has it" for name in RESOLVED if getattr(record.settings, name) is None)
+    yield from _problems_by_rank(record, record.num_ranks)
+
+
+def _problems_by_rank(part: Any, num_ranks: int, place: str = "") -> Iterator[str]:
+    """Yields a line for each list by rank that has the wrong length, in a record or in a part of it."""
+    hints = get_type_hints(type(part), include_extras=True)
+    for name, value in ((key.name, getattr(part, key.name)) for key in dataclasses.fields(part)):
+        if dataclasses.is_dataclass(type(value)):
+            yield from _problems_by_rank(value, num_ranks, f"{place}{name}/")
+        is_by_rank = any(BY_RANK in getattr(kind, "__metadata__", ()) for kind in (hints[name], *get_args(hints[name])))
+        if is_by_rank and value is not None and len(value) != num_ranks:
+            yield f"{place}{name}: it has {len(value)} values for {num_ranks} ranks"

@@ -23,7 +23,7 @@ from common.process.messages import Place
 from common.process.ranks import Ranks, by_rank
 from common.process.watchdog import Watchdog
 from common.progress import OnProgress, Progress, format_line, reading
-from common.record import records
+from common.record import definition
 from common.record.definition import Record
 from common.record.parts import GpuMemoryByRank, HeldByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer
@@ -95,7 +95,7 @@ def _warm_up(trainer: Trainer, settings: Settings, record: Record, heartbeat: Ca
     Compilation, first allocations and buckets belong to initialization, not to training.
     """
     workload = workloads.workload_of(settings)
-    batch = batches.of_warm_up(workload.model, records.plan_of(record).local_batch, settings.precision)
+    batch = batches.of_warm_up(workload.model, definition.plan_of(record).local_batch, settings.precision)
     step_ends, num_skipped = [], [trainer.num_skipped_steps()]
 
     def observe(loss: Any) -> None:
@@ -189,7 +189,7 @@ def _load(run: Run, load: Callable[[OnProgress], Dataset]) -> Dataset:
 def _plan_steps(run: Run, data: Dataset, learning_rate_factor: float) -> np.ndarray:
     """Plans the steps and turns of an epoch, and records them and the target. Returns the learning rates, of shape (epochs, steps)."""
     settings, record = run.settings, run.record
-    num_samples, global_batch = len(data.train), records.plan_of(record).global_batch
+    num_samples, global_batch = len(data.train), definition.plan_of(record).global_batch
     num_steps = sharding.num_trained_steps(num_samples, global_batch)
     learning_rates = workloads.learning_rates(settings, num_steps, learning_rate_factor)
     run.turns.begin(num_steps)
@@ -204,7 +204,7 @@ def _open_checkpoints(run: Run, learning_rate_factor: float) -> Checkpoints:
     """Opens the checkpoints of the run; with --resume it continues from the last one, which must be the same on all ranks."""
     record = run.record
     assert record.workload_digest, "it is recorded with the data"
-    global_batch = records.plan_of(record).global_batch
+    global_batch = definition.plan_of(record).global_batch
     about = About(0, None, record.workload_digest, run.settings.seed, global_batch, learning_rate_factor)
     checkpoints = Checkpoints(run.trainer, run.settings, about)
     if run.settings.resume:
@@ -217,7 +217,7 @@ def _open_checkpoints(run: Run, learning_rate_factor: float) -> Checkpoints:
 
 def _batches_of(run: Run, data: Dataset, epoch: int, learning_rates: np.ndarray, reading_cost: ReadingCost) -> SampleBatches:
     """Returns this rank's batches of an epoch, which counts from 0, with the learning rate of each step."""
-    order = sharding.Epoch(len(data.train), records.plan_of(run.record).global_batch, run.settings.seed, epoch)
+    order = sharding.Epoch(len(data.train), definition.plan_of(run.record).global_batch, run.settings.seed, epoch)
     indices, sample_weights = sharding.training_shard(order, run.place, data.train.num_losses)
     num_steps = len(learning_rates)
     return SampleBatches(

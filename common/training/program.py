@@ -25,7 +25,7 @@ from common.errors import RunError, UserError
 from common.process import binding, ending, gpus, machine, watchdog
 from common.process.ranks import Ranks, expect_variables, from_environment
 from common.process.watchdog import Hang, Late, Watchdog
-from common.record import environment, records
+from common.record import definition, environment, files
 from common.record.definition import Record
 from common.trainer import Batches, Trainer
 from common.training import checks, loop, speed, step_breakdown
@@ -186,9 +186,9 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     degree = parallelism.degree(name, requested, ranks.size, ranks.local_size)
     settings = workloads.resolve(requested, degree)
     plan = workloads.batch_plan(settings, degree)
-    settings = dataclasses.replace(settings, machine=records.machine_name(settings.machine))
+    settings = dataclasses.replace(settings, machine=files.machine_name(settings.machine))
     load = datasets.loader(settings)
-    record = records.new(name, settings, ranks, plan, launch._asdict(), environment.describe(of_record=ranks.rank == 0))
+    record = definition.new(name, settings, ranks, plan, launch._asdict(), environment.describe(of_record=ranks.rank == 0))
     record.import_seconds = import_seconds
     if launch.launched_at:
         # Process start times have a resolution of 10 ms, and some launchers take less.
@@ -196,15 +196,15 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     record.environment.ignored_variables = launch.ignored_variables | binding.removed_variables
     if ranks.rank:
         return Begun(settings, load, record, None)
-    folder = records.folder(settings)
-    records.make_folder(folder)
+    folder = files.folder(settings)
+    files.make_folder(folder)
     if settings.checkpoint_dir:
-        records.make_folder(settings.checkpoint_dir, "checkpoints", "--checkpoint-dir")
+        files.make_folder(settings.checkpoint_dir, "checkpoints", "--checkpoint-dir")
     if binding.removed_variables:
         print(binding.describe_ignored(binding.removed_variables), file=sys.stderr, flush=True)
-    path = folder / f"{records.run_name(name, settings, ranks.size)}.json"
+    path = folder / f"{files.run_name(name, settings, ranks.size)}.json"
     try:
-        records.write(path, record)
+        files.write(path, record)
     except OSError as error:
         raise UserError(f"cannot write the record {path} ({error.strerror}); give another name with --run-id") from None
     return Begun(settings, load, record, path)
@@ -273,7 +273,7 @@ def afterwards(settings: Settings) -> Afterwards | None:
     if settings.timeline and settings.resume:
         raise UserError("--timeline cannot be combined with --resume")
     if settings.timeline:
-        folder = records.make_trace_folder(settings, "--timeline")
+        folder = files.make_trace_folder(settings, "--timeline")
         return lambda trainer, batches, *_: step_breakdown.profile_epoch(folder, trainer, batches)
     return functools.partial(step_breakdown.add_to_record, settings) if settings.step_breakdown and not settings.trace else None
 
@@ -299,7 +299,7 @@ def end_by_signal(record: Record, path: Path | None, number: signal.Signals) -> 
 def write(path: Path | None, record: Record) -> None:
     """Writes the record; only rank 0 has a path."""
     if path:
-        records.write(path, record)
+        files.write(path, record)
 
 
 def finish(trainer: Trainer, record: Record, path: Path | None) -> None:

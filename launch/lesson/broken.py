@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from common.declarations import BASELINE, ROOT
-from common.record import reading
+from common.record import files
 from common.record.definition import Record
 from common.terminal import Table, filled, print_tables
 from common.words import ranks_of
@@ -42,7 +42,7 @@ def train(name: str, num_ranks: int, options: Iterable[str], folder: Path) -> Re
     outcome = turns.alone(processes.run(start.argv(), variables, mark, ROOT, TIME_LIMIT_SECONDS, lambda _: None))
     if not (paths := [*folder.glob(f"*/{name}.json")]):
         sys.exit("\n".join(outcome.last_lines))
-    return reading.read(paths[0])
+    return files.read(paths[0])
 
 
 def table_of(records: Iterable[Record]) -> list[Table]:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from common.declarations import ROOT
-from common.record import reading, records
+from common.record import files
 from common.record.definition import Record
 
 RESULTS = ROOT / "results" / "lessons"
@@ -18,7 +18,7 @@ def given(ranks: str) -> tuple[str, list[str]]:
 
 def new_folder(name: str) -> Path:
     """Names a folder below results/lessons for the records of a lesson."""
-    return RESULTS / f"{records.new_stamp()}-{name}"
+    return RESULTS / f"{files.new_stamp()}-{name}"
 
 
 def matrix(name: str, ranks: str, *arguments: str) -> list[Record]:
@@ -32,7 +32,7 @@ def matrix(name: str, ranks: str, *arguments: str) -> list[Record]:
     status = subprocess.run(
         [sys.executable, "-m", "launch.matrix", ranks, *arguments, *options, "--results", str(folder)], cwd=ROOT, check=False
     ).returncode
-    completed = [record for record in reading.collect([folder])[0] if record.status == "ok"] if folder.exists() else []
+    completed = [record for record in files.collect([folder])[0] if record.status == "ok"] if folder.exists() else []
     if not completed:
         sys.exit(status)
     return completed

@@ -5,8 +5,8 @@ from operator import attrgetter
 
 from common.config import TRAINING_SETTINGS
 from common.errors import UserError
+from common.record.comparison import COMPARED, COMPARED_OF_BACKEND, OF_MODEL, setting_differences
 from common.record.definition import Record
-from common.record.differences import COMPARED, COMPARED_OF_BACKEND, OF_MODEL, setting_differences
 from launch.report import entries, environments
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
-from common.record import reading as record_files
+from common.record import files
 from common.record.definition import Record
-from common.record.reading import Damaged
+from common.record.files import Damaged
 from common.words import listed, ranks_of
 from launch.report import comparable, entries, environments, statistics
 from launch.report.entries import Comparison, Entry
@@ -76,7 +76,7 @@ def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
     """
     if not paths:
         raise UserError("which records? Give files or folders, such as results/MACHINE")
-    records, damaged = record_files.collect(paths)
+    records, damaged = files.collect(paths)
     if not records:
         reason = f"; {damaged[0].path}: {damaged[0].reason}" if damaged else ""
         raise UserError(f"there is no record in {', '.join(map(str, paths))}{reason}")

@@ -15,7 +15,7 @@ from common.backends import settings_of_library
 from common.config import NO_SETTING
 from common.cost import state_memory
 from common.process import gpus, machine
-from common.record import records
+from common.record import files
 from common.record.definition import Record
 from common.terminal import Cell, filled, print_tables
 from common.words import ranks_of
@@ -195,7 +195,7 @@ def measured_before(job: Job) -> Record | None:
 
 def measure(job: Job, launcher: Launcher, options: Options) -> Record:
     """Runs a job of a search by itself, and returns its record."""
-    records.make_folder(records.folder(job.settings))
+    files.make_folder(files.folder(job.settings))
     return turns.alone(runner.run_job(job, launcher, options.time_limit_seconds, lambda _: None))
 
 

@@ -23,7 +23,7 @@ from common.declarations import ROOT
 from common.errors import UserError
 from common.process import binding, machine, slurm
 from common.process.meeting import HOST_SUFFIX_VARIABLE
-from common.record import records
+from common.record import files
 from common.words import ranks_of
 from launch.launchers import commands, detect
 from launch.launchers.commands import LAUNCHERS, PYTHON, VENV_BIN, Launcher, Start
@@ -353,8 +353,8 @@ def shared(facts: Facts) -> Lines:
 
 
 def results(facts: Facts) -> Lines:
-    folder = records.folder(facts.settings)
-    records.expect_writable(folder)
+    folder = files.folder(facts.settings)
+    files.expect_writable(folder)
     try:
         # The file has no name, or loses it at once.
         with tempfile.TemporaryFile(dir=existing(folder)) as file:
@@ -374,7 +374,7 @@ def existing(folder: Path) -> Path:
 
 
 def disk(facts: Facts) -> Lines:
-    file_system = os.statvfs(existing(records.folder(facts.settings)))
+    file_system = os.statvfs(existing(files.folder(facts.settings)))
     free_bytes, free_files = file_system.f_bavail * file_system.f_frsize, file_system.f_favail
     num_traced = sum(job.num_ranks for job in facts.jobs if job.settings.trace or job.settings.timeline)
     needed_bytes = len(facts.jobs) * RECORD_BYTES + num_traced * TRACE_BYTES

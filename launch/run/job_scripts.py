@@ -13,7 +13,7 @@ from common import workloads
 from common.config import as_arguments, cores_per_rank
 from common.declarations import ROOT
 from common.errors import UserError
-from common.record import differences
+from common.record import comparison
 from common.record.definition import Record
 from common.words import ranks_of
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
@@ -262,13 +262,13 @@ def _seconds_before(job: Job, earlier: Iterable[Record]) -> float | None:
     """Returns the seconds of the longest earlier run that a job repeats; None where there is none."""
     settings = workloads.resolve(job.settings, job.degree)
     cell = job.backend, settings.workload, job.num_ranks, job.num_nodes
-    names = [*differences.COMPARED, *differences.COMPARED_OF_BACKEND, *differences.OF_MODEL]
+    names = [*comparison.COMPARED, *comparison.COMPARED_OF_BACKEND, *comparison.OF_MODEL]
     repeated = [
         record
         for record in earlier
         if record.status == "ok"
         and (record.backend, record.workload, record.num_ranks, record.num_nodes) == cell
-        and not differences.setting_differences(record.settings, settings, names)
+        and not comparison.setting_differences(record.settings, settings, names)
     ]
     return max((_seconds_of(record) for record in repeated), default=None)
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 from common.command_line import flag
 from common.config import Settings, as_json
 from common.errors import UserError
-from common.record import reading, records
+from common.record import files
 from common.record.definition import Record
 from launch.run import lock, processes, runner, supervisor
 from launch.run.plan import Job
@@ -67,7 +67,7 @@ def path_of(folder: Path, identity: Mapping[str, Any]) -> Path:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[BinaryIO]:
     """Opens and locks the file of an identity: two matrices at once would run the same. Raises UserError where a process has locked it."""
-    with records.writing(path.parent):
+    with files.writing(path.parent):
         file = path.open("ab", buffering=0)
     with file:
         if not lock.try_lock(file.fileno(), path):
@@ -77,7 +77,7 @@ def locked(path: Path) -> Iterator[BinaryIO]:
 
 def write(file: BinaryIO, content: MatrixFile) -> None:
     """Writes what a matrix runs into its file. Raises UserError where the folder cannot be written."""
-    with records.writing(Path(file.name).parent):
+    with files.writing(Path(file.name).parent):
         file.truncate(0)
         file.write(json.dumps(dataclasses.asdict(content)).encode() + b"\n")
         os.fsync(file.fileno())
@@ -154,7 +154,7 @@ def divided(jobs: Iterable[Job]) -> Divided:
     parts = Divided([], [])
     for job in jobs:
         path = runner.record_path(job)
-        record = reading.read(path) if path.exists() else None
+        record = files.read(path) if path.exists() else None
         if record and record.status in ("ok", "diverged"):
             parts.records.append(record)
         else:

@@ -17,7 +17,7 @@ from common.process import binding, machine, messages
 from common.process.messages import Hang
 from common.process.ranks import Ranks, expect_variables_argument
 from common.progress import Progress
-from common.record import environment, reading, records
+from common.record import definition, environment, files
 from common.record.definition import Record
 from common.training import clock
 from launch.launchers.commands import LAUNCHERS, THREADS_VARIABLE, Launcher, Start, shell_command
@@ -128,7 +128,7 @@ def _num_kills_since(num_before: int | None) -> int | None:
 
 def record_path(job: Job) -> Path:
     """Returns the path of a job's record, which rank 0 of its run writes."""
-    return records.folder(job.settings) / f"{job.settings.run_id}.json"
+    return files.folder(job.settings) / f"{job.settings.run_id}.json"
 
 
 def mark_of(job: Job) -> str:
@@ -165,7 +165,7 @@ def _complete(
     if (record := recorded(job)) is None:
         settings = workloads.resolve(job.settings, job.degree)
         plan = workloads.batch_plan(settings, job.degree)
-        record = records.new(job.backend, settings, Ranks(size=job.num_ranks), plan, launch, environment.describe())
+        record = definition.new(job.backend, settings, Ranks(size=job.num_ranks), plan, launch, environment.describe())
     status, error = ending
     if (status, record.status) == ("ok", "ok"):
         return record
@@ -190,18 +190,18 @@ def _complete(
 def recorded(job: Job) -> Record | None:
     """Returns the record of a job on disk; None where there is none, or none that can be read."""
     with contextlib.suppress(OSError, UserError):
-        return reading.read(record_path(job))
+        return files.read(record_path(job))
     return None
 
 
 def _written(job: Job, record: Record) -> Record:
     """Writes a record and returns it as it is on disk. Where it cannot be written, returns the record of a failed run."""
     try:
-        records.write(record_path(job), record)
-        return reading.read(record_path(job))
+        files.write(record_path(job), record)
+        return files.read(record_path(job))
     except (OSError, UserError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
         unwritten = f"its record could not be written ({reason})"
-        required = {name: getattr(record, name) for name in records.required()}
+        required = {name: getattr(record, name) for name in definition.required_keys()}
         error = f"{record.error}; {unwritten}" if record.error else unwritten
-        return reading.parsed(records.text_of(Record(**required, status="failed", error=error)))
+        return files.parsed(files.text_of(Record(**required, status="failed", error=error)))

@@ -13,7 +13,7 @@ from common.declarations import BASELINE
 from common.errors import UserError
 from common.model import user_causes, user_checks
 from common.model.user_model import UserModel
-from common.record import samples
+from common.record import comparison
 from common.record.definition import Record
 from common.terminal import Table, filled, print_tables
 from launch.launchers.machine_files import Machine
@@ -187,7 +187,7 @@ def _reason(record: Record, reference: Record | None) -> str | None:
         UNSEEDED_DATA: record.workload_digest != reference.workload_digest,
         UNSEEDED: record.parameter_digests[:1] != reference.parameter_digests[:1],
         f"it took {len(record.losses)} steps, and {BASELINE} took {len(reference.losses)}": len(record.losses) != len(reference.losses),
-        f"it trained {(difference := samples.difference(record, reference))} than {BASELINE}": difference is not None,
+        f"it trained {(difference := comparison.sample_difference(record, reference))} than {BASELINE}": difference is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from common import chrome_trace
 from common.chrome_trace import Event, Report
 from common.errors import UserError
-from common.record.trace_parts import Clock, HorovodTimeline, Lateness, Wait
+from common.record.parts import Clock, HorovodTimeline, Lateness, Wait
 from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Item, Negotiation, Operation, read, start_microseconds
 from launch.trace.sources import Placed, Source
 

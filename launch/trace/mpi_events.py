@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.errors import UserError
-from common.record.trace_parts import Clock
+from common.record.parts import Clock
 from launch.trace.sources import Placed, Source
 
 MAGIC = b"tandem mpi events 2\n"

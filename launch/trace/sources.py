@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from common import chrome_trace
 from common.chrome_trace import Event, Report
 from common.errors import UserError
-from common.record.trace_parts import Clock, ClockOfRank
+from common.record.parts import Clock, ClockOfRank
 from common.trainer import PROFILED_STEP
 from frameworks.shared.pytorch.collective_names import NCCL_KERNEL, library_of
 

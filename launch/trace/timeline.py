@@ -15,7 +15,7 @@ from common import chrome_trace, command_line
 from common.command_line import Positional
 from common.declarations import PYTHON
 from common.errors import UserError
-from common.record.trace_parts import ClockOfRank, HorovodTimeline, Timeline, TracedCollective
+from common.record.parts import ClockOfRank, HorovodTimeline, Timeline, TracedCollective
 from frameworks.shared.horovod import horovod_timeline
 from launch.trace import horovod, mpi_events, sources
 from launch.trace.sources import Source

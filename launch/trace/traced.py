@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from common.config import TRACES, Settings
 from common.errors import UserError
-from common.record import records
+from common.record import files
 from common.record.definition import Record
-from common.record.trace_parts import MpiCalls, MpiKinds, MpiOfRank, MpiProfile, Timeline
+from common.record.parts import MpiCalls, MpiKinds, MpiOfRank, MpiProfile, Timeline
 from launch.launchers.commands import Launcher
 from launch.trace import mpi_events, profile, timeline
 
@@ -33,7 +33,7 @@ def launcher_for(settings: Settings, launcher: Launcher, preloaded: str = "") ->
 
     library = preloadable(build.installed() if settings.trace in TRACES else Path(settings.trace).absolute())
     num_events = NUM_EVENTS if settings.trace == "events" else None
-    of_trace = variables(library, records.trace_folder(settings), num_events, preloaded)
+    of_trace = variables(library, files.trace_folder(settings), num_events, preloaded)
     return launcher._replace(variables=launcher.variables | of_trace)
 
 
@@ -60,7 +60,7 @@ def clear(settings: Settings) -> None:
 
     Raises UserError where they cannot be removed.
     """
-    folder = records.trace_folder(settings)
+    folder = files.trace_folder(settings)
     if not (settings.trace or settings.timeline or settings.autotune) or not folder.exists():
         return
     try:
@@ -71,7 +71,7 @@ def clear(settings: Settings) -> None:
 
 def add_to_record(settings: Settings, record: Record) -> None:
     """Summarizes the trace files of a completed run in its record; what cannot be read, or summed up, is listed as problems."""
-    folder = records.trace_folder(settings)
+    folder = files.trace_folder(settings)
     if settings.trace:
         record.mpi_profile = _summed_up(lambda: profile_summary(folder), lambda problem: MpiProfile({}, [problem]))
     if settings.timeline:

@@ -24,7 +24,7 @@ from common.data import datasets, sharding
 from common.errors import UserError
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
-from common.record import environment, records
+from common.record import definition, environment
 from common.training import loop, program
 
 PROGRAM = "python -m tests.bench.targets"
@@ -136,7 +136,7 @@ def train(settings, size, fault):
 
     of_size = dataclasses.replace(settings, batch_size=settings.batch_size * size)
     launch = {"launcher": "alone", "command": PROGRAM, "launched_at": None}
-    record = records.new("single", of_size, Ranks(), workloads.batch_plan(of_size, 1), launch, environment.describe(of_record=False))
+    record = definition.new("single", of_size, Ranks(), workloads.batch_plan(of_size, 1), launch, environment.describe(of_record=False))
     load = datasets.loader(of_size)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))

@@ -90,7 +90,7 @@ def test_the_part_is_on_the_disk_before_the_file_is_replaced_and_the_folder_afte
     assert calls == [("write_text", part), ("fsync", part), ("replace", part), ("fsync", tmp_path.name)]
 
 
-@pytest.mark.parametrize("module", ["common/record/records.py", "common/training/checkpoints.py", "common/chrome_trace.py"])
+@pytest.mark.parametrize("module", ["common/record/files.py", "common/training/checkpoints.py", "common/chrome_trace.py"])
 def test_what_must_survive_a_crash_is_written_so(module):
     text = (ROOT / module).read_text()
     assert "durable." in text

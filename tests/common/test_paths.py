@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.record import records
+from common.record import files
 from tests.support.forked import run_module
 from tests.support.made_records import made, typed
 from tests.support.mistakes import expect_refused
@@ -80,7 +80,7 @@ def test_a_folder_that_may_not_be_entered_is_refused(program, closed_folder):
 def recorded(tmp_path):
     """The file of a record."""
     (record,) = typed([made()])
-    records.write(tmp_path / "run.json", record)
+    files.write(tmp_path / "run.json", record)
     return tmp_path / "run.json"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.record import records
+from common.record import files
 from launch.trace import profile as mpi_profile
 from launch.trace import traced
 from tests.gpu.running import run, train
@@ -27,7 +27,7 @@ def options(session):
 
 
 def trace_folder(session, name):
-    return session.folder / "records" / "here" / f"{name}{records.TRACES_END}"
+    return session.folder / "records" / "here" / f"{name}{files.TRACES_END}"
 
 
 def test_kernels_streams_and_calls_of_NCCL_in_a_profiled_epoch(session, measured):

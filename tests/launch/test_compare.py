@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.record import records
+from common.record import files
 from launch import compare
 from launch.report import live
 from tests.support.answers import answered
@@ -21,7 +21,7 @@ OLD = {"stamp": "20250101-000000"}
 def folder(path, *made_records):
     path.mkdir()
     for record in typed(made_records):
-        records.write(path / f"{record.settings.run_id}.json", record)
+        files.write(path / f"{record.settings.run_id}.json", record)
     return path
 
 
@@ -149,7 +149,7 @@ def test_a_page_is_kept_up_to_date_until_interrupted(tmp_path, capsys, monkeypat
         if len(states) == 3:
             raise KeyboardInterrupt
         if len(states) == 1:
-            records.write(tmp_path / "results" / "a.json", *typed([made()]))
+            files.write(tmp_path / "results" / "a.json", *typed([made()]))
 
     monkeypatch.setattr(compare, "time", SimpleNamespace(sleep=sleep))
     assert run("results", "--html", "page.html", "--watch")[0] == 0

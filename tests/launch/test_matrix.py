@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.record import reading
+from common.record import files
 from launch.run import supervisor
 from tests.support import kills, made_backends
 from tests.support.running import completed, left_over, matrix, records_in, with_backends
@@ -33,7 +33,7 @@ def test_a_crash_and_killed_ranks_leave_the_others_their_records_and_no_process(
     assert left_over(checkout) == []
     record_of_backend = {record["backend"]: record for record in records_in(tmp_path)}
     for record in record_of_backend.values():
-        reading.adapter().validate_json(json.dumps(record))
+        files.adapter().validate_json(json.dumps(record))
     statuses = {backend: record["status"] for backend, record in record_of_backend.items()}
     assert statuses == dict.fromkeys(["raised", *killed], "failed") | {"ddp": "ok"}
     assert record_of_backend["raised"]["error"] == "rank 1: in step 5/12 of epoch 1: RuntimeError: rank 1 has had enough"
@@ -117,7 +117,7 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
     assert process.returncode == 130, output
     for record in records_in(tmp_path):
         assert (record["status"], record["error"]) == ("failed", "interrupted")
-        reading.adapter().validate_json(json.dumps(record))
+        files.adapter().validate_json(json.dumps(record))
     (page,) = tmp_path.glob("here/*.html")
     assert "interrupted" in output
     assert "interrupted" in page.read_text()

@@ -6,7 +6,7 @@ from common import workloads
 from common.config import Settings
 from common.cost import parallelism
 from common.process.ranks import Ranks
-from common.record import reading, records
+from common.record import definition, files
 from common.record.parts import Environment
 
 ENVIRONMENT = {
@@ -29,7 +29,7 @@ def made(
     launch = {"launcher": "mpich", "command": f"mpiexec -n {num_ranks} python", "launched_at": None}
     resolved = workloads.resolve(chosen, num_ranks)
     plan = workloads.batch_plan(resolved, parallelism.degree(backend, resolved, num_ranks))
-    record = records.as_json(records.new(backend, resolved, Ranks(size=num_ranks), plan, launch, Environment(**ENVIRONMENT)))
+    record = files.as_json(definition.new(backend, resolved, Ranks(size=num_ranks), plan, launch, Environment(**ENVIRONMENT)))
     reached = {
         "reached": True, "time_to_solution_seconds": seconds, "accuracy": accuracy,
         "accuracies": [accuracy / 2, accuracy], "eval_losses": [1.0, 0.5], "eval_seconds": [0.5, 0.5],
@@ -52,13 +52,13 @@ def made(
 
 def valid(record):
     """The record itself. Raises ValueError if it is none, since the report would not read it."""
-    reading.parsed(json.dumps(record))
+    files.parsed(json.dumps(record))
     return record
 
 
 def typed(made_records):
     """The Records of JSON objects, as the report reads them."""
-    return [reading.parsed(json.dumps(values)) for values in made_records]
+    return [files.parsed(json.dumps(values)) for values in made_records]
 
 
 def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):

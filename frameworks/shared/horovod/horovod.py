@@ -20,7 +20,7 @@ from common.process import binding, meeting, mpi, watchdog
 from common.process.gpus import version_text
 from common.process.meeting import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, expect_size, gathered, master_address
 from common.process.ranks import HOROVODRUN, Ranks
-from common.record import records
+from common.record import files
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication, Trainer
 from frameworks.shared.horovod import horovod_timeline
@@ -170,7 +170,7 @@ def variables(settings: Settings) -> dict[str, str]:
     by_name = {name: str(value) for name, value in library_setting(settings).items()}
     if not (settings.timeline or settings.autotune):
         return by_name
-    folder = Path(records.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune"))
+    folder = Path(files.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune"))
     if settings.timeline:
         by_name |= {"HOROVOD_TIMELINE": str(folder / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     if settings.autotune:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import psutil
 
 from common.record.definition import Record
-from common.record.reading import Damaged
+from common.record.files import Damaged
 from common.terminal import filled
 from launch.report.entries import Comparison
 from launch.report.tables import Cells, Findings

@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import Any
 
 from common.command_line import flag
+from common.record.comparison import COMPARED
 from common.record.definition import Record
-from common.record.differences import COMPARED
 from common.terminal import Table, filled
 from common.words import ranks_of
 from launch.report import environments

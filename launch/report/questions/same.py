@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from common.record import samples
+from common.record import comparison
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import listed, ranks_of
@@ -188,7 +188,7 @@ def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
 
 def _on_samples(records: Iterable[Record]) -> list[str]:
     """Returns a sentence on whether runs of one seed and global batch train the same samples; none where nothing tells."""
-    pairs = list(samples.pairs(records))
+    pairs = list(comparison.sample_pairs(records))
     if unequal := [str(pair) for pair in pairs if pair.difference]:
         return [f"NOT the same samples: {'; '.join(unequal[:NUM_NAMED])}."]
     return ["Runs of one seed and global batch train the same samples in the same order."] if pairs else []

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from common.record.definition import Record
-from common.record.trace_parts import MpiOfRank
+from common.record.parts import MpiOfRank
 from common.terminal import filled
 from common.words import ranks_of
 from launch.report.tables import MB, Cells, Findings, in_unit

@@ -14,7 +14,7 @@ from common import workloads
 from common.command_line import Bounds, declarations
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.record import environment, reading, records, schema
+from common.record import definition, environment, files, schema
 from common.record.definition import Record
 from tests.support.made_records import made, step_breakdown, valid
 from tests.support.running import ROOT
@@ -27,7 +27,7 @@ GPU = {"model": "a GPU", "pci_bus_id": "0000:07:00.0", "driver": "580.65", "cuda
 
 def is_record(values):
     try:
-        return bool(reading.parsed(json.dumps(values)))
+        return bool(files.parsed(json.dumps(values)))
     except ValueError:
         return False
 
@@ -35,7 +35,7 @@ def is_record(values):
 def new_record():
     launch = {"launcher": "alone", "command": "python -m frameworks.single", "launched_at": None}
     settings = workloads.resolve(Settings(machine="here"), 1)
-    return records.as_json(records.new("single", settings, Ranks(), workloads.batch_plan(settings, 1), launch, environment.describe()))
+    return files.as_json(definition.new("single", settings, Ranks(), workloads.batch_plan(settings, 1), launch, environment.describe()))
 
 
 def test_the_committed_schema_and_list_of_keys_are_the_generated_ones():
@@ -75,8 +75,7 @@ def set_in(tree):
 
 def test_every_key_is_set_by_a_run():
     paths = [path for room in ("common", "launch/run", "launch/trace") for path in (ROOT / room).rglob("*.py")]
-    runs = [path for path in paths if path.name not in ("definition.py", "rules.py")]
-    names = {name for path in runs for name in set_in(ast.parse(path.read_text()))}
+    names = {name for path in paths for name in set_in(ast.parse(path.read_text()))}
     assert [field.name for field in dataclasses.fields(Record) if field.name not in names] == []
 
 
@@ -127,9 +126,9 @@ def test_the_schema_refuses(change):
 @pytest.mark.parametrize("part", [(), ("step_breakdown",), ("settings",), ("environment", "gpu")])
 def test_keys_of_other_versions_are_left_out(part):
     record = made(step_breakdown=step_breakdown(num_ranks=1), environment=made()["environment"] | {"gpu": GPU})
-    expected = reading.parsed(json.dumps(record))
+    expected = files.parsed(json.dumps(record))
     functools.reduce(dict.__getitem__, part, record)["surprise"] = 1
-    assert reading.parsed(json.dumps(record)) == expected
+    assert files.parsed(json.dumps(record)) == expected
 
 
 def test_a_gpu_may_be_described():
@@ -162,7 +161,7 @@ def test_without_a_target_nothing_is_reached():
 
 def test_the_committed_records_follow_the_schema_and_trained_the_same_thing():
     damaged = []
-    committed = [(path.parent, records.as_json(reading.read(path))) for path in reading.files(RESULTS / "reference", damaged)]
+    committed = [(path.parent, files.as_json(files.read(path))) for path in files.paths_in(RESULTS / "reference", damaged)]
     assert committed
     assert damaged == []
     for _, record in committed:

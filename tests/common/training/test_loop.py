@@ -17,7 +17,7 @@ from common.model import weights
 from common.process.gpus import Device
 from common.process.ranks import Ranks
 from common.process.watchdog import Watchdog
-from common.record import records
+from common.record import definition
 from common.trainer import NO_LOSS, POINTS, Held, Totals
 from common.training import checkpoints, clock, loop
 from common.training.clock import Turns
@@ -80,7 +80,7 @@ class Timed:
 
 def new_record():
     launch = {"launcher": "alone", "command": "python", "launched_at": None}
-    record = records.new("single", SETTINGS, Ranks(), workloads.batch_plan(SETTINGS, 1), launch, {})
+    record = definition.new("single", SETTINGS, Ranks(), workloads.batch_plan(SETTINGS, 1), launch, {})
     record.pids_by_rank, record.oversubscribed = [], False
     return record
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from common.errors import UserError
-from common.record import reading
+from common.record import files
 from launch.report.answer import answer_of
 from launch.report.export import csv, html, markdown, screen, terminal
 from launch.report.export import json as as_json
@@ -97,7 +97,7 @@ def test_one_other_value_makes_it_no_record_or_one_with_a_report(record):
     readable = []
     for place, value in choice.sample(changes, min(NUM_READ, len(changes))):
         with contextlib.suppress(ValueError):
-            readable.append((place, value, reading.parsed(json.dumps(with_value(record, place, value)))))
+            readable.append((place, value, files.parsed(json.dumps(with_value(record, place, value)))))
     assert len(readable) > NUM_REPORTED
     for place, value, changed in choice.sample(readable, NUM_REPORTED):
         try:

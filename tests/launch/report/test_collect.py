@@ -9,7 +9,7 @@ import pytest
 
 from common.declarations import ROOT
 from common.errors import UserError
-from common.record import records
+from common.record import files
 from common.record.definition import SCHEMA
 from launch.compare import modification_times
 from launch.report.report import collect
@@ -108,7 +108,7 @@ def test_what_is_no_regular_file_or_cannot_be_entered_is_listed_and_not_waited_f
 
 
 def test_trace_files_are_not_damaged_records(tmp_path):
-    traces = tmp_path / f"a{records.TRACES_END}"
+    traces = tmp_path / f"a{files.TRACES_END}"
     write(traces / "horovod_timeline.json", "[{},")
     write(tmp_path / "a.json", made())
     collected, damaged = collect([tmp_path])

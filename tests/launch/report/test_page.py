@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from common.record import reading
+from common.record import files
 from launch.report.export import charts
 from launch.report.report import collect, report_of
 from tests.support import browser
@@ -43,7 +43,7 @@ def page_records():
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    damaged = [reading.Damaged(path.with_name("half.json"), "not JSON: it ends early")]
+    damaged = [files.Damaged(path.with_name("half.json"), "not JSON: it ends early")]
     path.write_text(page_of(answered(page_records(), damaged)))
     return path
 

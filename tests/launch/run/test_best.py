@@ -6,7 +6,7 @@ import pytest
 
 from common import backends, config
 from common.config import Settings
-from common.record import records
+from common.record import files
 from launch import matrix
 from launch.launchers.commands import Launcher
 from launch.matrix import gain_of
@@ -215,8 +215,8 @@ def searching(monkeypatch, tmp_path, most_runs=1000):
         speed = 1000.0 * min(settings.batch_size, 64) + (settings.library_setting == "bucket_cap_mb=1")
         changes = {"samples_per_second": speed, "samples_per_epoch": 8000, "num_ranks": 2, "time_to_solution_seconds": 2.5}
         (record,) = typed([made(**changes)])
-        records.make_folder(records.folder(settings))
-        records.write(runner.record_path(job), record)
+        files.make_folder(files.folder(settings))
+        files.write(runner.record_path(job), record)
         return record
 
     monkeypatch.setattr(best, "measure", measured)

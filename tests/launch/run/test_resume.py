@@ -9,7 +9,7 @@ import pytest
 from common import workloads
 from common.config import Settings, as_json
 from common.errors import UserError
-from common.record import records
+from common.record import files
 from launch.run import available, resume, runner
 from launch.run.plan import plan
 from tests.support import kills
@@ -24,7 +24,7 @@ def jobs_in(folder, **changes):
 
 def leave(job, status):
     settings = as_json(workloads.resolve(job.settings, job.num_ranks))
-    path = records.folder(job.settings) / f"{job.settings.run_id}.json"
+    path = files.folder(job.settings) / f"{job.settings.run_id}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(made() | {"status": status, "settings": settings, "error": "a line"}))
 

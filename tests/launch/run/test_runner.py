@@ -7,7 +7,7 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from common.process import slurm
-from common.record import reading, records
+from common.record import files
 from common.record.parts import Environment
 from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
@@ -145,12 +145,12 @@ def test_traces_that_cannot_be_removed_are_an_error(run, tmp_path):
 def test_a_run_that_ends_without_a_result_has_failed_or_timed_out(outcome, status, error, run, tmp_path):
     record = run(outcome)
     assert (record.status, record.error) == (status, error)
-    assert record == reading.read(tmp_path / "here" / "run.json")
+    assert record == files.read(tmp_path / "here" / "run.json")
 
 
 def test_a_run_that_recorded_that_it_diverged_has_diverged(run, tmp_path):
     before, path = made_records.ended("diverged", num_ranks=2), tmp_path / "here" / "run.json"
-    records.write(path, *made_records.typed([before]))
+    files.write(path, *made_records.typed([before]))
     record = run(Outcome(1, False, ["error: rank 1: the loss is nan"]), num_ranks=2)
     assert (record.status, record.error) == ("diverged", before["error"])
 
@@ -170,8 +170,8 @@ def test_a_run_that_recorded_that_it_diverged_has_diverged(run, tmp_path):
 )
 def test_a_run_that_had_recorded_everything_keeps_it_when_its_launcher_fails_afterwards(outcome, launcher_error, run, tmp_path):
     before, path = made_records.made(num_ranks=2), tmp_path / "here" / "run.json"
-    records.write(path, *made_records.typed([before]))
+    files.write(path, *made_records.typed([before]))
     record = run(outcome, num_ranks=2)
-    assert record == reading.read(path)
+    assert record == files.read(path)
     changes = {"launcher_error": launcher_error, "output_tail": outcome.last_lines if launcher_error else None}
-    assert records.as_json(record) == before | changes
+    assert files.as_json(record) == before | changes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.record.trace_parts import Lateness, Wait
+from common.record.parts import Lateness, Wait
 from frameworks.shared.horovod.horovod_timeline import read
 from launch.trace.horovod import describe, lane_for, summarize
 from tests.frameworks.test_horovod_timeline import FUSED, FUSED_OPERATION, NAMES, NEGOTIATED, begin, cycle, end, tick

@@ -9,7 +9,7 @@ import pytest
 
 from common import chrome_trace
 from common.errors import UserError
-from common.record.trace_parts import Clock, ClockOfRank, TracedCollective
+from common.record.parts import Clock, ClockOfRank, TracedCollective
 from launch.trace import horovod, sources
 from launch.trace.sources import Placed, Source
 from launch.trace.timeline import MARGIN_NANOSECONDS, describe_file, files, gather, merge

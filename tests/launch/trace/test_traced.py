@@ -7,7 +7,7 @@ import pytest
 
 from common import chrome_trace
 from common.config import Settings
-from common.record.trace_parts import MpiOfRank
+from common.record.parts import MpiOfRank
 from launch.launchers.commands import Launcher
 from launch.trace import build, mpi_events, timeline, traced
 from tests.launch.trace.test_merge import tracks_of

@@ -8,7 +8,7 @@ import pytest
 
 from common.config import Settings
 from common.process.ranks import Ranks
-from common.record import definition, environment, reading, records
+from common.record import definition, environment, files
 from common.workloads import batch_plan, resolve
 from tests.support.mistakes import refused
 
@@ -17,20 +17,20 @@ LAUNCH = {"launcher": "mpich", "command": "mpiexec -n 2 python", "launched_at": 
 
 def new(**changes):
     settings = resolve(Settings(seed=7, repeat=2, machine="here"), 2)
-    record = records.new("ddp", settings, Ranks(size=2), batch_plan(settings, 2), LAUNCH, environment.describe())
+    record = definition.new("ddp", settings, Ranks(size=2), batch_plan(settings, 2), LAUNCH, environment.describe())
     return dataclasses.replace(record, **changes)
 
 
 def test_a_record_is_read_as_it_was_written_and_nothing_else_is_left(tmp_path):
     path, record = tmp_path / "run.json", new()
-    records.write(path, record)
-    assert records.as_json(reading.read(path)) == records.as_json(record)
-    assert reading.read(path).settings == resolve(Settings(seed=7, repeat=2, machine="here"), 2)
+    files.write(path, record)
+    assert files.as_json(files.read(path)) == files.as_json(record)
+    assert files.read(path).settings == resolve(Settings(seed=7, repeat=2, machine="here"), 2)
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_each_key_has_a_line(tmp_path):
-    records.write(tmp_path / "run.json", new())
+    files.write(tmp_path / "run.json", new())
     keys = [line.split(":")[0].strip(' "') for line in (tmp_path / "run.json").read_text().splitlines()[1:-1]]
     assert keys == keys_of(definition.Record)
 
@@ -38,14 +38,14 @@ def test_each_key_has_a_line(tmp_path):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_become_null(value, tmp_path):
     path = tmp_path / "run.json"
-    records.write(path, new(accuracy=value, losses=[1.5, value], environment={"deep": [{"er": value}]}))
+    files.write(path, new(accuracy=value, losses=[1.5, value], environment={"deep": [{"er": value}]}))
     # Python's JSON reader accepts NaN by default; others refuse it.
     record = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert (record["accuracy"], record["losses"], record["environment"]) == (None, [1.5, None], {"deep": [{"er": None}]})
 
 
 def test_a_new_record_has_the_run_and_no_results():
-    record = records.as_json(new())
+    record = files.as_json(new())
     expected = {
         "schema": definition.SCHEMA,
         "status": "started",
@@ -67,7 +67,7 @@ def test_a_damaged_record_is_named(content, tmp_path):
     path = tmp_path / "run.json"
     path.write_bytes(content)
     with refused(str(path), "move it away"):
-        reading.read(path)
+        files.read(path)
 
 
 @pytest.mark.parametrize("content", [{}, {"schema": 1}, {"schema": "3"}, {"schema": 3.0}, [1], None])
@@ -75,7 +75,7 @@ def test_a_record_of_another_schema_is_named(content, tmp_path):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(content))
     with refused(str(path), "schema", "--results"):
-        reading.read(path)
+        files.read(path)
 
 
 def keys_of(kind):
@@ -100,12 +100,12 @@ def is_kept(before, after):
     ],
 )
 def test_the_machine_is_named_by_the_user_else_by_its_cluster_else_by_its_host(machine, cluster, pbs_job, name, monkeypatch):
-    monkeypatch.setattr(records.socket, "gethostname", lambda: "node17.cluster.example")
+    monkeypatch.setattr(files.socket, "gethostname", lambda: "node17.cluster.example")
     for variable, value in (("SLURM_CLUSTER_NAME", cluster), ("PBS_JOBID", pbs_job)):
         monkeypatch.delenv(variable, raising=False)
         if value is not None:
             monkeypatch.setenv(variable, value)
-    assert records.machine_name(machine) == name
+    assert files.machine_name(machine) == name
 
 
 def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_made_when_asked_for_and_left_empty(tmp_path):
@@ -113,12 +113,12 @@ def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_made_when_a
     for below in ("", "here", "further/down"):
         path = tmp_path / "file" / below
         with refused(str(path), "give another folder with --results"):
-            records.make_folder(path)
+            files.make_folder(path)
         with refused(f"cannot write records to {path} ({tmp_path / 'file'} is not a folder); give another folder with --results"):
-            records.expect_writable(path)
-    records.expect_writable(tmp_path / "results" / "here")
+            files.expect_writable(path)
+    files.expect_writable(tmp_path / "results" / "here")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
     for _ in range(2):
-        records.make_folder(tmp_path / "results" / "here")
+        files.make_folder(tmp_path / "results" / "here")
         assert list((tmp_path / "results" / "here").iterdir()) == []

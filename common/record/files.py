@@ -1,25 +1,36 @@
-"""Reads records, for every program: a file that is no record is left out and named, with the place of the mistake."""
+"""The files of records: their names and folders, writing one atomically, and reading them for every program.
 
+A file that is no record is left out and named, with the place of the mistake.
+"""
+
+import contextlib
 import dataclasses
 import functools
 import json
 import os
+import secrets
+import socket
 import sys
-from collections.abc import Hashable, Sequence
+import tempfile
+import time
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
-
+from common import config, durable
 from common.command_line import shortened
+from common.config import Settings
 from common.declarations import ROOT
 from common.errors import UserError, printable
-from common.record import records
-from common.record.definition import SCHEMA, Record
-from common.record.rules import problems
+from common.record.definition import SCHEMA, Record, problems
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+# The folder of a run's traces has the name of its record with this ending.
+TRACES_END = ".trace"
 SCHEMA_FILE = ROOT / "results" / "schema.json"
-# Temporary files of records.write; one remains where the program was killed before it renamed it.
+# Temporary files of `write`; one remains where the program was killed before it renamed it.
 INCOMPLETE = ".json.part"
 
 
@@ -30,9 +41,87 @@ class Damaged(NamedTuple):
     reason: str
 
 
+def folder(settings: Settings) -> Path:
+    """Names the folder of the records of a machine."""
+    return settings.results / machine_name(settings.machine)
+
+
+def trace_folder(settings: Settings) -> Path:
+    """Names the folder of a run's traces, beside its record. The run must have a name."""
+    return folder(settings) / f"{settings.run_id}{TRACES_END}"
+
+
+def make_trace_folder(settings: Settings, flag: str) -> Path:
+    """Creates the folder of a run's traces. Raises UserError without a run id: ranks would choose different names."""
+    if settings.run_id is None:
+        raise UserError(f"{flag} writes into a folder with the run's name; give one with --run-id")
+    trace_folder(settings).mkdir(parents=True, exist_ok=True)
+    return trace_folder(settings)
+
+
+def machine_name(given: str | None) -> str:
+    """Names the machine: as given, else by its batch system, else by its host."""
+    # The number of a job of PBS ends in the name of its server, which the nodes of a machine share.
+    pbs_server = os.environ.get("PBS_JOBID", "").partition(".")[2]
+    return given or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
+
+
+def new_stamp() -> str:
+    """Makes a unique beginning of run names, also where several runs begin in the same second, on whichever nodes."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def run_name(backend: str, settings: Settings, num_ranks: int) -> str:
+    return settings.run_id or f"{new_stamp()}-{settings.workload}-{backend}-n{num_ranks}-s{settings.seed}"
+
+
+def expect_writable(path: Path) -> None:
+    """Raises UserError if a folder of records cannot be made or written, as far as that can be found out without making it."""
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        reason = "Permission denied" if existing.is_dir() else f"{existing} is not a folder"
+        raise UserError(f"cannot write records to {path} ({reason}); give another folder with --results")
+
+
+def make_folder(path: Path, content: str = "records", option: str = "--results") -> None:
+    """Creates a folder and checks that it is writable. Raises UserError if it is not; `option` is the flag for another folder."""
+    with writing(path, content, option):
+        path.mkdir(parents=True, exist_ok=True)
+        # Its name is unique, also where another node has a process with this ID.
+        tempfile.TemporaryFile(dir=path).close()
+
+
+@contextlib.contextmanager
+def writing(path: Path, content: str = "records", option: str = "--results") -> Iterator[None]:
+    """Within this context an error of the system in a folder becomes a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {content} to {path} ({error.strerror}); give another folder with {option}") from None
+
+
+def write(path: Path, record: Record) -> None:
+    """Writes a Record durably and atomically."""
+    durable.write_text(path, text_of(record))
+
+
+def text_of(record: Record) -> str:
+    """Formats a Record as JSON with a line for each key. Numbers that are not finite become null."""
+    finite = json.loads(json.dumps(as_json(record)), parse_constant=lambda _: None)
+    return "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in finite.items()) + "\n}\n"
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """Converts a Record to a JSON object."""
+    return dataclasses.asdict(record) | {"settings": config.as_json(record.settings)}
+
+
 @functools.cache
-def adapter() -> TypeAdapter[Record]:
+def adapter() -> "TypeAdapter[Record]":
     """Builds pydantic's reader of records, which takes a tenth of a second."""
+    # Imported here, since ranks, which read no records, need not have it.
+    from pydantic import TypeAdapter
+
     return TypeAdapter(Record)
 
 
@@ -49,9 +138,12 @@ def parsed(text: str | bytes) -> Record:
     if schema != SCHEMA or isinstance(schema, bool | float):
         of_another_version = f"has schema {shortened(str(schema), 20)}; this version of Tandem reads {SCHEMA}"
         raise ValueError("not a record: it has no schema" if schema is None else of_another_version)
+    reader = adapter()
+    from pydantic import ValidationError
+
     try:
         # pydantic gives a key that is missing its default.
-        record = adapter().validate_json(text)
+        record = reader.validate_json(text)
     except ValidationError as invalid:
         raise ValueError(f"not a record: {_first(invalid)}") from None
     if problem := next(problems(record), None):
@@ -76,7 +168,7 @@ def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
     damaged: list[Damaged] = []
     paths_by_run: dict[Hashable, Path] = {}
     # Path.resolve raises for a link to itself, which should be listed as damaged.
-    for path in dict.fromkeys(Path(os.path.realpath(file)) for source in paths for file in files(source, damaged)):
+    for path in dict.fromkeys(Path(os.path.realpath(file)) for source in paths for file in paths_in(source, damaged)):
         if path == SCHEMA_FILE:
             continue
         record = _read(path)
@@ -99,7 +191,7 @@ def report_damaged(damaged: Sequence[Damaged]) -> None:
         print(printable(f"left out {damaged[0].path}: {damaged[0].reason}{num_more}"), file=sys.stderr)
 
 
-def files(source: Path, damaged: list[Damaged]) -> list[Path]:
+def paths_in(source: Path, damaged: list[Damaged]) -> list[Path]:
     """Lists the files at a path that may be records, by path: in a folder and its subfolders, but for hidden ones and folders of traces.
 
     Folders that are not read are added to `damaged`. Raises UserError where the path does not exist.
@@ -111,7 +203,7 @@ def files(source: Path, damaged: list[Damaged]) -> list[Path]:
     paths = []
     unreadable = lambda problem: damaged.append(Damaged(Path(problem.filename), problem.strerror))  # noqa: E731
     for folder, subfolders, names in os.walk(source, onerror=unreadable):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".") and not name.endswith(records.TRACES_END))
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".") and not name.endswith(TRACES_END))
         linked = [Path(folder, name) for name in subfolders if Path(folder, name).is_symlink()]
         damaged += [Damaged(path, "a link to a folder, which is not followed; name that too") for path in linked]
         paths += [Path(folder, name) for name in names if name.endswith((".json", INCOMPLETE)) and not name.startswith(".")]
@@ -135,7 +227,7 @@ def _read(path: Path) -> Record | Damaged:
 def _identity(record: Record) -> Hashable:
     """Identifies a run, whatever its file name: by run_id and start, or by the whole record where there is no run_id."""
     run_id = record.settings.run_id
-    return (run_id, record.started_at) if run_id else json.dumps(records.as_json(record), sort_keys=True)
+    return (run_id, record.started_at) if run_id else json.dumps(as_json(record), sort_keys=True)
 
 
 def _of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -146,7 +238,7 @@ def _of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _first(invalid: ValidationError) -> str:
+def _first(invalid: "ValidationError") -> str:
     """Describes the first mistake that pydantic has found, with its place and its value."""
     mistake = invalid.errors(include_url=False)[0]
     place = "/".join(map(str, mistake["loc"])) or "record"
