@@ -22,7 +22,6 @@ from common.config import Settings
 from common.errors import UserError
 from common.model import weights
 from common.process.meeting import joined
-from common.process.ranks import Ranks
 from common.trainer import NO_LOSS, POINTS, Batches, Communication, Held, Observe, ProfiledCommunication, Totals
 from frameworks.shared.pytorch import mpi_tensors, process_group, states, steps, tensor_bytes
 from frameworks.shared.pytorch.pytorch_trainer import PyTorchTrainer
@@ -62,14 +61,6 @@ class Remote(torch.optim.Optimizer):
 def device_problem(device: str) -> str | None:
     """Returns why a parameter server cannot use `cpu` or `cuda`; None if it can."""
     return "the messages of a parameter server are in main memory" if device == "cuda" else None
-
-
-def begin(ranks: Ranks, device: torch.device) -> bool:
-    """Initializes MPI and returns whether this rank is the server. Raises UserError on a GPU, or if MPI has a different number of ranks."""
-    if reason := device_problem(device.type):
-        raise UserError(f"{reason}; use --device cpu")
-    joined(ranks)
-    return ranks.rank == ranks.size - 1
 
 
 def asynchronous(train_epoch: TrainEpoch) -> TrainEpoch:
@@ -177,7 +168,10 @@ class ServerTrainer(PyTorchTrainer):
     @abstractmethod
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.serves, self.exchanges, self.transport = begin(self.ranks, self.device), True, "mpi"
+        if reason := device_problem(self.device.type):
+            raise UserError(f"{reason}; use --device cpu")
+        joined(self.ranks)
+        self.serves, self.exchanges, self.transport = self.ranks.rank == self.ranks.size - 1, True, "mpi"
         self.staleness: list[dict[str, int]] | None = None
         self.left_out: list[str] | None = None
         self.failure: str | None = None
