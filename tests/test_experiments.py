@@ -79,7 +79,7 @@ def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets():
         ratios.append(measures.epoch_ratio(by_backend["ddp@mpi"], by_backend["horovod_tf"], comparison.of_size(2)))
     sentence = "an epoch of ddp@mpi on the Transformer takes {:.2f} times that of horovod_tf in the former, and {:.2f} in the latter"
     assert sentence.format(*(ratio.value for ratio in ratios)) in text_of(ROOT / "results" / "README.md").replace("`", "")
-    fastest, second, *_ = first.places(comparison.of_size(2))
+    fastest, second, *_ = first.results_of(comparison.of_size(2))
     sentence = "the fastest on the Transformer is `{}`: an epoch of `{}` takes {:.2f} times as long ({})"
     of_readme = sentence.format(fastest.entry.backend, second.entry.backend, second.against.value, interval(second.against))
     assert second.against.verdict
@@ -88,7 +88,7 @@ def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets():
 
 def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records():
     (comparison,) = entries.comparisons(collect([EXPERIMENTS.parent / "approximate"])[0])
-    fastest, *others = first.places(comparison.of_size(2))
+    fastest, *others = first.results_of(comparison.of_size(2))
     differing = [place for place in others if not place.entry.exact and place.against.verdict]
     assert (fastest.entry.backend, len(differing)) == ("horovod_torch", 3)
     page = text_of(ROOT / "frameworks" / "README.md")

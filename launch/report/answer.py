@@ -152,9 +152,9 @@ def _groups(comparison: Comparison) -> list[Group]:
 
 def _rankings_of_machines(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Returns a ranking for each workload with a group for each machine, at the largest size that two machines or more have."""
-    places_of = machines.standings_of(comparisons)
+    results_on = machines.results_by_size(comparisons)
     target_of = {comparison.name: comparison.target for comparison in comparisons}
-    largest_size = dict(places_of.keys())
+    largest_size = dict(results_on.keys())
     names = short_names(comparison for comparison in comparisons if comparison.name in largest_size)
     return [
         Ranking(
@@ -162,8 +162,8 @@ def _rankings_of_machines(comparisons: Sequence[Comparison]) -> list[Ranking]:
             names[name],
             target_of[name],
             [
-                Group(f"{machine}, {ranks_of(size)}", machine, size, _rows([place.entry for place in places], True))
-                for machine, places in places_of[name, size].items()
+                Group(f"{machine}, {ranks_of(size)}", machine, size, _rows([result.entry for result in results], True))
+                for machine, results in results_on[name, size].items()
             ],
         )
         for name, size in largest_size.items()
@@ -176,7 +176,7 @@ def _rows(entries: Sequence[Entry], has_target: bool) -> list[Row]:
     Ratios of throughput have no interval, since it alone gives no verdict.
     """
     if has_target:
-        ranked = {place.entry.backend: _row(place) for place in first.places(entries)}
+        ranked = {result.entry.backend: _row(result) for result in first.results_of(entries)}
     else:
         rates = [(rate, entry) for entry in entries if (rate := first.samples_per_second(entry)) is not None]
         rates.sort(key=lambda pair: -pair[0])
@@ -187,9 +187,9 @@ def _rows(entries: Sequence[Entry], has_target: bool) -> list[Row]:
     return [*ranked.values(), *(Row(entry.backend, miss=_miss(entry)) for entry in entries if entry.backend not in ranked)]
 
 
-def _row(place: first.Place) -> Row:
-    row = Row(place.entry.backend, place.time_to_solution_seconds, ratio=place.against)
-    return row._replace(remark=place.verdict) if place.is_apart else row._replace(verdict=place.verdict)
+def _row(result: first.Result) -> Row:
+    row = Row(result.entry.backend, result.time_to_solution_seconds, ratio=result.against)
+    return row._replace(verdict=result.verdict) if result.is_comparable else row._replace(remark=result.verdict)
 
 
 def _plain_ratio(value: float, entry: Entry) -> Ratio:
@@ -244,8 +244,8 @@ def _factors(comparisons: Sequence[Comparison]) -> list[Cause]:
     ratios_of: dict[tuple[str, str, str], dict[str, Ratio]] = {}
     names = short_names(comparisons)
     for comparison in comparisons:
-        places = first.places(comparison.of_size(_largest_size(comparison), oversubscribed=False))
-        for part in _largest_parts(factors.parts([place.entry for place in places if not place.is_apart])):
+        candidates = first.comparable(comparison.of_size(_largest_size(comparison), oversubscribed=False))
+        for part in _largest_parts(factors.parts(candidates)):
             (above, below), ratio = map(str, part.levels), part.ratio
             # Two workloads may order the levels differently: the first one decides.
             if (part.factor, below, above) in ratios_of:

@@ -74,14 +74,14 @@ def needing_more(blocks: Sequence[Block]) -> list[MoreEpochs]:
     one-sided: it gives the probability that a backend's sum over the blocks is at least as large as it is, where all ways to permute the
     numbers within the blocks are equally likely. The level is corrected for the number of backends (Bonferroni).
     """
-    backends = sorted({backend for block in blocks for alike in block for backend in alike})
+    backends = sorted({backend for block in blocks for equal_backends in block for backend in equal_backends})
     needing = []
     for backend in backends:
-        shared = [block for block in blocks if len(block) > 1 and any(backend in alike for alike in block)]
-        numbers = [number for block in shared for alike, number in block.items() if backend in alike]
+        shared = [block for block in blocks if len(block) > 1 and any(backend in equal_backends for equal_backends in block)]
+        numbers = [number for block in shared for equal_backends, number in block.items() if backend in equal_backends]
         p_value = at_least(sum(numbers), [list(block.values()) for block in shared])
         if shared and p_value * len(backends) <= ERROR_RATE:
-            numbers_of_others = [number for block in shared for alike, number in block.items() if backend not in alike]
+            numbers_of_others = [number for block in shared for equal_backends, number in block.items() if backend not in equal_backends]
             mean_of_others = sum(numbers_of_others) / len(numbers_of_others)
             needing.append(MoreEpochs(backend, sum(numbers) / len(shared), mean_of_others, p_value))
     return needing
@@ -112,5 +112,5 @@ def blocks_of(entries_at_size: Iterable[Entry]) -> list[Block]:
         backends_of: dict[tuple[int, str], list[str]] = {}
         for backend, training in trainings.items():
             backends_of.setdefault(training, []).append(backend)
-        blocks.append({tuple(alike): number for (number, _), alike in backends_of.items()})
+        blocks.append({tuple(equal_backends): number for (number, _), equal_backends in backends_of.items()})
     return blocks

@@ -81,10 +81,10 @@ def advice_on(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _repeats(comparisons: Iterable[Comparison], entries: Iterable[Entry]) -> list[str]:
     """Returns how many repeats give a verdict, or decide between backends that are not told apart."""
-    fair = [entry for entry in entries if not entry.oversubscribed and _is_comparable(entry)]
-    if not fair:
+    with_cores = [entry for entry in entries if not entry.oversubscribed and _is_comparable(entry)]
+    if not with_cores:
         return []
-    if min(len(entry.records) for entry in fair) < MIN_RUNS_CONFIDENT:
+    if min(len(entry.records) for entry in with_cores) < MIN_RUNS_CONFIDENT:
         return [f"--repeats {MIN_RUNS_CONFIDENT} for a verdict"]
     num_repeats = max(map(_expected_repeats, _open_ratios(comparisons)), default=0)
     return [f"--repeats {num_repeats} to find differences of {100 * MARGIN:g} %"] if 0 < num_repeats <= MAX_REPEATS else []
@@ -97,14 +97,14 @@ def _is_comparable(entry: Entry) -> bool:
 
 def _open_ratios(comparisons: Iterable[Comparison]) -> list[Ratio]:
     """Returns the ratios to the fastest that show neither a difference nor that there is none."""
-    places = [
-        place
+    results = [
+        result
         for comparison in comparisons
         if comparison.target is not None
         for size in comparison.sizes
-        for place in first.places(comparison.of_size(size, oversubscribed=False))
+        for result in first.results_of(comparison.of_size(size, oversubscribed=False))
     ]
-    ratios = [place.against for place in places if place.against and not place.is_apart]
+    ratios = [result.against for result in results if result.against and result.is_comparable]
     return [ratio for ratio in ratios if ratio.verdict is False and not ratio.is_equal]
 
 

@@ -64,10 +64,10 @@ def of(report: Report, answer: Answer) -> dict[str, list[Chart]]:
         charts[IN_ANSWER] += _answers(ranking, look_of)
         charts["first"] += _ratios(ranking, look_of) if ranking.has_target else []
     for comparison in report.comparisons:
-        fair = [entry for entry in comparison.entries if entry.ok and not entry.oversubscribed]
-        charts["scaling"] += _scaling(comparison, fair, look_of)
+        with_cores = [entry for entry in comparison.entries if entry.ok and not entry.oversubscribed]
+        charts["scaling"] += _scaling(comparison, with_cores, look_of)
         for size in comparison.sizes:
-            same_size = [entry for entry in fair if entry.num_ranks == size]
+            same_size = [entry for entry in with_cores if entry.num_ranks == size]
             at = f"{comparison.name}, {ranks_of(size)}"
             charts["first"] += _accuracy(same_size, at, comparison, look_of)
             charts["cost"] += _stages(same_size, at)
@@ -216,11 +216,11 @@ def _shape(marks: Iterable[Mark], look_of: Mapping[str, str]) -> Shape:
     )
 
 
-def _scaling(comparison: Comparison, fair: Iterable[Entry], look_of: Mapping[str, str]) -> list[Chart]:
+def _scaling(comparison: Comparison, with_cores: Iterable[Entry], look_of: Mapping[str, str]) -> list[Chart]:
     """Returns the throughput over that of a backend's own 1 rank by the number of ranks, for a comparison with several sizes."""
     marks = [
         {"backend": entry.backend, "ranks": entry.num_ranks, "ratio": ratio.value, **_ends(ratio)}
-        for entry in fair if entry.backend != BASELINE and (ratio := scaling.ratio_of_rates(comparison, entry))
+        for entry in with_cores if entry.backend != BASELINE and (ratio := scaling.ratio_of_rates(comparison, entry))
     ]  # fmt: skip
     sizes = sorted({mark["ranks"] for mark in marks} | {1})
     if sizes == [1]:

@@ -7,7 +7,7 @@ from common.declarations import ROOT
 from launch.report import factors
 from launch.report.factors import Part
 from launch.report.questions import cost, machines
-from launch.report.questions.first import Place
+from launch.report.questions.first import Result
 from launch.report.report import Report, collect, report_of
 from launch.report.statistics import Ratio, present
 from launch.report.words import with_interval
@@ -39,26 +39,28 @@ def report() -> Report:
 
 def table(report: Report) -> str:
     """Returns the tables of a report at NUM_RANKS: what each factor multiplies seconds per epoch by, and the backends on each machine."""
-    standings = {name: placed_on for (name, size), placed_on in machines.standings_of(report.comparisons).items() if size == NUM_RANKS}
-    columns = [(name, machine) for name, placed_on in standings.items() for machine in placed_on]
-    return f"{_parts(standings, columns)}\n\n{_backends(standings, columns)}"
+    results_at = {
+        name: results_on for (name, size), results_on in machines.results_by_size(report.comparisons).items() if size == NUM_RANKS
+    }
+    columns = [(name, machine) for name, results_on in results_at.items() for machine in results_on]
+    return f"{_parts(results_at, columns)}\n\n{_backends(results_at, columns)}"
 
 
-def _backends(standings: Mapping[str, Mapping[str, list[Place]]], columns: Sequence[tuple[str, str]]) -> str:
+def _backends(results_at: Mapping[str, Mapping[str, list[Result]]], columns: Sequence[tuple[str, str]]) -> str:
     """Returns the table of the backends: times to solution, ratios of seconds per epoch to the fastest, and memory."""
-    placed = [place for placed_on in standings.values() for of_machine in placed_on.values() for place in of_machine]
-    backends = dict.fromkeys(place.entry.backend for place in placed)
+    results = [result for results_on in results_at.values() for of_machine in results_on.values() for result in of_machine]
+    backends = dict.fromkeys(result.entry.backend for result in results)
     rows = [
-        [f"`{name}`", *(place_cell(standings[at][machine], name) for at, machine in columns), memory_cell(placed, name)]
+        [f"`{name}`", *(result_cell(results_at[at][machine], name) for at, machine in columns), memory_cell(results, name)]
         for name in backends
     ]
     return _markdown(["backend", *map(_heading, columns), "MiB per rank"], rows)
 
 
-def _parts(standings: Mapping[str, Mapping[str, list[Place]]], columns: Sequence[tuple[str, str]]) -> str:
+def _parts(results_at: Mapping[str, Mapping[str, list[Result]]], columns: Sequence[tuple[str, str]]) -> str:
     """Returns the table of the parts of a difference, those inside PyTorch first."""
     parts_on = {
-        (name, machine): factors.parts([place.entry for place in standings[name][machine] if not place.is_apart])
+        (name, machine): factors.parts([result.entry for result in results_at[name][machine] if result.is_comparable])
         for name, machine in columns
     }
     levels = {(part.factor, part.above, part.below): None for parts in parts_on.values() for part in parts}
@@ -83,10 +85,14 @@ def part_cell(parts: Sequence[Part], above: str, below: str) -> str:
     return next((_with_interval(part.ratio) for part in parts if (part.above, part.below) == (above, below)), "-")
 
 
-def place_cell(placed: list[Place], backend: str) -> str:
+def result_cell(results: list[Result], backend: str) -> str:
     """Returns the time to solution of a backend on a machine, and its ratio to the fastest there."""
     return next(
-        (f"{place.time_to_solution_seconds:.2f} s, {_with_interval(place.against)}" for place in placed if place.entry.backend == backend),
+        (
+            f"{result.time_to_solution_seconds:.2f} s, {_with_interval(result.against)}"
+            for result in results
+            if result.entry.backend == backend
+        ),
         "-",
     )
 
@@ -96,9 +102,9 @@ def _with_interval(ratio: Ratio | None) -> str:
     return (with_interval(ratio) or "1").replace(" to ", "\u2013")
 
 
-def memory_cell(placed: list[Place], backend: str) -> str:
+def memory_cell(results: list[Result], backend: str) -> str:
     """Returns the most peak memory of a rank over the workloads and machines."""
-    sizes = present(cost.peak_mib(place.entry) for place in placed if place.entry.backend == backend)
+    sizes = present(cost.peak_mib(result.entry) for result in results if result.entry.backend == backend)
     return f"{max(sizes):.0f}" if sizes else "-"
 
 

@@ -63,7 +63,7 @@ def _ratio(control: Control, controls: Iterable[Record], entry: Entry, compariso
     of_control = entry._replace(
         records=tuple(record for record in controls if (record.backend, record.num_ranks, record.settings.control) == (*entry[:2], control))
     )
-    compared = [place.entry for place in first.places(comparison.of_size(entry.num_ranks))]
+    compared = [result.entry for result in first.results_of(comparison.of_size(entry.num_ranks))]
     if len(compared) < 2 or entry not in compared:
         compared = [entry, of_control]
     return measures.epoch_ratio(of_control, entry, compared)

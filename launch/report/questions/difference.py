@@ -18,8 +18,7 @@ def answer(comparison: Comparison) -> Findings:
     """Answers for the entries of a comparison that have a target and cores of their own."""
     texts, details, rows, part_rows = [], [], [], []
     for size in comparison.sizes if comparison.target is not None else ():
-        placed = first.places(comparison.of_size(size, oversubscribed=False))
-        candidates = [place.entry for place in placed if not place.is_apart]
+        candidates = first.comparable(comparison.of_size(size, oversubscribed=False))
         of_size = parts(candidates)
         texts += _largest(f"{comparison.name}, {ranks_of(size)}", of_size)
         details += sentences(f"{comparison.name}, {ranks_of(size)}", candidates)

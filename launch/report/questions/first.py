@@ -31,8 +31,8 @@ APPROXIMATE = "approximate"
 SMALLER_BATCH = "smaller global batch"
 
 
-class Place(NamedTuple):
-    """An entry that reached the target.
+class Result(NamedTuple):
+    """What an entry that reached the target is compared by.
 
     `against` is the ratio of its seconds per epoch to those of the fastest, and `training_against` that of training without evaluation;
     both are None for the fastest itself. `has_smaller_batch`: under weak scaling, ranks that compute one model together get one batch, and
@@ -48,9 +48,9 @@ class Place(NamedTuple):
     training_against: Ratio | None = None
 
     @property
-    def is_apart(self) -> bool:
-        """Whether seconds per epoch alone do not show how it compares with the fastest."""
-        return bool(self.more_epochs) or self.has_smaller_batch or not self.entry.exact
+    def is_comparable(self) -> bool:
+        """Whether seconds per epoch alone show how it compares with the fastest."""
+        return self.entry.exact and not self.more_epochs and not self.has_smaller_batch
 
     @property
     def num_repeats(self) -> int:
@@ -78,8 +78,8 @@ def samples_per_second(entry: Entry) -> float | None:
     return entry.trimmed_mean(attrgetter("samples_per_second"))
 
 
-def places(candidates: Iterable[Entry]) -> list[Place]:
-    """Returns the places of the entries of one size that reached the target, in the order of the answer.
+def results_of(candidates: Iterable[Entry]) -> list[Result]:
+    """Returns the results of the entries of one size that reached the target, in the order of the answer.
 
     Exact backends come first, then those that need more epochs, those with a smaller global batch, and approximate ones.
     """
@@ -91,16 +91,21 @@ def places(candidates: Iterable[Entry]) -> list[Place]:
     batch = max((entry.batch_ratio for entry, *_ in timed), default=1)
     exact = [entry for entry, *_ in timed if entry.exact and entry.batch_ratio == batch]
     needing = {more_epochs.backend: more_epochs for more_epochs in epochs.needing_more(epochs.blocks_of(exact))}
-    placed = [Place(entry, time, seconds, None, needing.get(entry.backend), entry.batch_ratio < batch) for entry, time, seconds in timed]
-    placed.sort(key=lambda place: (not place.entry.exact, place.has_smaller_batch, bool(place.more_epochs), place.epoch_seconds))
-    compared = [place.entry for place in placed]
-    return placed[:1] + [
-        place._replace(
-            against=measures.epoch_ratio(place.entry, compared[0], compared),
-            training_against=measures.epoch_ratio(place.entry, compared[0], compared, epochs.training_seconds),
+    results = [Result(entry, time, seconds, None, needing.get(entry.backend), entry.batch_ratio < batch) for entry, time, seconds in timed]
+    results.sort(key=lambda result: (not result.entry.exact, result.has_smaller_batch, bool(result.more_epochs), result.epoch_seconds))
+    compared = [result.entry for result in results]
+    return results[:1] + [
+        result._replace(
+            against=measures.epoch_ratio(result.entry, compared[0], compared),
+            training_against=measures.epoch_ratio(result.entry, compared[0], compared, epochs.training_seconds),
         )
-        for place in placed[1:]
+        for result in results[1:]
     ]
+
+
+def comparable(candidates: Iterable[Entry]) -> list[Entry]:
+    """Returns the entries of one size that seconds per epoch alone compare, the fastest first."""
+    return [result.entry for result in results_of(candidates) if result.is_comparable]
 
 
 def winner(comparison: Comparison) -> str:
@@ -108,22 +113,22 @@ def winner(comparison: Comparison) -> str:
     if comparison.target is None:
         with_cores = [entry for entry in comparison.entries if not entry.oversubscribed]
         return f"{comparison.name}: has no target; it is for throughput alone.{_highest_throughput(with_cores)}"
-    fair = _fair(comparison.entries)
-    if not fair:
+    compared = _compared_by_time(comparison.entries)
+    if not compared:
         return f"{comparison.name}: no run reached the target."
-    seconds, best = fair[0]
+    seconds, best = compared[0]
     faster = [entry for time, entry in by_time(comparison.entries) if time < seconds]
     left_out = _in_brackets([best], "") or _in_brackets(faster, " entries left out")
-    placed = places(comparison.of_size(best.num_ranks, best.oversubscribed))
-    num_repeats = min((place.num_repeats for place in placed), default=1)
+    results = results_of(comparison.of_size(best.num_ranks, best.oversubscribed))
+    num_repeats = min((result.num_repeats for result in results), default=1)
     if num_repeats < MIN_RUNS_CONFIDENT:
         lowest = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}"
         so_far = lowest if len(best.records) > 1 else ""
         repeats_give = "one run gives" if num_repeats == 1 else f"{num_repeats} repeats give"
         return f"{comparison.name}: {repeats_give} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
-    fastest = placed[0].entry.backend
+    fastest = results[0].entry.backend
     by_epochs = "" if fastest == best.backend else f" By seconds per epoch {fastest} is {FASTEST}."
-    with_startup = _with_startup([place.entry for place in placed])
+    with_startup = _with_startup([result.entry for result in results])
     return f"{comparison.name}: {_first_by_time(comparison, best, left_out)}{by_epochs}{with_startup}"
 
 
@@ -137,10 +142,10 @@ def _first_by_time(comparison: Comparison, best: Entry, left_out: str) -> str:
     plain = factors.plain_entry(comparison, best.backend)
     if plain and plain.backend != next_backend and (speed_up := measures.time_ratio(plain, best)):
         parts.append(times_as_fast(speed_up, plain.backend, speed_up_interval))
-    return f"{'; '.join(parts)}.{_alike(ratio_of)}"
+    return f"{'; '.join(parts)}.{_not_differing(ratio_of)}"
 
 
-def _fair(all_entries: Iterable[Entry]) -> list[tuple[float, Entry]]:
+def _compared_by_time(all_entries: Iterable[Entry]) -> list[tuple[float, Entry]]:
     """Returns the entries with a time to solution that are compared by it, each after its seconds, the fastest first.
 
     These are the exact ones with cores of their own, without any the approximate ones, and without these the oversubscribed ones.
@@ -151,22 +156,22 @@ def _fair(all_entries: Iterable[Entry]) -> list[tuple[float, Entry]]:
 
 
 def _in_brackets(chosen: Sequence[Entry], suffix: str) -> str:
-    """Returns in which ways the chosen entries are no fair ones; empty where they are."""
+    """Returns in which ways the chosen entries are not compared by time; empty where they are."""
     of_kind = {"oversubscribed": attrgetter("oversubscribed"), APPROXIMATE: lambda entry: not entry.exact}
     kinds = [kind for kind, is_of_kind in of_kind.items() if any(map(is_of_kind, chosen))]
     return f" ({listed(kinds)}{suffix})" if kinds else ""
 
 
 def time_ratios(candidates: Iterable[Entry]) -> dict[str, Ratio]:
-    """Returns the ratios of the times to solution of fair entries of a size to the lowest of them, by backend, the lowest first.
+    """Returns the ratios of the times to solution of those entries of a size that they compare to the lowest, by backend, the lowest first.
 
     The entry that has the lowest is left out. The intervals are simultaneous.
     """
-    timed = [entry for _, entry in _fair(candidates)]
+    timed = [entry for _, entry in _compared_by_time(candidates)]
     return {entry.backend: ratio for entry in timed[1:] if (ratio := measures.time_ratio(entry, timed[0], timed))}
 
 
-def _alike(ratio_of: Mapping[str, Ratio]) -> str:
+def _not_differing(ratio_of: Mapping[str, Ratio]) -> str:
     """Returns the sentences on which backends do not differ from the first; empty where all do."""
     backends_of = {
         text: [backend for backend, ratio in ratio_of.items() if ratio.verdict is False and level(ratio) == text]
@@ -202,33 +207,33 @@ def answer(comparison: Comparison) -> Findings:
     sentences = [winner(comparison)] if comparison.target is None else []
     for size in comparison.sizes if comparison.target is not None else ():
         if candidates := comparison.of_size(size, oversubscribed=False):
-            sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", places(candidates)))
+            sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", results_of(candidates)))
     groups = [comparison.of_size(size, oversubscribed) for oversubscribed in (False, True) for size in comparison.sizes]
     return Findings(sentences, filled(comparison.name, [row for candidates in groups for row in _rows(candidates, comparison.metric)]))
 
 
-def _sentence(at: str, placed: Sequence[Place]) -> str:
-    if not placed:
+def _sentence(at: str, results: Sequence[Result]) -> str:
+    if not results:
         return f"{at}: no backend reached the target."
-    best, *later = placed
+    best, *later = results
     seconds = f"{best.epoch_seconds:.3f} s an epoch"
     needing_more = "".join(
         f" {need.backend} needs more epochs to the target: {need.mean:.1f} against {need.mean_of_others:.1f} (p = {need.p_value:.2g})."
-        for need in (place.more_epochs for place in placed)
+        for need in (result.more_epochs for result in results)
         if need
     )
-    comparable = [(place, place.against) for place in later if place.against and not place.is_apart]
-    if not comparable:
+    compared = [(result, result.against) for result in later if result.against and result.is_comparable]
+    if not compared:
         return f"{at}: {best.entry.backend} takes {seconds}; no other backend to compare with reached the target.{needing_more}"
-    (second, ratio), *_ = comparable
+    (second, ratio), *_ = compared
     if ratio.verdict is None:
         against = f"{second.entry.backend} {ratio.value:.2f} times that ({uncertainty(ratio)})"
         return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{needing_more}"
     against = times_as_fast(ratio, second.entry.backend)
-    alike = _alike({place.entry.backend: ratio for place, ratio in comparable[1:]})
-    evaluation = _evaluation([best.entry, *(place.entry for place, _ in comparable)])
+    not_differing = _not_differing({result.entry.backend: ratio for result, ratio in compared[1:]})
+    evaluation = _evaluation([best.entry, *(result.entry for result, _ in compared)])
     alone = f"; in training alone {with_interval(second.training_against)} times" if evaluation else ""
-    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}{alone}.{alike}{evaluation}{needing_more}"
+    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}{alone}.{not_differing}{evaluation}{needing_more}"
 
 
 def _evaluation(candidates: Iterable[Entry]) -> str:
@@ -239,17 +244,17 @@ def _evaluation(candidates: Iterable[Entry]) -> str:
 
 def _rows(candidates: Sequence[Entry], metric: str) -> list[Cells]:
     """Returns the rows of the entries of one size: those that reached the target, then the others by throughput."""
-    placed = places(candidates)
-    without = [entry for entry in candidates if entry not in [place.entry for place in placed]]
+    results = results_of(candidates)
+    without = [entry for entry in candidates if entry not in [result.entry for result in results]]
     without.sort(key=lambda entry: -(samples_per_second(entry) or 0))
     time_ratio_of = time_ratios(candidates)
-    in_order = [*((place.entry, place) for place in placed), *((entry, None) for entry in without)]
-    return [_row(entry, place, time_ratio_of.get(entry.backend), metric) for entry, place in in_order]
+    in_order = [*((result.entry, result) for result in results), *((entry, None) for entry in without)]
+    return [_row(entry, result, time_ratio_of.get(entry.backend), metric) for entry, result in in_order]
 
 
-def _row(entry: Entry, place: Place | None, time_ratio: Ratio | None, metric: str) -> Cells:
+def _row(entry: Entry, result: Result | None, time_ratio: Ratio | None, metric: str) -> Cells:
     time, times, misses = measures.time_of(entry), present(measures.times(entry)), measures.misses(entry)
-    ratio, training_ratio = (place.against, place.training_against) if place else (None, None)
+    ratio, training_ratio = (result.against, result.training_against) if result else (None, None)
     reasons = f" ({listed(sorted(set(misses)))})" if misses else ""
     return cells_of(entry) | {
         "transport": entry.transport,
@@ -258,10 +263,10 @@ def _row(entry: Entry, place: Place | None, time_ratio: Ratio | None, metric: st
         "with start-up (s)": measures.time_with_startup(entry),
         "epochs": mean(map(epochs.to_target, entry.records)),
         "seconds per epoch": measures.epoch_seconds(entry),
-        "ratio to fastest": (ratio.value if ratio else 1.0) if place else None,
+        "ratio to fastest": (ratio.value if ratio else 1.0) if result else None,
         "95 % interval": interval(ratio),
         "ratio of training alone": with_interval(training_ratio),
-        "verdict": place and place.verdict,
+        "verdict": result and result.verdict,
         "reached": f"{len(times)}/{len(entry.records)}{reasons}" if times or misses else None,
         "fastest (s)": min(times, default=None),
         "slowest (s)": max(times, default=None),

@@ -106,10 +106,10 @@ def _candidates(comparison: Comparison, num_ranks: int) -> list[Entry]:
     """Returns the entries of a size, the fastest first, whose seconds per epoch are comparable; none at 1 rank."""
     if num_ranks == 1:
         return []
-    fair = comparison.of_size(num_ranks, oversubscribed=False)
+    with_cores = comparison.of_size(num_ranks, oversubscribed=False)
     if comparison.target is not None:
-        return [place.entry for place in first.places(fair) if not place.is_apart]
-    timed = [(seconds, entry) for entry in fair if entry.exact and (seconds := measures.epoch_seconds(entry))]
+        return first.comparable(with_cores)
+    timed = [(seconds, entry) for entry in with_cores if entry.exact and (seconds := measures.epoch_seconds(entry))]
     return [entry for _, entry in sorted(timed, key=lambda pair: pair[0])]
 
 

@@ -13,7 +13,7 @@ from common.words import ranks_of
 from launch.report import environments
 from launch.report.entries import Comparison
 from launch.report.questions import first
-from launch.report.questions.first import Place
+from launch.report.questions.first import Result
 from launch.report.tables import Cells, Findings
 from launch.report.words import interval
 
@@ -24,18 +24,20 @@ ALWAYS = ("device", "processor", "cores", "GPU", "fastest product")
 
 def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
     """Returns the headline and the findings on the comparisons of several machines: ratios to the fastest of each, and how they differ."""
-    standings, machines = standings_of(comparisons), by_machine(comparisons)
-    headline = [] if standings else ["No workload and size has two backends with a time on each of two machines, on cores of their own."]
+    results_at, machines = results_by_size(comparisons), by_machine(comparisons)
+    headline = [] if results_at else ["No workload and size has two backends with a time on each of two machines, on cores of their own."]
     tables = []
-    for name, group in itertools.groupby(standings.items(), lambda standing: standing[0][0]):
-        rows = [row for (_, size), placed_on in group for row in _rows(size, {machine: placed_on.get(machine, ()) for machine in machines})]
+    for name, group in itertools.groupby(results_at.items(), lambda standing: standing[0][0]):
+        rows = [
+            row for (_, size), results_on in group for row in _rows(size, {machine: results_on.get(machine, ()) for machine in machines})
+        ]
         tables += filled(f"{name}: ratio to fastest", rows)
     causes = [
         f"{machine}: {sentence}"
         for machine, ran_on in machines.items()
         for sentence in environments.describe_slow_products(_records(ran_on))
     ]
-    sentences = [_sentence(f"{name}, {ranks_of(size)}", placed_on) for (name, size), placed_on in standings.items()]
+    sentences = [_sentence(f"{name}, {ranks_of(size)}", results_on) for (name, size), results_on in results_at.items()]
     return headline, Findings([*causes, *sentences], [*tables, *_differences(machines)])
 
 
@@ -43,15 +45,15 @@ def _records(comparisons: Iterable[Comparison]) -> list[Record]:
     return [record for comparison in comparisons for entry in comparison.entries for record in entry.records]
 
 
-def standings_of(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dict[str, list[Place]]]:
-    """Returns, by comparison and size, the places on each machine, where two machines or more have two backends or more to compare."""
-    standings: dict[tuple[str, int], dict[str, list[Place]]] = {}
+def results_by_size(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dict[str, list[Result]]]:
+    """Returns, by comparison and size, the results on each machine, where two machines or more have two backends or more to compare."""
+    results_at: dict[tuple[str, int], dict[str, list[Result]]] = {}
     for machine, compared_on in by_machine(comparisons).items():
         for comparison, size in [(compared, size) for compared in compared_on for size in compared.sizes]:
-            placed = first.places(comparison.of_size(size, oversubscribed=False))
-            if len(_comparable(placed)) > 1:
-                standings.setdefault((comparison.name, size), {})[machine] = placed
-    return {at: placed_on for at, placed_on in sorted(standings.items()) if len(placed_on) > 1}
+            results = first.results_of(comparison.of_size(size, oversubscribed=False))
+            if len(_comparable(results)) > 1:
+                results_at.setdefault((comparison.name, size), {})[machine] = results
+    return {at: results_on for at, results_on in sorted(results_at.items()) if len(results_on) > 1}
 
 
 def by_machine(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]:
@@ -62,34 +64,34 @@ def by_machine(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]
     return compared_on
 
 
-def _comparable(placed: Iterable[Place]) -> list[Place]:
-    return [place for place in placed if not place.is_apart]
+def _comparable(results: Iterable[Result]) -> list[Result]:
+    return [result for result in results if result.is_comparable]
 
 
-def _sentence(at: str, placed_on: Mapping[str, Sequence[Place]]) -> str:
+def _sentence(at: str, results_on: Mapping[str, Sequence[Result]]) -> str:
     """Returns the sentence on the fastest backend of each machine, and on those that do not differ from it by their verdict."""
     fastest_on = {
-        machine: [place.entry.backend for place in _comparable(placed) if place.against is None or place.against.verdict is False]
-        for machine, placed in placed_on.items()
+        machine: [result.entry.backend for result in _comparable(results) if result.against is None or result.against.verdict is False]
+        for machine, results in results_on.items()
     }
     texts = [f"on {machine} is {' or '.join(names)}" for machine, names in fastest_on.items()]
     return f"{at}: fastest {'; '.join(texts)}."
 
 
-def _rows(size: int, placed_on: Mapping[str, Iterable[Place]]) -> list[Cells]:
+def _rows(size: int, results_on: Mapping[str, Iterable[Result]]) -> list[Cells]:
     """Returns a row for each backend of a size, with a column for each machine."""
-    cells_on = {machine: {place.entry.backend: _cell(place) for place in placed} for machine, placed in placed_on.items()}
+    cells_on = {machine: {result.entry.backend: _cell(result) for result in results} for machine, results in results_on.items()}
     backends = dict.fromkeys(itertools.chain(*cells_on.values()))
     return [
         {"backend": backend, "ranks": size} | {machine: cells.get(backend) for machine, cells in cells_on.items()} for backend in backends
     ]
 
 
-def _cell(place: Place) -> str:
+def _cell(result: Result) -> str:
     """Returns the ratio to the fastest on a machine, its interval and the verdict."""
-    ratio = f"{place.against.value:.2f}" if place.against else "1"
-    uncertain = f" ({interval(place.against)})" if interval(place.against) else ""
-    return f"{ratio}{uncertain}, {place.verdict}" if place.verdict else f"{ratio}{uncertain}"
+    ratio = f"{result.against.value:.2f}" if result.against else "1"
+    uncertain = f" ({interval(result.against)})" if interval(result.against) else ""
+    return f"{ratio}{uncertain}, {result.verdict}" if result.verdict else f"{ratio}{uncertain}"
 
 
 def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:

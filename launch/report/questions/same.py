@@ -52,7 +52,7 @@ class Agreement(NamedTuple):
         return max(present(loss_difference(record.losses, first.losses, num_steps) for record, first in self.pairs), default=None)
 
 
-# The backends of one size whose runs end alike with every seed: one row.
+# The backends of one size whose runs end equally with every seed: one row.
 Group = list[Agreement]
 # What the runs of each seed end with.
 Ends = Mapping[int, set[Any]]
@@ -138,8 +138,8 @@ def _groups(agreements: Iterable[Agreement], ends_of: Callable[[Entry], Ends]) -
     """Returns the agreements in groups: those of one size that are equal in `ends_of` with every seed that both have."""
     groups: list[Group] = []
     for agreement in agreements:
-        alike = (group for group in groups if all(_are_alike(member, agreement, ends_of) for member in group))
-        group = next(alike, None)
+        equal_groups = (group for group in groups if all(_are_equal(member, agreement, ends_of) for member in group))
+        group = next(equal_groups, None)
         if group is None:
             groups.append([agreement])
         else:
@@ -147,7 +147,7 @@ def _groups(agreements: Iterable[Agreement], ends_of: Callable[[Entry], Ends]) -
     return groups
 
 
-def _are_alike(agreement: Agreement, second: Agreement, ends_of: Callable[[Entry], Ends]) -> bool:
+def _are_equal(agreement: Agreement, second: Agreement, ends_of: Callable[[Entry], Ends]) -> bool:
     ends, second_ends = ends_of(agreement.entry), ends_of(second.entry)
     seeds = ends.keys() & second_ends.keys()
     is_one_size = agreement.entry.num_ranks == second.entry.num_ranks and agreement.in_sync == second.in_sync

@@ -21,15 +21,15 @@ OVER_OWN, OVER_PLAIN = "speed-up over own 1 rank", "speed-up over its framework'
 
 def answer(comparison: Comparison) -> Findings:
     """Answers for a comparison."""
-    fair = [entry for entry in comparison.entries if not entry.oversubscribed]
+    with_cores = [entry for entry in comparison.entries if not entry.oversubscribed]
     shared = sorted({entry.num_ranks for entry in comparison.entries if entry.oversubscribed})
     left_out = f" Oversubscribed, left out: {listed(list(map(str, shared)))} ranks." if shared else ""
-    sentence = f"{comparison.name}: {_sentence(comparison, fair)}.{left_out}"
-    return Findings([sentence], filled(comparison.name, [_row(comparison, entry) for entry in fair]))
+    sentence = f"{comparison.name}: {_sentence(comparison, with_cores)}.{left_out}"
+    return Findings([sentence], filled(comparison.name, [_row(comparison, entry) for entry in with_cores]))
 
 
-def _sentence(comparison: Comparison, fair: Iterable[Entry]) -> str:
-    ratios = [(entry, ratio) for entry in fair if entry.num_ranks > 1 and (ratio := ratio_of_rates(comparison, entry))]
+def _sentence(comparison: Comparison, with_cores: Iterable[Entry]) -> str:
+    ratios = [(entry, ratio) for entry in with_cores if entry.num_ranks > 1 and (ratio := ratio_of_rates(comparison, entry))]
     largest = max((entry.num_ranks for entry, _ in ratios), default=1)
     kept = {entry.backend: 100 * (ratio.value / largest) for entry, ratio in ratios if entry.num_ranks == largest}
     if not kept:

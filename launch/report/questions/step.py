@@ -153,10 +153,10 @@ def _bubbles(entry: Entry) -> list[dict[str, Any]]:
     return [dict(breakdown.library) for breakdown in breakdowns if breakdown.library.keys() >= BUBBLE]
 
 
-def _sentences(comparison: Comparison, fair: Iterable[Entry]) -> list[str]:
+def _sentences(comparison: Comparison, with_cores: Iterable[Entry]) -> list[str]:
     """Returns a sentence on exposed communication at each size from 2 ranks on."""
     by_size: dict[int, list[Entry]] = {}
-    for entry in fair:
+    for entry in with_cores:
         if entry.num_ranks > 1:
             by_size.setdefault(entry.num_ranks, []).append(entry)
     return [f"{comparison.name}, {ranks_of(size)}: {EXPOSED} {_describe_exposed(comparison, by_size[size])}." for size in sorted(by_size)]

@@ -256,7 +256,7 @@ def test_of_a_pair_the_epochs_count_that_both_trained():
     assert measures.epoch_ratio(slow, fast, [slow, fast]).value == pytest.approx(2.0)
 
 
-def test_who_trains_with_a_smaller_global_batch_is_apart_under_weak_scaling_only():
+def test_who_trains_with_a_smaller_global_batch_is_not_compared_under_weak_scaling_only():
     data_parallel = [*six(10.0, num_ranks=2), *six(12.0, num_ranks=2, backend="horovod_tf")]
     for scaling, verdicts in (("weak", ["fastest", "slower", "smaller global batch"]), ("strong", ["slower", "slower", "fastest"])):
         records = [
