@@ -17,7 +17,7 @@ from common.record.files import paths_in
 from common.words import listed
 from launch.report import comparable, regressions
 from launch.report.answer import Answer, answer_of
-from launch.report.export import csv, files, json, markdown, screen, terminal
+from launch.report.export import files, json, markdown, screen, terminal
 from launch.report.live import RELOAD_SECONDS
 from launch.report.report import Report, collect, report_of
 
@@ -108,6 +108,9 @@ def exported(option: str, report: Report, answer: Answer, reload_seconds: int | 
         case "--markdown":
             return markdown.text(report)
         case "--csv":
+            # Of all that a report needs, only its flat table needs polars, which is large.
+            from launch.report.export import csv
+
             return csv.text(report)
         case "--html":
             from launch.report.export import html

@@ -31,7 +31,7 @@ names = {distribution.metadata["Name"].lower().replace("_", "-") for distributio
 print(*(pin for pin in sys.argv[1:] if pin.split("==")[0] not in names))' "$@"
 }
 read -ra further < <(sed -n 's/^ *TANDEM_LIGHT: *"\(.*\)"/\1/p' "$root/environment.yml")
-mapfile -t pins < <(sed -nE 's/^ *- *((rich|psutil|safetensors|ijson|nvidia-ml-py|pydantic|numpy)==[^ ]*).*/\1/p' "$root/environment.yml")
+mapfile -t pins < <(sed -nE 's/^ *- *((rich|psutil|safetensors|ijson|nvidia-ml-py|pydantic|numpy|scipy)==[^ ]*).*/\1/p' "$root/environment.yml")
 read -ra needs < <(lacking "${pins[@]}" "${further[@]}")
 [ ${#needs[@]} -eq 0 ] || run "$python" pip install --quiet --only-binary=:all: --no-deps --target "$packages" "${needs[@]}" ||
   die "pip could not install: ${needs[*]}; see its messages above"

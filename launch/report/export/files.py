@@ -43,7 +43,8 @@ def write_all(text_of: dict[Path, Callable[[], str]]) -> str:
     for path, text in text_of.items():
         try:
             texts[path] = text()
-        except NotDrawn as problem:
+        except (NotDrawn, ImportError) as problem:
+            # A site's Python may lack polars and Altair.
             failures.append(f"{path} was not written: {problem}")
     for path, text in texts.items():
         try:

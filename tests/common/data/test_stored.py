@@ -113,7 +113,7 @@ def test_a_folder_with_anything_else_is_left_alone(tmp_path):
     ("arguments", "message"),
     [
         (["rnn", "npy"], "there is no workload 'rnn'"),
-        (["cnn", "zip"], "invalid choice 'zip'"),
+        (["cnn", "zip"], "invalid choice: 'zip'"),
         (["cnn", "npy", "--dataset", "mnist"], "--dataset mnist requires --data-dir"),
     ],
 )
