@@ -305,6 +305,6 @@ def _migration(comparisons: Sequence[Comparison]) -> str:
         for move in leaving_horovod.moves(comparison, _largest_size(comparison)):
             by_framework.setdefault(move.framework, move)
         for move in by_framework.values():
-            texts.setdefault(move.taken.backend, []).append(f"{in_percent(move.ratio)} on {names[comparison.name]}")
+            texts.setdefault(move.alternative.backend, []).append(f"{in_percent(move.ratio)} on {names[comparison.name]}")
     changes = [f"{backend} {', '.join(of_backend)}" for backend, of_backend in texts.items()]
     return f"Leaving {leaving_horovod.LIBRARY}, an epoch: {'; '.join(changes)}" if changes else ""

@@ -27,13 +27,13 @@ class Move(NamedTuple):
 
     framework: str
     name: str
-    left: Entry
-    taken: Entry
+    horovod: Entry
+    alternative: Entry
     ratio: Ratio
 
     @property
     def num_ranks(self) -> int:
-        return self.taken.num_ranks
+        return self.alternative.num_ranks
 
     @property
     def verdict(self) -> str | None:
@@ -53,32 +53,32 @@ def _startup(entry: Entry) -> float | None:
 def _row(move: Move) -> Cells:
     return {
         "ranks": move.num_ranks,
-        "from": move.left.backend,
-        "to": move.taken.backend,
+        "from": move.horovod.backend,
+        "to": move.alternative.backend,
         "ratio of seconds per epoch": move.ratio.value,
         "95 % interval": interval(move.ratio),
         "verdict": move.verdict,
-        "peak memory per rank from (MiB)": cost.peak_mib(move.left),
-        "to (MiB)": cost.peak_mib(move.taken),
-        "start-up from (s)": _startup(move.left),
-        "to (s)": _startup(move.taken),
+        "peak memory per rank from (MiB)": cost.peak_mib(move.horovod),
+        "to (MiB)": cost.peak_mib(move.alternative),
+        "start-up from (s)": _startup(move.horovod),
+        "to (s)": _startup(move.alternative),
     }
 
 
 def answer(comparisons: Sequence[Comparison]) -> Findings:
     """Answers for the backends of comparisons that train the same on cores of their own, at each size with an exchange."""
     texts, tables, all_moves = [], [], []
-    left_frameworks: set[str] = set()
+    frameworks: set[str] = set()
     for comparison in comparisons:
         rows = []
         for size in comparison.sizes:
             of_size = moves(comparison, size)
             texts += _of_size(f"{comparison.name}, {ranks_of(size)}", of_size)
             rows += of_size
-            left_frameworks |= {declaration_of(entry.backend).framework for entry in _candidates(comparison, size) if _is_left(entry)}
+            frameworks |= {declaration_of(entry.backend).framework for entry in _candidates(comparison, size) if _is_of_horovod(entry)}
         tables += filled(comparison.name, map(_row, rows))
         all_moves += rows
-    not_measured = sorted(left_frameworks - {move.framework for move in all_moves})
+    not_measured = sorted(frameworks - {move.framework for move in all_moves})
     if not_measured:
         owners = listed([framework + "'s" for framework in not_measured])
         texts.append(f"{owners} own strategy: {NOT_MEASURED}.")
@@ -89,16 +89,16 @@ def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
     """Returns the moves at a size, those to the fastest first; none at 1 rank."""
     candidates = _candidates(comparison, num_ranks)
     cells = factors.entries_by_cell(candidates)
-    left_in: dict[str, dict[str | None, Entry]] = {}
+    horovod_in: dict[str, dict[str | None, Entry]] = {}
     for (framework, _, transport), entry in cells.items():
-        if _is_left(entry):
-            left_in.setdefault(framework, {})[transport] = entry
+        if _is_of_horovod(entry):
+            horovod_in.setdefault(framework, {})[transport] = entry
     moves_of_size = []
-    for cell, taken in _alternatives(cells):
+    for cell, alternative in _alternatives(cells):
         framework, name, _ = cell
-        left = _left_for(cell, left_in.get(framework, {}), cells)
-        if left and (ratio := measures.epoch_ratio(taken, left, candidates)):
-            moves_of_size.append(Move(framework, name, left, taken, ratio))
+        horovod = _horovod_for(cell, horovod_in.get(framework, {}), cells)
+        if horovod and (ratio := measures.epoch_ratio(alternative, horovod, candidates)):
+            moves_of_size.append(Move(framework, name, horovod, alternative, ratio))
     return moves_of_size
 
 
@@ -113,7 +113,7 @@ def _candidates(comparison: Comparison, num_ranks: int) -> list[Entry]:
     return [entry for _, entry in sorted(timed, key=lambda pair: pair[0])]
 
 
-def _is_left(entry: Entry) -> bool:
+def _is_of_horovod(entry: Entry) -> bool:
     return declaration_of(entry.backend).library == LIBRARY
 
 
@@ -126,13 +126,13 @@ def _alternatives(cells: Mapping[Cell, Entry]) -> list[tuple[Cell, Entry]]:
     ]
 
 
-def _left_for(cell: Cell, left_over: Mapping[str | None, Entry], cells: Mapping[Cell, Entry]) -> Entry | None:
+def _horovod_for(cell: Cell, horovod_over: Mapping[str | None, Entry], cells: Mapping[Cell, Entry]) -> Entry | None:
     """Returns the entry of Horovod that a cell is compared with: over its transport, or else the fastest if that library ran over none."""
     framework, name, transport = cell
-    if transport in left_over:
-        return left_over[transport]
-    shares_transport = any((framework, name, other_transport) in cells for other_transport in left_over)
-    return None if shares_transport else next(iter(left_over.values()), None)
+    if transport in horovod_over:
+        return horovod_over[transport]
+    shares_transport = any((framework, name, other_transport) in cells for other_transport in horovod_over)
+    return None if shares_transport else next(iter(horovod_over.values()), None)
 
 
 def _of_size(at: str, of_size: Sequence[Move]) -> list[str]:
@@ -147,28 +147,30 @@ def _of_size(at: str, of_size: Sequence[Move]) -> list[str]:
 def _to_library(over_transports: Sequence[Move]) -> str:
     """Returns the part of a sentence on the moves to a library; memory and start-up are those over the transport that comes first."""
     nearest = over_transports[0]
-    memory = _amount("memory per rank", "MiB", ".0f", cost.peak_mib(nearest.taken), cost.peak_mib(nearest.left))
-    startup = _amount("start-up", "s", ".1f", _startup(nearest.taken), _startup(nearest.left))
+    memory = _amount("memory per rank", "MiB", ".0f", cost.peak_mib(nearest.alternative), cost.peak_mib(nearest.horovod))
+    startup = _amount("start-up", "s", ".1f", _startup(nearest.alternative), _startup(nearest.horovod))
     return f"for {nearest.name}: {', '.join(statistics.present([*map(_change, over_transports), memory, startup]))}"
 
 
 def _change(move: Move) -> str:
-    over = f"over {move.taken.transport}"
-    if move.taken.transport != move.left.transport:
-        over += f" ({LIBRARY} over {move.left.transport})"
+    over = f"over {move.alternative.transport}"
+    if move.alternative.transport != move.horovod.transport:
+        over += f" ({LIBRARY} over {move.horovod.transport})"
     bounds = interval(move.ratio) or runs_against(move.ratio.num_above, move.ratio.num_below, move.ratio.paired)
     words = level(move.ratio) if move.ratio.verdict is False else f"{move.ratio.value:.2f} times as long per epoch"
     return f"{words} ({bounds}) {over}"
 
 
-def _amount(name: str, unit: str, form: str, taken: float | None, left: float | None) -> str | None:
-    return None if taken is None or left is None else f"{name} {taken:{form}} {unit} for {left:{form}}"
+def _amount(name: str, unit: str, form: str, alternative: float | None, horovod: float | None) -> str | None:
+    return None if alternative is None or horovod is None else f"{name} {alternative:{form}} {unit} for {horovod:{form}}"
 
 
 def _in_the_code(all_moves: Sequence[Move]) -> list[str]:
     """Returns the sentence on what moves change in a program, from the declarations; nothing without any."""
     if not all_moves:
         return []
-    taken = dict.fromkeys(f"{file_of(move.taken.backend)}: {declaration_of(move.taken.backend).change}" for move in all_moves)
-    left = dict.fromkeys(f"{file_of(move.left.backend)}: {declaration_of(move.left.backend).change}" for move in all_moves)
-    return [f"What changes in the code: {'; '.join(taken)}; in place of {'; '.join(left)}."]
+    alternative = dict.fromkeys(
+        f"{file_of(move.alternative.backend)}: {declaration_of(move.alternative.backend).change}" for move in all_moves
+    )
+    horovod = dict.fromkeys(f"{file_of(move.horovod.backend)}: {declaration_of(move.horovod.backend).change}" for move in all_moves)
+    return [f"What changes in the code: {'; '.join(alternative)}; in place of {'; '.join(horovod)}."]

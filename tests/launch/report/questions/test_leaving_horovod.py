@@ -97,7 +97,7 @@ def test_the_second_machine_shows_no_difference_to_ddp_and_a_loss_to_deepspeed()
 
 def test_the_number_of_moves_follows_the_entries():
     comparison = answered(records_of(FOUR)).comparisons[0]
-    assert [(move.left.backend, move.taken.backend) for move in leaving_horovod.moves(comparison, 2)] == [
+    assert [(move.horovod.backend, move.alternative.backend) for move in leaving_horovod.moves(comparison, 2)] == [
         ("horovod_torch", "ddp@mpi"),
         ("horovod_torch@gloo", "ddp"),
     ]
