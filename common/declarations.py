@@ -4,6 +4,7 @@ A backend is a file of frameworks/ and is named after it. Its own settings are d
 """
 
 import ast
+import os
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +17,7 @@ from common.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 # The environment's, by its path from there, as commands are printed; without an environment the one that this program runs in.
-PYTHON = ".venv/bin/python" if (ROOT / ".venv/bin/python").exists() else sys.executable
+PYTHON = ".venv/bin/python" if os.path.exists(ROOT / ".venv/bin/python") else sys.executable
 FOLDER = ROOT / "frameworks"
 # Plain single-process training, the reference of every speed-up.
 BASELINE = "single"

@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from common import workloads
 from common.config import as_arguments, cores_per_rank
@@ -16,12 +16,11 @@ from common.errors import UserError
 from common.record import comparison
 from common.record.definition import Record
 from common.words import ranks_of
+from launch.launchers.batch_systems import BATCH_SYSTEMS, JobSyntax
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
 from launch.run.allocation import MARGIN
+from launch.run.options import Matrix
 from launch.run.plan import Job
-
-if TYPE_CHECKING:
-    from launch.run.options import Matrix
 
 DEFAULT_MINUTES = 60
 # What a job asks PBS of each node, one by one and for itself. A machine file with a `node_request` of its own is of a site that gives whole
@@ -32,55 +31,6 @@ STEP_MINUTES = 10
 # The options that each job has of its own, or that concern the printing.
 OF_PRINTING = ("one_job", "queue")
 OF_EACH_JOB = ("sizes", "print_jobs", "run", *OF_PRINTING)
-
-
-class BatchSystem(NamedTuple):
-    """A batch system. The function `directives` fills the fields of its templates."""
-
-    # The lines by which each job asks for its nodes, cores and time.
-    directives: str
-    # The text by which it asks for the GPUs of a node, in the place of {gpus}, and for a queue, in that of {queue}.
-    gpus: str
-    queue: str
-    # The command that reads a script from standard input and prints the number of the job, among lines of others.
-    submit: str
-    # A line that is the number of a job, as a regular expression of sed -E.
-    number: str
-    # The option by which a job waits for the end of the one before, however that ends.
-    after: str
-    # The command that cancels the job $1.
-    cancel: str
-
-
-BATCH_SYSTEMS = {
-    "slurm": BatchSystem(
-        """#SBATCH --job-name=tandem-{sizes}
-#SBATCH --nodes={num_nodes}
-#SBATCH --ntasks-per-node={ranks_per_node}
-#SBATCH --cpus-per-task={num_cores}
-#SBATCH --threads-per-core=1{gpus}
-#SBATCH --exclusive
-#SBATCH --time={time}{queue}
-#SBATCH --output=tandem-{sizes}-%j.out
-#SBATCH --requeue
-#SBATCH --open-mode=append""",
-        gpus="\n#SBATCH {gpu_request}", queue="\n#SBATCH {queue_option}={name}", submit="sbatch --parsable",
-        number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"',
-        # Behind a semicolon stands the cluster, where that was chosen.
-        cancel='case $1 in *";"*) scancel --clusters="${1#*;}" "${1%%;*}" ;; *) scancel "$1" ;; esac',
-    ),
-    "pbs": BatchSystem(
-        """#PBS -N tandem-{sizes}
-#PBS -S /bin/bash
-#PBS -l select={num_nodes}:{node}
-#PBS -l place={place}
-#PBS -l walltime={time}{queue}
-#PBS -j oe
-#PBS -r y""",
-        gpus=":ngpus={ranks_per_node}", queue="\n#PBS -q {name}", submit="qsub", number="[0-9]+(\\[\\])?(\\.[A-Za-z0-9_.-]+)?",
-        after='-W "depend=afterany:$previous"', cancel='qdel "$1"',
-    ),
-}  # fmt: skip
 HEAD = """#!/usr/bin/env bash
 # Submits jobs, each after the one before, however that ended: all jobs or none. Arguments are for {program}, such as --account or -A, and
 # override the lines of the jobs.
@@ -206,7 +156,7 @@ def end_of(script: str) -> str:
     return word
 
 
-def directives(kind: BatchSystem, jobs: Sequence[Job], minutes: int, queue: str | None, machine: Machine) -> str:
+def directives(kind: JobSyntax, jobs: Sequence[Job], minutes: int, queue: str | None, machine: Machine) -> str:
     """Returns the lines by which a job with these runs asks a batch system for its resources, which are those of the largest."""
     job = max(jobs, key=lambda job: job.num_ranks)
     num_cores = cores_per_rank(job.settings)

@@ -8,14 +8,14 @@ from common.command_line import POSITIVE, RANKS, REPEATS, Help, Positional, Sect
 from common.config import SEEDS, Role, Settings
 from common.model import workload_table
 from launch.launchers import machine_files
+from launch.launchers.batch_systems import BATCH_SYSTEMS
 from launch.launchers.commands import LAUNCHERS
-from launch.run import job_scripts
 
 # Type checkers allow no computed Literal.
 if TYPE_CHECKING:
     BatchSystemName = str
 else:
-    BatchSystemName = Literal[tuple(job_scripts.BATCH_SYSTEMS)]
+    BatchSystemName = Literal[tuple(BATCH_SYSTEMS)]
 
 
 LAUNCHER_HELP = f"{', '.join(LAUNCHERS)}. Default: detected, in an allocation of Slurm or PBS first."
