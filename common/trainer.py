@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, final
 import numpy as np
 
 from common.config import Settings
-from common.process.gpus import Device
-from common.process.ranks import Ranks
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import Ranks
 from common.record.parts import TensorBytesByRank, Transport
 
 

@@ -1,7 +1,7 @@
 import os
 import sys
 
-from common.process import binding, ending, mkl_kernels
+from common.ranks import binding, ending, mkl_kernels
 
 binding.remove_owned_variables()
 mkl_kernels.load(sys.argv)

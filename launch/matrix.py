@@ -14,7 +14,7 @@ from common.config import Settings
 from common.declarations import PYTHON, ROOT
 from common.errors import UserError
 from common.model import user_file
-from common.process import binding
+from common.ranks import binding
 from common.record import files
 from common.record.definition import Record
 from common.terminal import Table

@@ -18,12 +18,12 @@ if [ -e "$root/.venv" ] || { [ ! -x "$light" ] && [ $starts_nothing = no ]; }; t
   # What a module has put there would go before the environment's packages.
   export PYTHONPATH=$root
 else
-  python=${TANDEM_PYTHON:-python3}
-  # It may be of a container that does not run here.
-  ! "$light" -c "" 2>/dev/null || python=$light
   # An empty part, as of PYTHONPATH=$PYTHONPATH:/x, would be the current folder.
   site=$(tr -s : <<<":${PYTHONPATH-}")
   export PYTHONPATH=$root${site%:}
+  python=${TANDEM_PYTHON:-python3}
+  # It may be of a container that does not run here.
+  ! "$light" -c "" 2>/dev/null || python=$light
   is_ready || [ $only_check = yes ] || [ -x "$light" ] || { "$root/launch/setup.sh" --light && python=$light; }
   is_ready || [ $only_check = yes ] || {
     echo "error: $python does not start, is older than Python 3.10 or lacks numpy; run TANDEM_PYTHON=$python launch/setup.sh --light" >&2

@@ -13,7 +13,7 @@ from common.config import Settings
 from common.cost import parallelism, sharing
 from common.cost.sharing import StateBytes
 from common.errors import UserError
-from common.process import gpus, machine
+from common.ranks import gpus, machine
 from common.workloads import gradient_bytes
 
 GB = 1e9

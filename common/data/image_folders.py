@@ -15,8 +15,8 @@ from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.resnet import ResNet50
-from common.process.ranks import from_environment
 from common.progress import OnProgress
+from common.ranks.launcher_variables import from_environment
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -16,7 +16,7 @@ from common.command_line import Pattern
 from common.config import Settings
 from common.metric import Metric
 from common.model.workload_table import WORKLOADS
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.record.parts import (
     BY_RANK,
     CheckpointIo,

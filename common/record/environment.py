@@ -11,9 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from common.declarations import ROOT
-from common.process import binding, gpus, machine, mpi
-from common.process.binding import TOPOLOGY
-from common.process.gpus import Device
+from common.ranks import binding, gpus, machine, mpi
+from common.ranks.binding import TOPOLOGY
+from common.ranks.gpus import Device
 from common.record.parts import Environment, Gpu, Processor
 
 PACKAGES = ("torch", "tensorflow-cpu", "tensorflow", "tf-keras", "horovod", "deepspeed", "mpi4py", "mpich", "numpy", "h5py")

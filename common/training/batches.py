@@ -13,8 +13,8 @@ from common.config import Settings
 from common.data.samples import Samples, read_ahead
 from common.data.sharding import DataParallel
 from common.model.description import Model
-from common.process.ranks import by_rank
-from common.process.watchdog import Watchdog
+from common.ranks.launcher_variables import by_rank
+from common.ranks.watchdog import Watchdog
 from common.record.parts import Reading
 from common.trainer import Batch, Trainer
 

@@ -20,8 +20,8 @@ from common.config import Settings
 from common.data.samples import Dataset
 from common.errors import Diverged, RunError
 from common.model import weights
-from common.process import binding, machine
-from common.process.ranks import by_rank, node_number
+from common.ranks import binding, machine
+from common.ranks.launcher_variables import by_rank, node_number
 from common.record.definition import Record
 from common.trainer import NO_LOSS, Trainer
 from common.training.checkpoints import About

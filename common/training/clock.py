@@ -18,10 +18,10 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from common.config import CONTROL_DELAY, Settings
-from common.process import messages
-from common.process.messages import TurnEnded
-from common.process.ranks import Summing, by_rank, node_name
-from common.process.watchdog import Watchdog
+from common.ranks import messages
+from common.ranks.launcher_variables import Summing, by_rank, node_name
+from common.ranks.messages import TurnEnded
+from common.ranks.watchdog import Watchdog
 
 # Set by the matrix to the `node` on which it can continue the processes of the run.
 TURNS_VARIABLE = "TANDEM_TURNS"

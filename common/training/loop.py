@@ -18,11 +18,11 @@ from common.data import sharding
 from common.data.samples import Dataset
 from common.data.sharding import DataParallel
 from common.model import weights
-from common.process import gpus, messages
-from common.process.messages import Place
-from common.process.ranks import Ranks, by_rank
-from common.process.watchdog import Watchdog
 from common.progress import OnProgress, Progress, format_line, reading
+from common.ranks import gpus, messages
+from common.ranks.launcher_variables import Ranks, by_rank
+from common.ranks.messages import Place
+from common.ranks.watchdog import Watchdog
 from common.record import definition
 from common.record.definition import Record
 from common.record.parts import GpuMemoryByRank, HeldByRank, TensorBytesByRank

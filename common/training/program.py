@@ -22,9 +22,9 @@ from common.cost import parallelism, state_memory
 from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
-from common.process import binding, ending, gpus, machine, watchdog
-from common.process.ranks import Ranks, expect_variables, from_environment
-from common.process.watchdog import Hang, Late, Watchdog
+from common.ranks import binding, ending, gpus, machine, watchdog
+from common.ranks.launcher_variables import Ranks, expect_variables, from_environment
+from common.ranks.watchdog import Hang, Late, Watchdog
 from common.record import definition, environment, files
 from common.record.definition import Record
 from common.trainer import Batches, Trainer

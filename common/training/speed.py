@@ -16,8 +16,8 @@ from common import workloads
 from common.backends import declaration_of
 from common.config import Settings, computed_precision
 from common.declarations import COMPUTES_BY
-from common.process import gpus, machine
-from common.process.ranks import by_rank
+from common.ranks import gpus, machine
+from common.ranks.launcher_variables import by_rank
 from common.record.definition import Record
 from common.record.parts import MachineNoise
 from common.trainer import Trainer

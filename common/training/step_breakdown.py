@@ -19,8 +19,8 @@ import numpy as np
 
 from common.config import Settings
 from common.cost.collectives import bus_bytes
-from common.process import binding
-from common.process.ranks import by_rank
+from common.ranks import binding
+from common.ranks.launcher_variables import by_rank
 from common.record.definition import Record
 from common.record.parts import Library, Operation, StepBreakdown
 from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Schedule, Trainer

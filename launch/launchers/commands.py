@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from common import declarations
 from common.errors import UserError
-from common.process import ranks, slurm
+from common.ranks import slurm
+from common.ranks.launcher_variables import ALPS_RANK, OPEN_MPI, PALS, PMI, SLURM, TORCHRUN, Source
 from launch.launchers import ssh
 from launch.launchers.hosts import hosts_in, unknown_nodes_problem
 
@@ -185,7 +186,7 @@ class Kind(NamedTuple):
     # The variable that chooses the interface by which ranks find each other; empty: it has one.
     mpi_variable: str = ""
     # The variables with the rank, which it sets for each; None: the rank asks MPI.
-    rank_variables: ranks.Source | None = None
+    rank_variables: Source | None = None
     # The variable with the number of a process, which is that of its node in the order of the hosts; empty: the order is another.
     node_rank: str = ""
     # Its message about a process that was ended by a signal: the global rank or the process ID, and the signal's number or name.
@@ -211,32 +212,32 @@ LAUNCHERS = {
     # Hydra. Here and under the next two the ranks bind themselves to cores.
     "mpich": Kind(
         "-n {num_ranks} -ppn {ranks_per_node} -bind-to none", hosts_option="-hosts {nodes}", variable_option="-genv {name} {value}",
-        signatures=("HYDRA",), rank_variables=ranks.PMI, node_rank=ranks.PMI.rank, killed=KILLED_BY_HYDRA,
+        signatures=("HYDRA",), rank_variables=PMI, node_rank=PMI.rank, killed=KILLED_BY_HYDRA,
     ),
     # Oversubscription is allowed, and recorded. The host on which it is started comes first.
     "openmpi": Kind(
         "-n {num_ranks} --map-by ppr:{ranks_per_node}:node:OVERSUBSCRIBE --bind-to none", hosts_option="--host {nodes}",
         variable_option="-x {name}={value}", passes_environment=False, signatures=("Open MPI", "OpenRTE"),
-        rank_variables=ranks.OPEN_MPI, killed=KILLED_BY_OPEN_MPI,
+        rank_variables=OPEN_MPI, killed=KILLED_BY_OPEN_MPI,
     ),
     # A Hydra whose binding I_MPI_PIN controls.
     "intel": Kind(
         "-n {num_ranks} -ppn {ranks_per_node} -genv I_MPI_PIN 0", hosts_option="-hosts {nodes}", variable_option="-genv {name} {value}",
-        signatures=("Intel(R) MPI",), rank_variables=ranks.PMI, node_rank=ranks.PMI.rank, killed=KILLED_BY_HYDRA,
+        signatures=("Intel(R) MPI",), rank_variables=PMI, node_rank=PMI.rank, killed=KILLED_BY_HYDRA,
     ),
     # HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra.
     "pals": Kind(
         "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind {cpu_bind}", hosts_option="--hostfile {hosts}",
         variable_option="--env {name}={value}", signatures=("PALS",), allocations=PBS_OR_COBALT, places="cluster",
         joins_environments_mpi=False,
-        rank_variables=ranks.PALS, node_rank=ranks.PALS.rank,
+        rank_variables=PALS, node_rank=PALS.rank,
     ),
     # ALPS, on Cray XC machines.
     "aprun": Kind(
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
         joins_environments_mpi=False,
-        node_rank=ranks.ALPS_RANK,
+        node_rank=ALPS_RANK,
     ),
     # It sorts the nodes of a list. Without --kill-on-bad-exit the other ranks would wait for a failed one, without --overlap a run would
     # wait for those beside it, and without --export a job that was submitted with --export=NONE would pass on no variable. Slurm counts
@@ -247,10 +248,10 @@ LAUNCHERS = {
         "--cpu-bind=threads --mpi={mpi} --kill-on-bad-exit=1 --overlap --export=ALL",
         hosts_option="--nodelist {nodes_of_ranks} --distribution=arbitrary",
         program="srun", signatures=("slurm",), allocations=("SLURM_JOB_ID",), places="cluster", mpi_variable=slurm.MPI_TYPE,
-        rank_variables=ranks.SLURM, node_rank=ranks.SLURM.rank, killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
+        rank_variables=SLURM, node_rank=SLURM.rank, killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,
     ),
     "torchrun": Kind(
-        argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=ranks.TORCHRUN, killed=KILLED_BY_TORCHRUN,
+        argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=TORCHRUN, killed=KILLED_BY_TORCHRUN,
     ),
 }  # fmt: skip
 # With ssh, which starts only the agents of torchrun.

@@ -10,7 +10,7 @@ from shutil import which
 
 from common.declarations import ROOT
 from common.errors import UserError
-from common.process import slurm
+from common.ranks import slurm
 from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind, Launcher, arguments_in
 from launch.launchers.hosts import first_node_of, hosts_in
 from launch.launchers.machine_files import Machine, python_of, variables_of

@@ -8,7 +8,7 @@ from shutil import which
 from typing import NamedTuple
 
 from common.errors import UserError
-from common.process import slurm
+from common.ranks import slurm
 
 # A name or an IPv4 address. Launchers take what follows a colon for a number of slots, and what begins with a dash for an option.
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")

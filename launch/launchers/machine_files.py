@@ -16,8 +16,8 @@ from common.command_line import RANKS, THREADS, declarations
 from common.config import Settings
 from common.declarations import ROOT
 from common.errors import UserError
-from common.process.binding import GPU_ORDER_VARIABLE
-from common.process.meeting import HOST_SUFFIX_VARIABLE
+from common.ranks.binding import GPU_ORDER_VARIABLE
+from common.ranks.meeting import HOST_SUFFIX_VARIABLE
 from launch.launchers.commands import BY_DEPTH, LAUNCHERS, PYTHON, THREADS_VARIABLE, arguments_in
 from launch.launchers.hosts import read_text
 

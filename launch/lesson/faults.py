@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 
 from common.data import sharding
-from common.process.ranks import from_environment
+from common.ranks.launcher_variables import from_environment
 from frameworks.shared.replaced import Replacement, replaced
 
 

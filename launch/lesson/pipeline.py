@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.process import ending, watchdog
-from common.process.messages import Place
-from common.process.ranks import from_environment
+from common.ranks import ending, watchdog
+from common.ranks.launcher_variables import from_environment
+from common.ranks.messages import Place
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -23,7 +23,7 @@ from typing import Literal, TypedDict
 
 from common import cache
 from common.declarations import ROOT, declared
-from common.process import binding, gpus
+from common.ranks import binding, gpus
 from common.record import environment
 from launch.run import node
 from launch.run.node import Node

@@ -23,7 +23,7 @@ from common.cost import parallelism, state_memory
 from common.data import datasets, sharding
 from common.declarations import ROOT
 from common.errors import UserError
-from common.process import binding
+from common.ranks import binding
 from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher

@@ -14,7 +14,7 @@ from common import workloads
 from common.backends import settings_of_library
 from common.config import NO_SETTING
 from common.cost import state_memory
-from common.process import gpus, machine
+from common.ranks import gpus, machine
 from common.record import files
 from common.record.definition import Record
 from common.terminal import Cell, filled, print_tables

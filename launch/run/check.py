@@ -21,8 +21,8 @@ from common.config import Settings, cores_per_rank
 from common.cost import state_memory
 from common.declarations import ROOT
 from common.errors import UserError
-from common.process import binding, machine, slurm
-from common.process.meeting import HOST_SUFFIX_VARIABLE
+from common.ranks import binding, machine, slurm
+from common.ranks.meeting import HOST_SUFFIX_VARIABLE
 from common.record import files
 from common.words import ranks_of
 from launch.launchers import commands, detect

@@ -5,9 +5,9 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from common.process import machine, slurm
-from common.process.messages import Hang
 from common.progress import Progress
+from common.ranks import machine, slurm
+from common.ranks.messages import Hang
 from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS, Launcher
 
 # Messages that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.

@@ -18,7 +18,7 @@ from typing import TypedDict, final
 import psutil
 
 from common.declarations import ROOT
-from common.process import binding, gpus, machine, mpi
+from common.ranks import binding, gpus, machine, mpi
 from common.record import environment
 from launch.run import failures
 
@@ -61,7 +61,7 @@ class Node(TypedDict):
     # The names of its devices for remote access to memory.
     rdma_devices: list[str]
     mpi: Mpi | NoMpi
-    # As SharedMemory of common/process/machine.py.
+    # As SharedMemory of common/ranks/machine.py.
     shared_memory: tuple[int, int] | None
     # The path of Horovod's MPI library, or `not found`; None where Horovod has none.
     horovod: str | None

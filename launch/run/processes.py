@@ -16,10 +16,10 @@ from typing import BinaryIO, NamedTuple, final
 
 import psutil
 
-from common.process import binding, messages
-from common.process.meeting import MASTER
-from common.process.messages import Hang, Message, TurnEnded
 from common.progress import Progress
+from common.ranks import binding, messages
+from common.ranks.meeting import MASTER
+from common.ranks.messages import Hang, Message, TurnEnded
 from common.training import clock
 from launch.run import supervisor
 

@@ -13,10 +13,10 @@ from common.backends import file_of
 from common.config import SINGLE_RUN, as_arguments, as_json, cores_per_rank, not_for
 from common.declarations import ROOT
 from common.errors import UserError
-from common.process import binding, machine, messages
-from common.process.messages import Hang
-from common.process.ranks import Ranks, expect_variables_argument
 from common.progress import Progress
+from common.ranks import binding, machine, messages
+from common.ranks.launcher_variables import Ranks, expect_variables_argument
+from common.ranks.messages import Hang
 from common.record import definition, environment, files
 from common.record.definition import Record
 from common.training import clock

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from common.process import binding, machine
+from common.ranks import binding, machine
 from common.record.definition import Record
 from launch.launchers.commands import Launcher
 from launch.run import allocation, runner, turns

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
-from common.process import gpus, machine
+from common.ranks import gpus, machine
 
 Result = TypeVar("Result")
 # A run, which yields the process IDs of its ranks.

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common.process import mkl_kernels
+from common.ranks import mkl_kernels
 
 SOURCE = f"int {mkl_kernels.FUNCTION}(void) {{ return 1; }}\n"
 # The library needs no other one.

@@ -22,8 +22,8 @@ from common.command_line import FROM_0, FROM_1, Positional
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError
-from common.process.ranks import Ranks
-from common.process.watchdog import Watchdog
+from common.ranks.launcher_variables import Ranks
+from common.ranks.watchdog import Watchdog
 from common.record import definition, environment
 from common.training import loop, program
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from common.process import machine
+from common.ranks import machine
 from launch.run import available
 from tests.support.forked import run_module
 from tests.support.made_records import made

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.process.gpus import Device
-from common.process.ranks import Ranks
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
 from frameworks import data_parallel
 from frameworks.shared.deepspeed import engine

@@ -24,7 +24,7 @@ from common.declarations import declared
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch import criteria, divided_layers, fully_shard, models, steps
 from launch import memory
 from launch.report import volumes

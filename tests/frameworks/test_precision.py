@@ -16,9 +16,9 @@ from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.description import parameters_of
 from common.model.encoder_decoder import EncoderDecoder
-from common.process import gpus
-from common.process.gpus import Device
-from common.process.ranks import Ranks
+from common.ranks import gpus
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import Ranks
 from common.workloads import WORKLOADS, resolve
 from launch.run import available
 from tests.support import nvml, small_models

@@ -11,7 +11,7 @@ from common.config import Settings
 from common.model import weights
 from common.model.description import parts_of
 from common.model.encoder_decoder import EncoderDecoder
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
 from frameworks.shared.pytorch import criteria, fully_shard, models, states, steps
 from tests.support import small_models

@@ -19,7 +19,7 @@ from common import command_line
 from common.backends import name_of
 from common.config import Settings
 from common.declarations import declared
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch, Communication, ProfiledCommunication, Schedule
 from common.training import step_breakdown
 from common.training.step_breakdown import Block

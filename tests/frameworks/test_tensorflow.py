@@ -11,7 +11,7 @@ from common.model.decoder import Decoder
 from common.model.description import parameters_of
 from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.workloads import WORKLOADS, resolve
 from tests.support import small_models
 from tests.support.agreement_runs import FLOAT32
@@ -166,7 +166,7 @@ def test_a_run_traces_nothing_for_evaluations_on_the_clock(trained, backend):
 def test_a_rank_of_the_strategy_ends_with_sigterm():
     program = """if True:
         import os, signal, sys, time
-        from common.process.ranks import Ranks
+        from common.ranks.launcher_variables import Ranks
         from frameworks.shared.tensorflow import mirrored
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
         mirrored.begin(Ranks(), "", "grpc")

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from common.config import Settings
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import distributed_data_parallel, mpi_tensors, process_group, profiler
 from frameworks.shared.pytorch.collective_names import is_collective

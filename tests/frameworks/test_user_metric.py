@@ -12,7 +12,7 @@ from common.data import datasets
 from common.data.sharding import DataParallel, evaluation_shard
 from common.model import user_checks, user_file, user_model
 from common.model.user_model import UserModel
-from common.process.watchdog import Watchdog
+from common.ranks.watchdog import Watchdog
 from common.trainer import Totals
 from common.training.batches import SampleBatches
 from frameworks.shared.pytorch import models, steps
@@ -146,7 +146,7 @@ def test_accuracy_is_still_a_share(tmp_path):
 
 
 def test_the_module_and_the_loss_draw_from_generators_that_are_seeded_by_rank(tmp_path):
-    from common.process.ranks import Ranks
+    from common.ranks.launcher_variables import Ranks
 
     def drawn(rank):
         models.build(workloads.resolve(Settings(model=str(written(tmp_path, REGRESSION))), 1), "cpu", Ranks(rank, 2))

@@ -10,7 +10,7 @@ from torch import nn
 
 from common.config import Settings
 from common.declarations import ROOT
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.workloads import resolve
 from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import models, states, steps

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from common.config import Settings
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.workloads import WORKLOADS, resolve, workload_of
 from frameworks.shared.pytorch import models, process_group, steps
 from tests.support import small_models

@@ -13,7 +13,7 @@ import torch
 
 from common import workloads
 from common.config import Settings
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch import models
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from common import workloads
-from common.process import ending
-from common.process.meeting import LOOPBACK_INTERFACE
+from common.ranks import ending
+from common.ranks.meeting import LOOPBACK_INTERFACE
 from common.record import environment
 from common.training import checks, program, speed, step_breakdown
 from common.training.checks import OutOfSync

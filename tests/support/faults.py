@@ -21,9 +21,9 @@ import numpy as np
 from common import workloads
 from common.data import datasets, sharding
 from common.model import weights
-from common.process import binding, gpus
-from common.process.gpus import Device
-from common.process.ranks import from_environment
+from common.ranks import binding, gpus
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import from_environment
 from common.training import loop, step_breakdown
 from frameworks.shared.replaced import replaced
 from tests.support.small_models import RESNET

@@ -6,8 +6,8 @@ Ranks that completed leave evenly spread over SECONDS, rank 0 first. With a STAT
 import sys
 import time
 
-from common.process import ending
-from common.process.ranks import TORCHRUN, from_environment
+from common.ranks import ending
+from common.ranks.launcher_variables import TORCHRUN, from_environment
 
 
 def main(seconds, status):

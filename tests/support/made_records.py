@@ -5,7 +5,7 @@ import json
 from common import workloads
 from common.config import Settings
 from common.cost import parallelism
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.record import definition, files
 from common.record.parts import Environment
 

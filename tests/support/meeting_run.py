@@ -7,8 +7,8 @@ import sys
 import time
 
 from common.errors import UserError
-from common.process import ending, meeting, watchdog
-from common.process.ranks import from_environment
+from common.ranks import ending, meeting, watchdog
+from common.ranks.launcher_variables import from_environment
 
 
 def main(how):

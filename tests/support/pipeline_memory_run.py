@@ -16,7 +16,7 @@ from common import workloads
 from common.backends import settings_of
 from common.config import Settings
 from common.model.decoder import Decoder
-from common.process.ranks import from_environment
+from common.ranks.launcher_variables import from_environment
 from frameworks.shared.pytorch import models, pipeline_stages, process_group, steps
 from frameworks.shared.pytorch.activations import Live
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from common.process.gpus import Device
-from common.process.ranks import Ranks
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import Ranks
 
 ON_CPU = Device("cpu", None, False, None, None, None)
 

@@ -18,8 +18,8 @@ from torch import nn
 
 from common.config import Settings
 from common.errors import UserError
-from common.process.meeting import agree_on_master
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
+from common.ranks.meeting import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, Held, ProfiledCommunication
 from frameworks.shared.pytorch import devices, process_group, profiler, states, steps, tensor_bytes

@@ -16,10 +16,10 @@ import numpy as np
 
 from common.config import Settings, library_setting
 from common.errors import UserError
-from common.process import binding, meeting, mpi, watchdog
-from common.process.gpus import version_text
-from common.process.meeting import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, expect_size, gathered, master_address
-from common.process.ranks import HOROVODRUN, Ranks
+from common.ranks import binding, meeting, mpi, watchdog
+from common.ranks.gpus import version_text
+from common.ranks.launcher_variables import HOROVODRUN, Ranks
+from common.ranks.meeting import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, expect_size, gathered, master_address
 from common.record import files
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication, Trainer

@@ -17,7 +17,7 @@ from common.config import Settings
 from common.cost import parallelism
 from common.errors import UserError
 from common.model import pipelining
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.training import batches
 from common.workloads import workload_of
 from frameworks.shared.pytorch import criteria, divided_layers, models, pipeline_stages, steps
@@ -46,7 +46,7 @@ class StepBytes(NamedTuple):
 
 
 class Live(TorchDispatchMode):
-    """Counts the bytes of the tensors that are alive: `now`, and the `peak`.
+    """Counts the bytes of the tensors that are alive: `now`, the `peak`, and the peak without gradients that have been accumulated.
 
     PyTorch's MemTracker gives the same numbers in six times the time, and takes no pipelines (2.13).
     """
@@ -54,7 +54,7 @@ class Live(TorchDispatchMode):
     def __init__(self, before: Iterable[Tensor]) -> None:
         """Does not count the tensors that are there before."""
         super().__init__()
-        self.now = self.peak = 0
+        self.now = self.peak = self.peak_without_gradients = self.gradients = 0
         self.before = list(before)
         self.seen = {tensor.untyped_storage()._cdata for tensor in self.before}
 
@@ -65,7 +65,13 @@ class Live(TorchDispatchMode):
             self.seen.add(key)
             self.now += num_bytes
             self.peak = max(self.peak, self.now)
+            self.peak_without_gradients = max(self.peak_without_gradients, self.now - self.gradients)
             weakref.finalize(storage, self._remove, key, num_bytes)
+
+    def leave_out_gradient(self, parameter: Tensor) -> None:
+        """Counts the gradient of a parameter as accumulated."""
+        gradient = getattr(parameter.grad, "_local_tensor", parameter.grad)
+        self.gradients += gradient.untyped_storage().nbytes()
 
     def _remove(self, key: int, num_bytes: int) -> None:
         self.seen.remove(key)
@@ -144,22 +150,13 @@ def _counted(module: nn.Module, batch: Any, loss: Callable[[], Tensor]) -> StepB
     before = [*module.parameters(), *module.buffers(), *(tensor for tensor in tree_iter(batch) if isinstance(tensor, Tensor))]
     before = [getattr(tensor, "_local_tensor", tensor) for tensor in before]
     with Live(before) as live:
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(live.leave_out_gradient)
         value = loss()
         activations = live.now
         value.backward()
-    peak = live.peak
-    for tensor in (*module.parameters(), *before):
-        tensor.grad = None
-    hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, "grad", None))
-        for parameter in module.parameters()
-        if parameter.requires_grad
-    ]
-    with Live(before) as live:
-        loss().backward()
-    for hook in hooks:
-        hook.remove()
-    return StepBytes(activations, peak, live.peak)
+    return StepBytes(activations, live.peak, live.peak_without_gradients)
 
 
 def _without_data(settings: Settings, mode: FakeTensorMode) -> nn.Module:

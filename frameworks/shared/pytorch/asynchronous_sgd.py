@@ -21,7 +21,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
-from common.process.meeting import joined
+from common.ranks.meeting import joined
 from common.trainer import NO_LOSS, POINTS, Batches, Communication, Held, Observe, ProfiledCommunication, Totals
 from frameworks.shared.pytorch import mpi_tensors, process_group, states, steps, tensor_bytes
 from frameworks.shared.pytorch.pytorch_trainer import PyTorchTrainer

@@ -10,10 +10,10 @@ from torch.cuda import nccl
 
 from common.config import Settings
 from common.errors import UserError
-from common.process import mkl_kernels
-from common.process.binding import gpu_for
-from common.process.gpus import Device, GpuMemory, version_text
-from common.process.ranks import Ranks
+from common.ranks import mkl_kernels
+from common.ranks.binding import gpu_for
+from common.ranks.gpus import Device, GpuMemory, version_text
+from common.ranks.launcher_variables import Ranks
 
 # Silences the messages of PyTorch's profiler.
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleOutput, RowwiseParallel, SequenceParallel, parallelize_module
 
 from common.model.description import layers_of
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.trainer import Communication
 from frameworks.shared.pytorch import process_group
 from frameworks.shared.pytorch.models.decoder import DecoderModule

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from common.config import Settings
 from common.cost.sharing import replicas_on
 from common.errors import UserError
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.trainer import Communication
 from frameworks.shared.pytorch import process_group, states
 from frameworks.shared.replaced import replaced

@@ -9,8 +9,8 @@ import torch
 from torch._C._profiler import _RecordFunctionFast
 
 from common.errors import UserError
-from common.process.meeting import joined
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
+from common.ranks.meeting import joined
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -16,7 +16,7 @@ from common.config import Settings
 from common.cost import parallelism
 from common.model import pipelining
 from common.model.description import Model, parts_of
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.trainer import Batches, Communication, Held, ProfiledCommunication, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import criteria, process_group, profiler, states, steps, tensor_bytes

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
 
 from common.config import Settings
-from common.process import meeting, watchdog
-from common.process.meeting import agree_on_master
-from common.process.ranks import Ranks
+from common.ranks import meeting, watchdog
+from common.ranks.launcher_variables import Ranks
+from common.ranks.meeting import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.pytorch import profiler

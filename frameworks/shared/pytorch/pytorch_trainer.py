@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from common.config import Settings
-from common.process.gpus import Device
-from common.process.ranks import from_environment
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import from_environment
 from common.trainer import Batches, Held, Schedule, Totals, Trainer
 from frameworks.shared.pytorch import devices, models, process_group, profiler, states, steps, tensor_bytes
 

@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from common.config import Settings
 from common.errors import UserError
-from common.process.binding import gpu_for
-from common.process.gpus import Device, GpuMemory
-from common.process.ranks import Ranks
+from common.ranks.binding import gpu_for
+from common.ranks.gpus import Device, GpuMemory
+from common.ranks.launcher_variables import Ranks
 
 
 def device_problem(device: str) -> str | None:

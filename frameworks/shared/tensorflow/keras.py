@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow import keras  # pyright: ignore[reportMissingModuleSource]
 
 from common.config import Settings
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch, Batches, Observe
 from frameworks.shared.replaced import replaced
 from frameworks.shared.tensorflow import models, optimizer, steps

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from common.process import watchdog
-from common.process.meeting import expect_loopback, gathered, held_port, master_address
-from common.process.ranks import Ranks
+from common.ranks import watchdog
+from common.ranks.launcher_variables import Ranks
+from common.ranks.meeting import expect_loopback, gathered, held_port, master_address
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication
 from frameworks.shared.replaced import replaced

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from common.config import Settings
-from common.process.gpus import Device
-from common.process.ranks import from_environment
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import from_environment
 from common.trainer import POINTS, Batches, Held, Schedule, Totals, Trainer
 from frameworks.shared.tensorflow import devices, states, steps
 from frameworks.shared.tensorflow.models import Model

@@ -9,7 +9,7 @@ from common.backends import settings_of
 from common.config import Settings
 from common.cost import state_memory
 from common.errors import UserError
-from common.process import gpus, machine
+from common.ranks import gpus, machine
 from tests.support.user_models import BEGINNING, SOUND
 
 # Bytes of the parameters of transformer-1b in float32: 1.2 billion of them.

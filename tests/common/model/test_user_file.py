@@ -367,7 +367,7 @@ def test_the_digest_is_that_of_the_sources_and_arguments_wherever_they_lie(tmp_p
 
 
 def test_batches_of_an_evaluation_have_no_padding_and_a_rank_without_samples_has_one_of_weight_0(tmp_path):
-    from common.process.watchdog import Watchdog
+    from common.ranks.watchdog import Watchdog
     from common.training.batches import SampleBatches
 
     settings = workloads.resolve(settings_of(written(tmp_path)), 1)
@@ -394,7 +394,7 @@ def test_the_schedule_of_a_file_is_that_of_its_scheduler_scaled_and_warmed_up(tm
 
 
 def test_random_numbers_of_a_sample_follow_from_seed_epoch_and_index(tmp_path):
-    from common.process.watchdog import Watchdog
+    from common.ranks.watchdog import Watchdog
     from common.training.batches import SampleBatches
 
     def inputs(rows, epoch, seed=1):
@@ -456,7 +456,7 @@ def read_with(path, rows, epoch=1, seed=1, **others):
     """Returns the inputs of batches of these rows."""
     import torch
 
-    from common.process.watchdog import Watchdog
+    from common.ranks.watchdog import Watchdog
     from common.training.batches import SampleBatches
 
     settings = workloads.resolve(settings_of(path, seed=seed, **others), 1)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from common.config import Settings
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.record import definition, environment, files
 from common.workloads import batch_plan, resolve
 from tests.support.mistakes import refused

@@ -13,7 +13,7 @@ import pytest
 from common import workloads
 from common.command_line import Bounds, declarations
 from common.config import Settings
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.record import definition, environment, files, schema
 from common.record.definition import Record
 from tests.support.made_records import made, step_breakdown, valid

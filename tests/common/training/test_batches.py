@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common.data.sharding import DataParallel, Epoch, training_shard
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
 from common.training import batches
 from common.training.batches import BatchLog

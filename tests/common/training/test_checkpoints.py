@@ -10,7 +10,7 @@ import pytest
 from common.config import Settings
 from common.declarations import BASELINE
 from common.model import weights
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.training import checkpoints
 from common.training.checkpoints import BEST, LAST, About, Checkpoints
 from tests.frameworks.test_agreement import disagreement

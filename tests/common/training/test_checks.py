@@ -15,7 +15,7 @@ import pytest
 from common.config import Settings
 from common.declarations import ROOT
 from common.errors import Diverged, RunError
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.training import checks
 from tests.common.training.test_checkpoints import ABOUT
 from tests.common.training.test_loop import new_record
@@ -201,7 +201,7 @@ def test_a_rank_that_computes_with_other_threads_is_named():
 
 MISPLACED = """
 import os, sys, threading
-from common.process.binding import bind
+from common.ranks.binding import bind
 from common.training.checks import misplaced
 allowed, which = sorted(os.sched_getaffinity(0)), sys.argv[1]
 done, moved = threading.Event(), threading.Event()

@@ -14,9 +14,9 @@ from common.data import sharding
 from common.data.samples import Dataset, InMemory
 from common.errors import Diverged
 from common.model import weights
-from common.process.gpus import Device
-from common.process.ranks import Ranks
-from common.process.watchdog import Watchdog
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import Ranks
+from common.ranks.watchdog import Watchdog
 from common.record import definition
 from common.trainer import NO_LOSS, POINTS, Held, Totals
 from common.training import checkpoints, clock, loop

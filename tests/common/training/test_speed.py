@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from common.config import Settings
-from common.process.gpus import Device
-from common.process.ranks import Ranks
+from common.ranks.gpus import Device
+from common.ranks.launcher_variables import Ranks
 from common.training import clock, speed
 from common.workloads import WORKLOADS
 from tests.support.rank_0 import Rank0

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from common import chrome_trace
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.training import step_breakdown
 from common.training.step_breakdown import NUM_CLOCK_SAMPLES, schedule_for
 

@@ -11,7 +11,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from common.process import slurm
+from common.ranks import slurm
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.launchers.machine_files import Machine

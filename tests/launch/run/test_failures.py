@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.process import machine
-from common.process.machine import LESS_MEMORY
 from common.progress import Progress
+from common.ranks import machine
+from common.ranks.machine import LESS_MEMORY
 from launch.run.failures import Killed, describe_exit, describe_killed, killed_rank
 
 HYDRA = """===================================================================================

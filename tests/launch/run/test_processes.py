@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.process.meeting import MASTER
-from common.process.messages import Hang, Place, TurnEnded, format_line
+from common.ranks.meeting import MASTER
+from common.ranks.messages import Hang, Place, TurnEnded, format_line
 from launch.run import processes, supervisor, turns
 from tests.support import kills
 from tests.support.running import ROOT
@@ -72,7 +72,7 @@ def test_banners_do_not_push_the_cause_of_a_failure_out_of_the_kept_lines(tmp_pa
 # A run of two ranks that stop themselves twice, and go on together.
 IN_TURNS = """
 import os, signal, socket
-from common.process.messages import TurnEnded, format_line
+from common.ranks.messages import TurnEnded, format_line
 sockets = socket.socketpair()
 child = os.fork()
 connection, pids = (sockets[0], [os.getpid(), child]) if child else (sockets[1], None)

@@ -6,7 +6,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from common.process import slurm
+from common.ranks import slurm
 from common.record import files
 from common.record.parts import Environment
 from launch.launchers.commands import Launcher

@@ -19,7 +19,7 @@ from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
 from common.model.user_model import UserModel
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.workloads import workload_of
 from frameworks.shared.pytorch.criteria import CROSS_ENTROPY, Criterion
 from frameworks.shared.pytorch.models import user

@@ -11,7 +11,7 @@ from common.config import Settings
 from common.model import user_file, user_model
 from common.model.user_file import UserFile
 from common.model.user_model import UserModel
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch.models.layers import autocast
 
 

@@ -14,7 +14,7 @@ from common.model.description import Model as Described
 from common.model.description import parameters_of
 from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.workloads import workload_of
 from frameworks.shared.tensorflow.models.cnn import cnn
 from frameworks.shared.tensorflow.models.decoder import decoder

@@ -15,8 +15,8 @@ import pytest
 
 from common.config import Settings
 from common.declarations import ROOT
-from common.process import binding
-from common.process.binding import (
+from common.ranks import binding
+from common.ranks.binding import (
     GPU_ORDER_VARIABLE,
     VISIBLE_GPUS,
     ThreadTimes,
@@ -27,7 +27,7 @@ from common.process.binding import (
     numa_nodes,
     oversubscribed,
 )
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from common.training import program
 from tests.support.mistakes import refused
 
@@ -145,7 +145,7 @@ def test_a_rank_takes_the_gpu_of_its_local_rank_and_shares_none_unless_it_may(
 
 BIND_AND_LOOK = """
 import os, sys, threading
-from common.process.binding import bind
+from common.ranks.binding import bind
 done = threading.Event()
 threading.Thread(target=done.wait, daemon=True).start()
 bind({int(sys.argv[1])})
@@ -190,7 +190,7 @@ def looked(text, **variables):
 
 IMPORT = """
 import os, frameworks, torch
-from common.process import binding
+from common.ranks import binding
 torch.ones(9) + 1
 print(os.sched_getaffinity(0) == binding.INHERITED_CORES, binding.removed_variables, {*binding.removed_variables} & {*os.environ})
 """
@@ -204,7 +204,7 @@ def test_a_framework_that_is_imported_does_not_bind_the_process_by_a_variable(va
 
 EXPECT = """
 import frameworks
-from common.process import binding
+from common.ranks import binding
 try:
     binding.expect_unbound()
 except Exception as problem:

@@ -6,8 +6,8 @@ import psutil
 import pynvml
 import pytest
 
-from common.process import gpus, machine
-from common.process.machine import Memory
+from common.ranks import gpus, machine
+from common.ranks.machine import Memory
 from tests.support import nvml
 
 NOTHING = "0::/\n"

@@ -10,8 +10,8 @@ import torch
 
 from common.config import Settings
 from common.declarations import ROOT
-from common.process import mkl_kernels
-from common.process.ranks import Ranks
+from common.ranks import mkl_kernels
+from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch import devices
 from launch.run import available
 from launch.run.plan import Job
@@ -25,7 +25,7 @@ FAST = Settings(mkl_kernels="fast", device="cpu")
 RANK = """
 import frameworks, torch
 from common.config import Settings
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch import devices
 devices.pick_device(Settings(mkl_kernels={!r}, device="cpu"), Ranks())
 torch.mm(torch.ones(64, 64), torch.ones(64, 64))

@@ -1,4 +1,4 @@
-"""Watchdog: a thread that finds a hang of its rank, or that others do not join it. What it then does is in common/process/ending.py."""
+"""Watchdog: a thread that finds a hang of its rank, or that others do not join it. What it then does is in common/ranks/ending.py."""
 
 import contextlib
 import threading
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from common.process.messages import Hang, Place
+from common.ranks.messages import Hang, Place
 
 TICK_SECONDS = 1.0
 JOIN_SECONDS = 60.0

@@ -17,7 +17,7 @@ import numpy as np
 import pynvml
 
 from common.errors import UserError
-from common.process.ranks import Ranks, Summing, by_rank, node_number
+from common.ranks.launcher_variables import Ranks, Summing, by_rank, node_number
 
 # NVML's handle of a GPU, which is only given back to it.
 Handle = Any

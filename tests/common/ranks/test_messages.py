@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.process import messages
-from common.process.messages import MARK, Hang, Place, TurnEnded, format_line, read_line, send
 from common.progress import Progress
+from common.ranks import messages
+from common.ranks.messages import MARK, Hang, Place, TurnEnded, format_line, read_line, send
 
 MIDDLE = Progress(3, 16, 22, 44, 0.1234, 0.9694, 12.5)
 MESSAGES = [

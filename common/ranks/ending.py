@@ -38,11 +38,11 @@ import numpy as np
 
 from common import units
 from common.errors import RunError, UserError
-from common.process import gpus, machine, meeting, messages
-from common.process.meeting import AnotherRankFailed, Failure
-from common.process.messages import Hang, Place
-from common.process.ranks import Ranks, from_environment
-from common.process.watchdog import Late
+from common.ranks import gpus, machine, meeting, messages
+from common.ranks.launcher_variables import Ranks, from_environment
+from common.ranks.meeting import AnotherRankFailed, Failure
+from common.ranks.messages import Hang, Place
+from common.ranks.watchdog import Late
 
 SECONDS_FOR_OTHERS = 3.0
 INTERRUPTED = 130

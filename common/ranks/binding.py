@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 # By which a launcher selects them, for CUDA and ROCm.

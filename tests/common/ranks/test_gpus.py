@@ -14,9 +14,9 @@ import numpy as np
 import pynvml
 import pytest
 
-from common.process import ending, gpus
-from common.process.gpus import Device, GpuMemory
-from common.process.ranks import Ranks, node_number
+from common.ranks import ending, gpus
+from common.ranks.gpus import Device, GpuMemory
+from common.ranks.launcher_variables import Ranks, node_number
 from common.record import environment
 from common.record.parts import Gpu, GpuMemoryByRank
 from common.training import loop
@@ -185,7 +185,7 @@ int cuDeviceGetPCIBusId(char *text, int length, int device) {
 """
 
 
-ASK_DRIVER = "from common.process import gpus; print(gpus.count(), *map(gpus.pci_bus_id, (0, 3, 4, None)))"
+ASK_DRIVER = "from common.ranks import gpus; print(gpus.count(), *map(gpus.pci_bus_id, (0, 3, 4, None)))"
 
 
 def test_the_driver_is_asked_for_the_pci_bus_id_and_the_number_of_gpus(tmp_path):

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from common.errors import UserError
-from common.process import mpi
+from common.ranks import mpi
 
 
 class Ranks(NamedTuple):

@@ -12,15 +12,14 @@ from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 from common.errors import UserError
-from common.process import mpi, slurm, watchdog
-from common.process import ranks as sources
-from common.process.ranks import Ranks
-from common.process.watchdog import Late
+from common.ranks import mpi, slurm, watchdog
+from common.ranks.launcher_variables import HOROVODRUN, TORCHRUN, Ranks
+from common.ranks.watchdog import Late
 
 Value = TypeVar("Value")
 
 # The sources of ranks that do not meet in MPI.
-WITHOUT_MPI = (sources.TORCHRUN.name, sources.HOROVODRUN.name, Ranks().source)
+WITHOUT_MPI = (TORCHRUN.name, HOROVODRUN.name, Ranks().source)
 MASTER = ("MASTER_ADDR", "MASTER_PORT")
 # It has the host_suffix of the machine file.
 HOST_SUFFIX_VARIABLE = "TANDEM_HOST_SUFFIX"

@@ -12,8 +12,8 @@ import time
 import psutil
 import pytest
 
-from common.process import meeting, mpi, slurm
-from common.process.ranks import Ranks
+from common.ranks import meeting, mpi, slurm
+from common.ranks.launcher_variables import Ranks
 from common.training import program
 from frameworks.shared.horovod import horovod
 from tests.support.mistakes import refused
@@ -91,7 +91,7 @@ ALONE_IN_A_GROUP = """
 import torch
 import psutil
 from common.config import Settings
-from common.process.ranks import Ranks
+from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch import process_group
 
 process_group.begin(Settings(), Ranks(), torch.device("cpu"))
@@ -123,7 +123,7 @@ def test_a_rank_of_pytorch_names_the_one_that_did_not_come_and_where(rank, missi
 WAITING = """
 import os
 import time
-from common.process import ending
+from common.ranks import ending
 
 ending.on_signal(lambda number: (print(number.name, flush=True), os._exit(3)))
 print("ready", flush=True)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.process import watchdog
-from common.process.messages import Hang, Place
-from common.process.watchdog import Watchdog
+from common.ranks import watchdog
+from common.ranks.messages import Hang, Place
+from common.ranks.watchdog import Watchdog
 from launch.run.failures import describe_hang
 
 START, TWENTIETH, LAST, EVALUATING = Place(), Place(1, 20, 22), Place(1, 22, 22), Place(1, 23, 22)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from common.process import ending, machine
-from common.process.messages import Place
+from common.ranks import ending, machine
+from common.ranks.messages import Place
 from launch.launchers.commands import Launcher, Start
 from launch.run import failures
 from tests.support import kills, slurm_cluster

@@ -5,8 +5,8 @@ import socket
 import numpy as np
 import pytest
 
-from common.process import ranks
-from common.process.ranks import from_environment
+from common.ranks import launcher_variables
+from common.ranks.launcher_variables import from_environment
 from tests.support.mistakes import refused
 
 # Ranks are dealt out to the nodes in turn: the local rank does not follow from the rank.
@@ -123,8 +123,8 @@ def test_ranks_come_from_the_launchers_variables(environ, expected):
 
 def test_every_source_is_tried_and_knows_the_ranks_of_a_node():
     """Without their number all ranks would count as those of one node. Slurm's are in lists of the tasks of each node."""
-    sources = [*ranks.LAUNCHERS, *ranks.BATCH_SYSTEMS]
-    assert [source.name for source in sources if not (source.local_size or source.num_nodes)] == [ranks.SLURM.name]
+    sources = [*launcher_variables.LAUNCHERS, *launcher_variables.BATCH_SYSTEMS]
+    assert [source.name for source in sources if not (source.local_size or source.num_nodes)] == [launcher_variables.SLURM.name]
     assert {source.name for source in sources} <= {expected[-1] for _, expected in ENVIRONMENTS.values()}
 
 
@@ -189,34 +189,34 @@ def test_invalid_values_give_a_one_line_error_with_the_variable(environ, parts):
     ],
 )
 def test_where_no_variable_has_the_size_mpi_is_asked(environ, monkeypatch):
-    monkeypatch.setattr(ranks, "_from_mpi", lambda: ranks.Ranks(6, 8, 2, 4, "mpi4py"))
+    monkeypatch.setattr(launcher_variables, "_from_mpi", lambda: launcher_variables.Ranks(6, 8, 2, 4, "mpi4py"))
     assert from_environment(environ) == (6, 8, 2, 4, "mpi4py")
 
 
 def test_a_node_is_named_by_its_boot_or_else_as_a_host_and_has_a_number_that_float64_holds(tmp_path, monkeypatch):
-    number = ranks.node_number()
-    assert int(np.float64(number)) == number == ranks.node_number()
-    monkeypatch.setattr(ranks, "BOOT_ID", tmp_path / "boot_id")
-    assert ranks.node_name() == socket.gethostname()
+    number = launcher_variables.node_number()
+    assert int(np.float64(number)) == number == launcher_variables.node_number()
+    monkeypatch.setattr(launcher_variables, "BOOT_ID", tmp_path / "boot_id")
+    assert launcher_variables.node_name() == socket.gethostname()
     (tmp_path / "boot_id").write_text("one-boot\n")
-    assert ranks.node_name() == "one-boot"
+    assert launcher_variables.node_name() == "one-boot"
 
 
 @pytest.mark.parametrize("names", [["A"], ["A", "B"]])
 def test_variables_that_are_there_are_expected_in_vain_by_nobody(names, monkeypatch):
     for name in names:
         monkeypatch.setenv(name, "")
-    argv = ["ddp.py", "--epochs", "2", ranks.expect_variables_argument(names)]
-    ranks.expect_variables(argv)
+    argv = ["ddp.py", "--epochs", "2", launcher_variables.expect_variables_argument(names)]
+    launcher_variables.expect_variables(argv)
     assert argv == ["ddp.py", "--epochs", "2"]
 
 
 def test_without_a_matrix_nothing_is_expected():
-    ranks.expect_variables(["ddp.py"])
+    launcher_variables.expect_variables(["ddp.py"])
 
 
 def test_a_variable_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("A", "1")
     monkeypatch.delenv("B", raising=False)
     with refused("B, which the matrix has set, did not reach this rank; ", "--export=ALL"):
-        ranks.expect_variables(["ddp.py", ranks.expect_variables_argument(["A", "B"])])
+        launcher_variables.expect_variables(["ddp.py", launcher_variables.expect_variables_argument(["A", "B"])])
