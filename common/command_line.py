@@ -87,7 +87,8 @@ RANKS = Bounds(at_least=1, at_most=2**24)
 # What is started for each: a run, a thread, a layer.
 REPEATS = Bounds(at_least=1, at_most=1000)
 THREADS = Bounds(at_least=1, at_most=4096)
-LAYERS = Bounds(at_least=1, at_most=256)
+# The deepest published Transformers have 126 (Llama 3.1 405B, arXiv:2407.21783).
+LAYERS = Bounds(at_least=1, at_most=128)
 
 
 class Pattern(NamedTuple):

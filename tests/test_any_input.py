@@ -19,7 +19,7 @@ from tests.support import programs
 from tests.support.forked import run_module
 from tests.support.running import ROOT
 
-SECONDS = 20
+SECONDS = 60
 RECORDS = [next((ROOT / "results" / "reference" / "two-cores").glob(f"*-cnn-ddp-n{size}-*")) for size in (1, 2)]
 # Options without which a program would take longer, or write elsewhere, than a test may; one of several. PATH is a folder of the test.
 ALWAYS = {
