@@ -68,7 +68,8 @@ def product(device: torch.device, precision: str, size: int) -> Callable[[], Non
 def onednn_product(size: int) -> Callable[[], object]:
     """Returns the `onednn_product` of a Device. PyTorch multiplies float32 numbers on cores by its library of linear algebra."""
     matrix = torch.randn(size, size).to_mkldnn()
-    return functools.partial(torch.nn.functional.linear, matrix, matrix)
+    # Stage 3 of DeepSpeed replaces torch.nn.functional.linear.
+    return functools.partial(torch.ops.aten.linear, matrix, matrix)
 
 
 def gpu_memory(device: torch.device) -> GpuMemory:
