@@ -253,7 +253,7 @@ def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(data,
     arguments = (*data[True]["cnn"], "--batch-size", 8, "--epochs", 1, "--step-breakdown")
     status, record, _ = train("single", 1, tmp_path, *arguments, fault="killed_in_its_step_breakdown")
     assert status != 0
-    assert (record["status"], len(record["losses"]), record["step_breakdown"]) == ("started", 2, None)
+    assert (record["status"], len(record["losses"]), record["step_breakdown"]) == ("started", 3, None)
 
 
 @pytest.fixture(scope="module")

@@ -155,6 +155,7 @@ def test_both_frameworks_take_the_same_steps(optimizer):
 
 
 @pytest.mark.matrix
+@pytest.mark.runs(needed=lambda backend: [(backend, 2, FLOAT32)])
 @pytest.mark.parametrize("backend", ["horovod_tf", "horovod_keras", "tf_mirrored"])
 def test_a_run_traces_nothing_for_evaluations_on_the_clock(trained, backend):
     # Every run fails where it traces anything for an evaluation on the clock.
