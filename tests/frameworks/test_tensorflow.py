@@ -170,7 +170,7 @@ def test_a_rank_of_the_strategy_ends_with_sigterm():
         from common.ranks.launcher_variables import Ranks
         from frameworks.shared.tensorflow import mirrored
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
-        mirrored.begin(Ranks(), "", "grpc")
+        mirrored.begin(Ranks(), "grpc")
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
     """

@@ -94,8 +94,8 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
     process = kills.start(checkout, tmp_path, *arguments, backends=backends, variables={"TMPDIR": str(temporary)})
     kills.wait_until_training(tmp_path, num_runs=2)
     assert len(left_over(checkout)) > 4
-    files = supervisor.files_of(kills.ranks_of(tmp_path))
-    assert any("/mpich_shm_" in file for file in files) == (launcher == "mpich")
+    shared_memory = supervisor.files_of(kills.ranks_of(tmp_path))
+    assert any("/mpich_shm_" in file for file in shared_memory) == (launcher == "mpich")
     for child in psutil.Process(process.pid).children() if supervisors_too else []:
         if "supervisor.py" in " ".join(child.cmdline()):
             child.kill()
@@ -107,11 +107,11 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
     # Nobody is left to complete the records where the matrix was killed, but what supervises the runs ends them, or else the kernel.
     kills.wait_until(lambda: not left_over(checkout), 60 if number == signal.SIGKILL else 0)
     if not supervisors_too:
-        assert not any(map(os.path.exists, files))
+        assert not any(map(os.path.exists, shared_memory))
         assert list(temporary.glob("tandem-*")) == []
     if number == signal.SIGKILL:
         assert [record["status"] for record in records_in(tmp_path)] == ["started"] * 2
-        for path in files:
+        for path in shared_memory:
             Path(path).unlink(missing_ok=True)
         return
     assert process.returncode == 130, output

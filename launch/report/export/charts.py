@@ -1,11 +1,15 @@
 """The charts of the answer, one quantity each, drawn by Altair: the answer's own first, and then those of its questions."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import altair
 import numpy as np
+
+# Altair looks for the home folder when it is imported, and a user may have none.
+os.environ.setdefault("HOME", os.devnull)
+import altair
 from altair import Color, LayerChart, Order, Scale, Shape, Tooltip, X, Y
 
 from common.declarations import BASELINE
