@@ -64,7 +64,7 @@ def test_sizes_of_the_workload_itself_leave_its_digest():
         ("transformer", {"heads": 3}, "--width 64 is not an even width for each of 3 heads"),
         ("transformer", {"heads": 64}, "--width 64 is not an even width for each of 64 heads"),
         ("transformer-alcf", {"heads": 3}, "--width 512 is not a whole width for each of 3 heads"),
-        ("transformer", {"layers": 257}, "--layers is 257; it must be at least 1 and at most 256"),
+        ("transformer", {"layers": 129}, "--layers is 129; it must be at least 1 and at most 128"),
         ("transformer", {"context": 0}, "--context is 0; it must be at least 1"),
     ],
 )
