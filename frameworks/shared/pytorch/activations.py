@@ -70,8 +70,8 @@ class Live(TorchDispatchMode):
 
     def leave_out_gradient(self, parameter: Tensor) -> None:
         """Counts the gradient of a parameter as accumulated."""
-        gradient = getattr(parameter.grad, "_local_tensor", parameter.grad)
-        self.gradients += gradient.untyped_storage().nbytes()
+        assert parameter.grad is not None
+        self.gradients += getattr(parameter.grad, "_local_tensor", parameter.grad).untyped_storage().nbytes()
 
     def _remove(self, key: int, num_bytes: int) -> None:
         self.seen.remove(key)
