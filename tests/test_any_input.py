@@ -97,7 +97,7 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
 
     # Asking backends takes seconds.
     monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
-    for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write"), (generate, "read")):
+    for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write"), (generate, "prototypes")):
         monkeypatch.setattr(module, name, started)
     bases, options = ALWAYS.get(program.module, [()]), options_of(program.kind)
 

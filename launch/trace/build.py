@@ -18,7 +18,7 @@ from launch.trace import generate
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "interposer"
-GENERATORS = ("loads.py", "generate.py", "build.py")
+GENERATORS = ("generate.py", "build.py")
 NAME = "libtandemtrace.so"
 FLAGS = (
     "-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-ftls-model=initial-exec",
@@ -98,13 +98,11 @@ def build(library: str | Path | None = None, mpicc: str | None = None) -> Path:
     build_id = fingerprint(mpi_h, mpicc, compiler, libmpi)
     if is_up_to_date(library, build_id):
         return library
-    header = generate.read(mpi_h)
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trace-", dir=library.parent) as folder:
         generated = Path(folder)
-        (generated / "routines.h").write_text(generate.routines_h(header))
-        (generated / "handles.h").write_text(generate.handles_h(header))
-        (generated / "wrappers.c").write_text(generate.wrappers_c(header))
+        (generated / "generated.h").write_text(generate.generated_h(mpi_h))
+        (generated / "wrappers.c").write_text(generate.wrappers_c(mpi_h))
         sources = [*sorted(SOURCES.glob("*.c")), generated / "wrappers.c"]
         built = generated / NAME
         constants = {"TRACE_FINGERPRINT": build_id, "TRACE_LIBMPI": libmpi}

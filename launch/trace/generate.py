@@ -1,18 +1,25 @@
-"""Generates the interposer's wrappers in C: one for each function of an mpi.h, but those of lifetime.c, and for each of NCCL's here."""
+"""Generates the interposer's wrappers in C: one for each function of an mpi.h, but those of lifetime.c, and for each of NCCL's here.
 
+A wrapper knows the bytes and the kind of its call by a C expression over the arguments (functions: interposer/load.h). Parameters have
+the names of the standards, which all MPIs use. Bytes are those that this rank sends or posts to receive; for a scatter, its own part.
+In-place calls and the roots of inter-communicators do not set all arguments: only those that the standard defines as significant are
+read (MPI 4.1, chapters 3, 6 and 12). Persistent initialization (`…_init`) moves nothing.
+"""
+
+import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from pycparser import c_ast, c_generator, c_parser
+from typing import NamedTuple
 
 from common.errors import UserError
-from launch.trace import loads
 
 # They begin, end or switch recording.
 HAND_WRITTEN = ("MPI_Init", "MPI_Init_thread", "MPI_Finalize", "MPI_Abort", "MPI_Pcontrol")
-# Compiler extensions that the C parser does not support.
-WITHOUT_EXTENSIONS = ("-D__attribute__(x)=", "-D__extension__=", "-D__restrict=", "-D__inline=inline", "-D__asm__(x)=", "-D__asm(x)=")
+# In the headers of MPICH and Open MPI each parameter has a name, and functions are passed by the names of their types.
+FUNCTION = re.compile(r"(?:extern )?(?!typedef)((?:\w+ )+(?:\* ?)*)((?:MPIX?_|nccl)\w+) ?\(([^()]*)\)")
+STRUCTURE = re.compile(r"extern (struct \w+) (\w+)")
+PARAMETER = re.compile(r"(\w+) ?(?:\[\d*\] ?)*(?:,|$)")
 
 # NVIDIA, NCCL user guide, "NCCL API", with its types as plain C types, so that building needs no NCCL.
 NCCL_TYPES = "typedef struct { char internal[128]; } ncclUniqueId;\n"
@@ -29,48 +36,67 @@ int ncclGroupStart(void);
 int ncclGroupEnd(void);
 int ncclCommInitRank(void **comm, int nranks, ncclUniqueId id, int rank);
 int ncclCommInitRankConfig(void **comm, int nranks, ncclUniqueId id, int rank, void *config);
-int ncclCommInitAll(void **comms, int num_devices, const int *devices);
-int ncclCommSplit(void *comm, int color, int key, void **made, void *config);
-int ncclCommFinalize(void *comm);
-int ncclCommDestroy(void *comm);
-int ncclCommAbort(void *comm);
 """
 
-# Local names must differ from those of parameters.
+# Local names must differ from those of parameters. Parentheses prevent the expansion of a macro of the same name.
 WRAPPER = """
-TRACE_EXPORT {declaration}
+TRACE_EXPORT {returns}({name})({parameters})
 {{
     static void *_Atomic trace_slot;
-    __typeof__({name}) *trace_function = trace_real(&trace_slot, "{real_name}");
-{before}    struct trace_call trace_call = trace_enter();
-    struct trace_load trace_load = trace_call.table ? {load} : trace_moves(0, TRACE_OTHER);
-    trace_start(&trace_call);
-    {returns} trace_result = trace_function({arguments});
-    trace_leave(&trace_call, {number}, trace_load);
+    __typeof__({name}) *trace_function = trace_find(&trace_slot, "{real_name}");
+{before}    int64_t trace_start = trace_enter();
+    {returns}trace_result = trace_function({arguments});
+    int64_t trace_duration = trace_leave(trace_start);
+    if (trace_start)
+        trace_count({number}, trace_start, trace_duration, {load});
     return trace_result;
 }}
 """
 
+REDUCTIONS = {"Reduce", "Allreduce", "Scan", "Exscan", "Reduce_scatter", "Reduce_scatter_block"}
+COMPLETION = re.compile(
+    r"(Wait|Test)(all|any|some)?|(P|Mp|Imp|Ip)robe|Win_(fence|wait|test|complete|unlock(_all)?|flush(_local)?(_all)?)|Request_get_status"
+)
+SENT = "sendbuf == MPI_IN_PLACE"
+SCATTERED = "recvbuf == MPI_IN_PLACE"
+OWN = "trace_ask(PMPI(Comm_rank), comm)"
+SENT_TYPE = f"({SENT} ? recvtype : sendtype)"
+SENT_OR_RECEIVED = f"({SENT} ? (int64_t)recvcount : (int64_t)sendcount), {SENT_TYPE}"
+SENT_OR_OWN = f"({SENT} ? (int64_t)recvcounts[{OWN}] : (int64_t)sendcount), {SENT_TYPE}, 1"
+SCATTERED_TYPE = f"({SCATTERED} ? sendtype : recvtype)"
+# Count, type and factor of the collectives that are no reductions.
+SPREAD = {
+    "Bcast": "count, datatype, 1",
+    "Gather": f"{SENT_OR_RECEIVED}, 1",
+    "Allgather": f"{SENT_OR_RECEIVED}, 1",
+    "Gatherv": SENT_OR_OWN,
+    "Allgatherv": SENT_OR_OWN,
+    "Scatter": f"({SCATTERED} ? (int64_t)sendcount : (int64_t)recvcount), {SCATTERED_TYPE}, 1",
+    "Scatterv": f"({SCATTERED} ? (int64_t)sendcounts[{OWN}] : (int64_t)recvcount), {SCATTERED_TYPE}, 1",
+    "Alltoall": f"{SENT_OR_RECEIVED}, trace_num_peers(comm)",
+    "Alltoallv": f"TRACE_SUM(({SENT} ? recvcounts : sendcounts)[peer], trace_num_peers(comm)), {SENT_TYPE}, 1",
+}
+# The counts of the reductions without plain `count`.
+REDUCED = {
+    "Reduce_scatter": "TRACE_SUM(recvcounts[peer], trace_ask(PMPI(Comm_size), comm))",
+    "Reduce_scatter_block": "(int64_t)recvcount * trace_ask(PMPI(Comm_size), comm)",
+}
+# Count and type of other calls that move data.
+COUNTED = (("origin_count", "origin_datatype"), ("sendcount", "sendtype"), ("count", "datatype"))
+
 
 class Prototype(NamedTuple):
-    """A function: its name, its declaration in C, what it returns, and the names of its parameters in order."""
+    """A function: its name, what it returns, its parameters in C, and their names in order."""
 
     name: str
-    declaration: str
     returns: str
-    parameters: tuple[str, ...]
-
-
-class Header(NamedTuple):
-    """The declarations of an mpi.h: functions to intercept, and the types, by name, of the structures whose addresses are handles."""
-
-    prototypes: tuple[Prototype, ...]
-    data: dict[str, str]
+    parameters: str
+    arguments: tuple[str, ...]
 
 
 def preprocessed(mpicc: str | Path) -> str:
     """Returns the text of mpi.h with its includes, from mpicc's preprocessor. Raises UserError where that fails."""
-    command = [str(mpicc), "-E", "-P", *WITHOUT_EXTENSIONS, "-x", "c", "-"]
+    command = [str(mpicc), "-E", "-P", "-D__attribute__(x)=", "-x", "c", "-"]
     try:
         process = subprocess.run(command, input="#include <mpi.h>\n", capture_output=True, text=True, check=False)
     except OSError as problem:
@@ -81,92 +107,92 @@ def preprocessed(mpicc: str | Path) -> str:
     return process.stdout
 
 
-def read(text: str) -> Header:
-    """Reads a preprocessed mpi.h, without variadic functions (MPI_Pcontrol), whose wrappers are hand-written."""
-    nodes = [node for node in c_parser.CParser().parse(text).ext if isinstance(node, c_ast.Decl)]
-    functions = {node.name: node for node in nodes if isinstance(node.type, c_ast.FuncDecl) and node.name.startswith(("MPI_", "MPIX_"))}
-    prototypes = tuple(_prototype(node) for node in functions.values() if not _is_variadic(node))
-    return Header(prototypes, {node.name: structure for node in nodes if (structure := _structure(node))})
+def prototypes(text: str) -> list[Prototype]:
+    """Returns the functions of a preprocessed header in alphabetical order, but for those of lifetime.c."""
+    functions = [match.groups() for statement in _statements(text) if (match := FUNCTION.fullmatch(statement))]
+    return sorted(
+        Prototype(name, returns, parameters, () if parameters == "void" else tuple(PARAMETER.findall(parameters)))
+        for returns, name, parameters in functions
+        if name not in HAND_WRITTEN
+    )
 
 
-def nccl() -> list[Prototype]:
-    """Returns the prototypes of NCCL."""
-    text = f"typedef unsigned long size_t;\n{NCCL_TYPES}{NCCL}"
-    return [_prototype(node) for node in c_parser.CParser().parse(text).ext if isinstance(node, c_ast.Decl)]
+def handles(text: str) -> dict[str, str]:
+    """Returns the types, by name, of the structures in a preprocessed header whose addresses are handles, as Open MPI has them."""
+    return {match[2]: match[1] for statement in _statements(text) if (match := STRUCTURE.fullmatch(statement))}
 
 
-def _is_variadic(node: c_ast.Decl) -> bool:
-    return node.type.args is not None and any(isinstance(parameter, c_ast.EllipsisParam) for parameter in node.type.args.params)
+def _statements(text: str) -> list[str]:
+    return [statement.strip() for statement in " ".join(text.split()).split(";")]
 
 
-def _structure(node: c_ast.Decl) -> str | None:
-    """Returns the type of a structure in the library, declared by `extern struct x y;`; None for any other declaration."""
-    is_structure = "extern" in node.storage and isinstance(node.type, c_ast.TypeDecl) and isinstance(node.type.type, c_ast.Struct)
-    return f"struct {node.type.type.name}" if is_structure else None
+def load_of(name: str, parameters: Sequence[str]) -> str:
+    """Determines what a function moves, from its name and the names of its parameters: an expression of type struct trace_load."""
+    if name.startswith("nccl"):
+        return "trace_nccl(count, datatype)" if "datatype" in parameters else "trace_moves(0, TRACE_NCCL)"
+    operation = blocking_form(name)
+    without_bytes = {
+        "OTHER": operation.endswith("_init"),
+        "COMPLETION": COMPLETION.fullmatch(operation),
+        "CONTROL": operation == "Barrier",
+    }
+    if kind := next((kind for kind, is_kind in without_bytes.items() if is_kind), None):
+        return f"trace_moves(0, TRACE_{kind})"
+    if operation in REDUCTIONS or operation in SPREAD:
+        is_reduction = operation in REDUCTIONS
+        load = f"trace_reduces({REDUCED.get(operation, 'count')}, datatype, op)" if is_reduction else f"trace_spreads({SPREAD[operation]})"
+        # MPI_ROOT and MPI_PROC_NULL are negative everywhere.
+        return f"(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : {load})" if "root" in parameters else load
+    has_handle = bool({"comm", "message", "win", "fh"}.intersection(parameters))
+    # Open MPI's headers have `type` for the standard's `datatype` in places.
+    counted = [(count, kind if kind in parameters else "type") for count, kind in COUNTED if count in parameters]
+    size_bytes = next((f"trace_bytes({count}, {kind})" for count, kind in counted if has_handle and kind in parameters), "0")
+    if operation.startswith("File_"):
+        return f"trace_moves({size_bytes}, TRACE_IO)"
+    is_payload = size_bytes != "0" or operation.startswith("Neighbor_") or operation in {"Alltoallw", "Fetch_and_op", "Compare_and_swap"}
+    return f"trace_moves({size_bytes}, {'TRACE_PAYLOAD' if is_payload else 'TRACE_OTHER'})"
 
 
-def _prototype(node: c_ast.Decl) -> Prototype:
-    write = c_generator.CGenerator().visit
-    parameters = [] if node.type.args is None else node.type.args.params
-    parameters = [parameter for parameter in parameters if write(parameter) != "void"]
-    for number, parameter in enumerate(parameters):
-        _innermost(parameter).declname = getattr(parameter, "name", None) or f"argument{number}"
-    returned = node.type.type
-    _innermost(returned).declname = None
-    returns = write(c_ast.Typename(None, [], None, returned))
-    # Parentheses prevent the expansion of a macro of the same name.
-    declaration = f"{returns} ({node.name})({', '.join(write(parameter) for parameter in parameters) or 'void'})"
-    return Prototype(node.name, declaration, returns, tuple(_innermost(parameter).declname for parameter in parameters))
-
-
-def _innermost(node: Any) -> c_ast.TypeDecl:
-    """Returns the declaration of a type inside those of pointers, arrays and functions to it."""
-    while not isinstance(node, c_ast.TypeDecl):
-        node = node.type
-    return node
+def blocking_form(name: str) -> str:
+    """Returns the operation of a function in the name of its blocking form: MPI_Iallreduce_c is an Allreduce."""
+    operation = re.sub("^MPIX?_", "", name).removesuffix("_c")
+    nonblocking = re.fullmatch(r"I([a-z]\w+)", operation)
+    return nonblocking[1].capitalize() if nonblocking and nonblocking[1] not in {"probe", "mprobe"} else operation
 
 
 def wrapper(number: int, prototype: Prototype) -> str:
     """Writes one function's wrapper in C; `number` is its index in the table of routines."""
-    is_mpi = prototype.name.startswith("MPI")
-    has_rank = "rank" in prototype.parameters and "nranks" in prototype.parameters
+    name, returns, parameters, arguments = prototype
+    is_mpi = name.startswith("MPI")
+    ranks = "rank, nranks" if "nranks" in arguments else "0, 1"
     return WRAPPER.format(
-        declaration=prototype.declaration,
-        name=prototype.name,
-        real_name=f"P{prototype.name}" if is_mpi else prototype.name,
-        before="" if is_mpi else f"    trace_begin_with_nccl({'rank, nranks' if has_rank else '0, 1'});\n",
-        load=loads.load_of(prototype.name, prototype.parameters),
-        returns=prototype.returns,
-        arguments=", ".join(prototype.parameters),
+        name=name,
+        returns=returns,
+        parameters=parameters,
+        real_name=f"P{name}" if is_mpi else name,
+        before="" if is_mpi else f"    trace_begin_with_nccl({ranks});\n",
+        arguments=", ".join(arguments),
         number=number,
+        load=load_of(name, arguments),
     )
 
 
-def intercepted(header: Header) -> list[Prototype]:
-    """Returns the prototypes of MPI with a generated wrapper, in the alphabetical order of the table of routines."""
-    return sorted(prototype for prototype in header.prototypes if prototype.name not in HAND_WRITTEN)
+def wrappers_c(mpi_h: str) -> str:
+    """Writes the file with the wrappers of a preprocessed mpi.h and of NCCL, and the names of the routines."""
+    routines = [*prototypes(mpi_h), *prototypes(NCCL)]
+    names = "".join(f'    "{routine.name}",\n' for routine in routines)
+    wrappers = "".join(wrapper(number, routine) for number, routine in enumerate(routines))
+    return f'#include "load.h"\n\n{NCCL_TYPES}{NCCL}\nconst char *const trace_names[NUM_ROUTINES] = {{\n{names}}};\n{wrappers}'
 
 
-def wrappers_c(header: Header) -> str:
-    """Writes the file with all wrappers and the names of the routines."""
-    prototypes = [*intercepted(header), *nccl()]
-    names = "".join(f'    "{prototype.name}",\n' for prototype in prototypes)
-    declarations = "".join(f"{prototype.declaration};\n" for prototype in nccl())
-    wrappers = "".join(wrapper(number, prototype) for number, prototype in enumerate(prototypes))
-    return f'#include "load.h"\n\n{NCCL_TYPES}{declarations}\nconst char *const trace_names[NUM_ROUTINES] = {{\n{names}}};\n{wrappers}'
+def generated_h(mpi_h: str) -> str:
+    """Writes the numbers of routines, and handles that are looked up at their first use where they are addresses in the MPI library.
 
-
-def routines_h(header: Header) -> str:
-    num_of_mpi = len(intercepted(header))
-    return f"#define NUM_MPI_ROUTINES {num_of_mpi}\n#define NUM_ROUTINES {num_of_mpi + len(nccl())}\n"
-
-
-def handles_h(header: Header) -> str:
-    """Writes definitions that look up handles at their first use, for an MPI whose handles are addresses in its library (Open MPI).
-
-    Otherwise the interposer could be loaded only together with that library.
+    With Open MPI the interposer could otherwise be loaded only together with that library.
     """
-    return "".join(
-        f'#define {name} (*({kind} *)(__extension__({{ static void *_Atomic slot; trace_real(&slot, "{name}"); }})))\n'
-        for name, kind in header.data.items()
+    num_of_mpi, num_of_nccl = len(prototypes(mpi_h)), len(prototypes(NCCL))
+    looked_up = (
+        f'#define {name} (*({kind} *)(__extension__({{ static void *_Atomic slot; trace_find(&slot, "{name}"); }})))\n'
+        for name, kind in handles(mpi_h).items()
     )
+    return f"#define NUM_MPI_ROUTINES {num_of_mpi}\n#define NUM_ROUTINES {num_of_mpi + num_of_nccl}\n{''.join(looked_up)}"

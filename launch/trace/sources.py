@@ -1,4 +1,4 @@
-"""Sources of a merged trace: step spans, and PyTorch's and TensorFlow's profiles; and the comparison of their clocks."""
+"""Sources of a merged trace: steps, PyTorch's and TensorFlow's profiles, Horovod's timeline, MPI calls; how their clocks differ."""
 
 import math
 import re
@@ -10,9 +10,13 @@ from typing import Any, NamedTuple
 from common import chrome_trace
 from common.chrome_trace import Event, Report
 from common.errors import UserError
-from common.record.parts import Clock, ClockOfRank
+from common.record.parts import Clock, ClockOfRank, HorovodTimeline
 from common.trainer import PROFILED_STEP
+from frameworks.shared.horovod import horovod_timeline
+from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Item, Negotiation, Operation
 from frameworks.shared.pytorch.collective_names import NCCL_KERNEL, library_of
+from launch.trace import horovod_summary
+from launch.trace.profile import KINDS_OF_CALLS, Events
 
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 # The categories of PyTorch's spans in the merged trace.
@@ -21,6 +25,9 @@ ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "i
 STEP_NUMBER = re.compile(rf"{PROFILED_STEP}([0-9]+)")
 # A profile begins and ends with the steps of its epoch; what is further from them has a wrong time.
 MARGIN_MICROSECONDS = 600e6
+# Rounding of both of Horovod's clocks to microseconds. A thread that is descheduled between the two readings adds to it.
+HOROVOD_ERROR_MICROSECONDS = 2.0
+HOROVOD_NOTE = "Horovod's steady clock, paired with the host's at its start; resolution 1 us"
 # When a rank entered and left a collective, on its own clock, in nanoseconds since the epoch.
 Meeting = Sequence[int]
 
@@ -191,3 +198,73 @@ def _place_tensorflow(events: Iterable[Event], rank: int) -> Iterator[Placed]:
             yield Placed(rank, "data", "TensorFlow's steps", event)
         else:
             yield Placed(rank, "compute", names.get(thread, f"thread {event['tid']}"), event)
+
+
+def horovod(path: Path, summary: HorovodTimeline, report: Report) -> Source:
+    """Makes a source of a run's timeline, whose items are added to the summary as they are read.
+
+    Raises UserError for a file of an old version of Horovod, which does not say when it starts.
+    """
+    start = horovod_timeline.start_microseconds(chrome_trace.events(path))
+    if start is None:
+        raise UserError(f"{path} has no start time, so it is not in the merged trace")
+    items = horovod_summary.counted(horovod_timeline.read(chrome_trace.events(path, report)), summary)
+    return Source(Clock("Horovod's timeline", HOROVOD_ERROR_MICROSECONDS, HOROVOD_NOTE), 0, start * 1000, _place_horovod(items), 0.0)
+
+
+def _place_horovod(items: Iterable[Item]) -> Iterator[Placed]:
+    """Places collectives and negotiations on rank 0, and a rank's readiness, as seen on rank 0, on that rank."""
+    operations, negotiations = [], []
+    for item in items:
+        if isinstance(item, Cycle):
+            mark = {"ph": "i", "s": "t", "name": "CYCLE_START", "ts": item.start, "args": {"tensors": item.num_tensors}}
+            yield Placed(0, "collectives", "Horovod cycles", mark)
+            continue
+        unfinished = {} if item.finished else {"unfinished": True}
+        if isinstance(item, Negotiation):
+            track = "Horovod negotiation" + _nth(lane_for(negotiations, item.start, item.end))
+            yield Placed(0, "collectives", track, _span(item, {"tensor": item.tensor} | unfinished))
+            for rank, ts in item.ready.items():
+                ready = {"ph": "i", "s": "t", "name": f"ready: {item.tensor}", "ts": ts}
+                yield Placed(rank, "collectives", "Horovod: ready on rank 0", ready)
+            continue
+        track = "Horovod" + _nth(lane_for(operations, item.start, item.end))
+        args = {"tensors": len(item.tensors), "first": item.tensors[0]} | ({"bytes": item.size_bytes} if item.size_bytes else {})
+        yield Placed(0, "collectives", track, _span(item, args | unfinished))
+        for activity in item.activities:
+            yield Placed(0, "collectives", track, _span(activity, {}))
+
+
+def lane_for(ends: list[float], start: float, end: float) -> int:
+    """Returns the number, from 0, of a lane that is free at a span's start, so that spans in one lane do not overlap.
+
+    `ends` has the end of the last span in each lane, and is updated. Spans come in the order of their ends.
+    """
+    lane = next((lane for lane, busy_until in enumerate(ends) if busy_until <= start), len(ends))
+    ends[lane : lane + 1] = [end]
+    return lane
+
+
+def _nth(lane: int) -> str:
+    return f" {lane + 1}" if lane else ""
+
+
+def _span(item: Negotiation | Operation | Activity, args: dict[str, Any]) -> Event:
+    return {"ph": "X", "name": item.name, "ts": item.start, "dur": item.end - item.start} | ({"args": args} if args else {})
+
+
+def mpi(events: Events) -> Source:
+    """Makes a source out of a rank's calls, of which there is at least one."""
+    origin_nanoseconds = int(events.calls.start_nanoseconds[0])
+    clock = Clock(f"MPI calls of rank {events.rank}", events.clock_error_nanoseconds / 1000, "the clock of the node, read at the start")
+    return Source(clock, events.rank, origin_nanoseconds, _place_mpi(events, origin_nanoseconds), 0.0)
+
+
+def _place_mpi(events: Events, origin_nanoseconds: int) -> Iterator[Placed]:
+    """Yields a rank's calls, on a track for each thread that calls MPI."""
+    for start, duration, size_bytes, routine, kind, thread in events.calls.tolist():
+        event = {
+            "ph": "X", "name": events.names[routine], "cat": KINDS_OF_CALLS[kind], "ts": (start - origin_nanoseconds) / 1000,
+            "dur": duration / 1000, "args": {"bytes": size_bytes},
+        }  # fmt: skip
+        yield Placed(events.rank, "MPI", f"thread {thread}", event)

@@ -17,7 +17,7 @@ from common.declarations import PYTHON
 from common.errors import UserError
 from common.record.parts import ClockOfRank, HorovodTimeline, Timeline, TracedCollective
 from frameworks.shared.horovod import horovod_timeline
-from launch.trace import horovod, mpi_events, sources
+from launch.trace import horovod_summary, profile, sources
 from launch.trace.sources import Source
 
 PROGRAM = f"{PYTHON} -m launch.trace.timeline"
@@ -60,12 +60,12 @@ def gather(folder: Path) -> Timeline:
     with _listed(problems):
         if path.exists() and path.stat().st_size > 0:
             sums = HorovodTimeline()
-            all_sources.append(horovod.source(path, sums, problems.append))
+            all_sources.append(sources.horovod(path, sums, problems.append))
             summary = sums
-    for path in mpi_events.find(folder):
+    for path in profile.find_events(folder):
         with _listed(problems):
-            if len((events := mpi_events.read(path)).calls):
-                all_sources.append(mpi_events.source(events))
+            if len((events := profile.read_events(path)).calls):
+                all_sources.append(sources.mpi(events))
     if not all_sources:
         reason = f": {'; '.join(problems)}" if problems else ""
         raise UserError(f"{folder} has no timeline, no profile and no steps{reason or '; run with --timeline'}")
@@ -177,19 +177,19 @@ def describe_file(path: Path) -> list[str]:
     """Summarizes a file of Horovod's timeline in lines. Raises UserError where it is not one."""
     problems: list[str] = []
     try:
-        summary = horovod.summarize(horovod_timeline.read(chrome_trace.events(path, problems.append)))
+        summary = horovod_summary.summarize(horovod_timeline.read(chrome_trace.events(path, problems.append)))
     except DAMAGED as problem:
         raise UserError(f"{path} is not a timeline of Horovod, or damaged: {problem!r}") from None
     if not (summary.num_negotiations or summary.num_operations):
         hint = "; ".join(problems) or "it has no tensors; give the file of HOROVOD_TIMELINE, or the folder of a run"
         raise UserError(f"{path} is not a timeline of Horovod: {hint}")
-    return [*horovod.describe(summary), *(f"problem: {problem}" for problem in problems)]
+    return [*horovod_summary.describe(summary), *(f"problem: {problem}" for problem in problems)]
 
 
 def describe_folder(folder: Path) -> list[str]:
     """Merges a folder's parts and summarizes them in lines."""
     gathered = gather(folder)
-    lines = horovod.describe(gathered.horovod) if gathered.horovod else []
+    lines = horovod_summary.describe(gathered.horovod) if gathered.horovod else []
     for clock in gathered.clocks:
         error = "not known" if clock.error_microseconds is None else f"{clock.error_microseconds:.1f} us"
         lines.append(f"clock of {clock.source}: error {error} ({clock.note})")

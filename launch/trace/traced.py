@@ -13,7 +13,7 @@ from common.record import files
 from common.record.definition import Record
 from common.record.parts import MpiCalls, MpiKinds, MpiOfRank, MpiProfile, Timeline
 from launch.launchers.commands import Launcher
-from launch.trace import mpi_events, profile, timeline
+from launch.trace import build, profile, timeline
 
 # What separates libraries in LD_PRELOAD (ld.so(8)), which has no escapes.
 CUTS_PRELOAD = re.compile(r"[\s:]")
@@ -28,9 +28,6 @@ def launcher_for(settings: Settings, launcher: Launcher, preloaded: str = "") ->
     """
     if settings.trace is None:
         return launcher
-    # Beside a site's Python there is no pycparser.
-    from launch.trace import build
-
     library = preloadable(build.installed() if settings.trace in TRACES else Path(settings.trace).absolute())
     num_events = NUM_EVENTS if settings.trace == "events" else None
     of_trace = variables(library, files.trace_folder(settings), num_events, preloaded)
@@ -104,8 +101,8 @@ def profile_summary(folder: Path) -> MpiProfile:
         )
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
-    for events in _readable(mpi_events.read, mpi_events.find(folder), problems):
-        problems += filter(None, [mpi_events.problem_of(events)])
+    for events in _readable(profile.read_events, profile.find_events(folder), problems):
+        problems += filter(None, [profile.describe_dropped(events)])
     return MpiProfile(ranks, problems)
 
 

@@ -1,10 +1,9 @@
-/* The bytes and kind of a call from its arguments. Rules: loads.py. */
+/* The bytes and kind of a call from its arguments. Rules: generate.py. */
 #ifndef TANDEM_TRACE_LOAD_H
 #define TANDEM_TRACE_LOAD_H
 
 #include <mpi.h>
 
-#include "handles.h" /* generated: for an MPI whose handles are addresses */
 #include "trace.h"
 
 /* A larger message is payload, whatever it is for. */
@@ -30,9 +29,9 @@ static inline struct trace_load trace_shares(int64_t bytes, int may_be_control)
 }
 
 /* Horovod negotiates ready tensors by bitwise AND and OR of its cache's bits. */
-static inline struct trace_load trace_reduces(int64_t count, MPI_Datatype type, int times, MPI_Op op)
+static inline struct trace_load trace_reduces(int64_t count, MPI_Datatype type, MPI_Op op)
 {
-    return trace_shares(trace_bytes(count, type) * times, op == MPI_BAND || op == MPI_BOR || op == MPI_LAND || op == MPI_LOR);
+    return trace_shares(trace_bytes(count, type), op == MPI_BAND || op == MPI_BOR || op == MPI_LAND || op == MPI_LOR);
 }
 
 /* Horovod's coordinator exchanges lists as bytes, each preceded by its length; so does mpi4py with objects. */

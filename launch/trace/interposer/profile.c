@@ -1,13 +1,12 @@
-/* The profile of a rank as text, in the layout of IBM's mpitrace (github.com/IBM/mpitrace), for existing readers.
+/* The files of a rank: its profile, as text in the layout of IBM's mpitrace (github.com/IBM/mpitrace), for existing readers; its events.
  *
  * Additions to the layout come last; the times of routines have microseconds. A file is complete or absent. Writing does not call malloc,
- * so that a signal handler can do it.
+ * so that a signal handler can do it. The file of events: the line "tandem mpi events 3", a line of JSON, then each `struct trace_event`
+ * in the machine's byte order.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <locale.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -19,142 +18,131 @@
 #define RULE "-----------------------------------------------------------------------\n"
 #define SHORT_RULE "-----------------------------------------------------------------\n"
 
-static char path[PATH_MAX], temporary[PATH_MAX + 8];
 static int descriptor, failed;
-static locale_t plain_locale, locale_before;
 
-__attribute__((constructor)) static void make_locale(void)
+#define PRINT(...) (failed |= dprintf(descriptor, __VA_ARGS__) < 0)
+
+static double seconds_of(int64_t nanoseconds)
 {
-    plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return (double)nanoseconds / 1e9;
 }
 
-/* Opens KIND.JOB.RANK, with the suffix, in the folder of the profiles. */
-void trace_open_file(const char *kind, const char *suffix)
+static void print_sums(const char *format, const char *name, const struct trace_sums *sums)
 {
-    const struct trace_process *is = &trace_process;
-    snprintf(path, sizeof path, "%s/%s.%s.%d%s", is->folder, kind, is->job, is->rank, suffix);
-    snprintf(temporary, sizeof temporary, "%s.part", path);
-    mkdir(is->folder, 0777);
-    /* The program's locale may have a decimal comma. */
-    locale_before = plain_locale ? uselocale(plain_locale) : (locale_t)0;
-    descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    failed = descriptor < 0 ? errno : 0;
+    if (sums->calls)
+        PRINT(format, name, (long long)sums->calls, (double)sums->bytes / (double)sums->calls, seconds_of(sums->nanoseconds));
 }
 
-void trace_put(const void *bytes, size_t length)
-{
-    for (const char *from = bytes; length && !failed;) {
-        ssize_t written = write(descriptor, from, length);
-        if (written >= 0) {
-            from += written;
-            length -= (size_t)written;
-        } else if (errno != EINTR)
-            failed = errno;
-    }
-}
-
-void trace_print(const char *format, ...)
-{
-    char line[512];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    trace_put(line, length < (int)sizeof line ? (size_t)length : sizeof line - 1);
-}
-
-void trace_close_file(void)
-{
-    if (descriptor >= 0 && close(descriptor) && !failed)
-        failed = errno;
-    if (!failed && rename(temporary, path))
-        failed = errno;
-    if (failed) {
-        unlink(temporary);
-        dprintf(STDERR_FILENO, "tandem trace: %s cannot be written (%s); set TRACE_DIR to another folder\n", path, strerror(failed));
-    }
-    if (locale_before)
-        uselocale(locale_before);
-}
-
-static struct trace_sums sum_of(const struct trace_sums bins[NUM_BINS])
+static struct trace_sums sum_of_sizes(int routine)
 {
     struct trace_sums sum = {0};
-    for (int bin = 0; bin < NUM_BINS; bin++)
-        trace_add_up(&sum, &bins[bin]);
+    for (const struct trace_sums *bin = trace_routines[routine]; bin < trace_routines[routine] + NUM_BINS; bin++) {
+        sum.calls += bin->calls;
+        sum.bytes += bin->bytes;
+        sum.nanoseconds += bin->nanoseconds;
+    }
     return sum;
 }
 
-static void print_sums(const char *format, const char *name, struct trace_sums sums)
+static void print_routines(int first, int end)
 {
-    if (sums.calls)
-        trace_print(format, name, (long long)sums.calls, (double)sums.bytes / (double)sums.calls, trace_seconds(sums.nanoseconds));
+    for (int routine = first; routine < end; routine++) {
+        struct trace_sums sum = sum_of_sizes(routine);
+        print_sums("%-28s %12lld    %11.1f   %12.6f\n", trace_names[routine], &sum);
+    }
 }
 
-static void print_routines(const struct trace_counters *counters, int first, int end)
-{
-    for (int routine = first; routine < end; routine++)
-        print_sums("%-28s %12lld    %11.1f   %12.6f\n", trace_names[routine], sum_of(counters->routines[routine]));
-}
-
-static void print_totals(const struct trace_sums kinds[NUM_KINDS])
+static void print_totals(int64_t elapsed_nanoseconds)
 {
     struct rusage usage;
-    int64_t in_mpi = 0, elapsed = trace_now() - trace_process.start_nanoseconds;
+    int64_t in_mpi = 0;
     getrusage(RUSAGE_SELF, &usage);
-    for (int kind = 0; kind < NUM_KINDS; kind++)
-        in_mpi += kind == TRACE_IO || kind == TRACE_NCCL ? 0 : kinds[kind].nanoseconds;
-    trace_print("total communication time = %.3f seconds.\n", trace_seconds(in_mpi));
-    trace_print("total elapsed time       = %.3f seconds.\n", trace_seconds(elapsed));
-    trace_print("user cpu time            = %.3f seconds.\n", (double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6);
-    trace_print("system time              = %.3f seconds.\n", (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6);
-    trace_print("max resident set size    = %.3f MiB.\n\n", (double)usage.ru_maxrss / 1024);
-    if (kinds[TRACE_IO].calls)
-        trace_print("total MPI-IO time = %.3f seconds.\n\n", trace_seconds(kinds[TRACE_IO].nanoseconds));
+    for (enum trace_kind kind = 0; kind < TRACE_IO; kind++)
+        in_mpi += trace_kinds[kind].nanoseconds;
+    PRINT("total communication time = %.3f seconds.\n", seconds_of(in_mpi));
+    PRINT("total elapsed time       = %.3f seconds.\n", seconds_of(elapsed_nanoseconds));
+    PRINT("user cpu time            = %.3f seconds.\n", (double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6);
+    PRINT("system time              = %.3f seconds.\n", (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6);
+    PRINT("max resident set size    = %.3f MiB.\n\n", (double)usage.ru_maxrss / 1024);
 }
 
-static void print_sizes(const struct trace_counters *counters)
+static void print_sizes(void)
 {
-    trace_print(SHORT_RULE "Message size distributions:\n\n");
+    PRINT(SHORT_RULE "Message size distributions:\n\n");
     for (int routine = 0; routine < NUM_MPI_ROUTINES; routine++) {
-        if (!sum_of(counters->routines[routine]).bytes)
+        if (!sum_of_sizes(routine).bytes)
             continue;
-        trace_print("%-22s    #calls    avg. bytes      time(sec)\n", trace_names[routine]);
+        PRINT("%-22s    #calls    avg. bytes      time(sec)\n", trace_names[routine]);
         for (int bin = 0; bin < NUM_BINS; bin++)
-            print_sums("%20s%12lld   %11.1f   %12.6f\n", "", counters->routines[routine][bin]);
-        trace_print("\n");
+            print_sums("%20s%12lld   %11.1f   %12.6f\n", "", &trace_routines[routine][bin]);
+        PRINT("\n");
     }
 }
 
-static void print_kinds(const struct trace_sums kinds[NUM_KINDS])
+static void print_kinds(void)
 {
-    static const char *const names[] = {"payload", "control", "completion", "other", "io"};
-    static const enum trace_kind order[] = {TRACE_PAYLOAD, TRACE_CONTROL, TRACE_COMPLETION, TRACE_OTHER, TRACE_IO};
-    trace_print(SHORT_RULE "Payload and control (Tandem):\n\n");
-    trace_print("kind                               #calls              bytes      time(sec)\n");
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        struct trace_sums sums = kinds[order[i]];
-        trace_print("%-28s %12lld %18lld   %12.6f\n", names[i], (long long)sums.calls, (long long)sums.bytes,
-                    trace_seconds(sums.nanoseconds));
+    static const char *const names[TRACE_NCCL] = {"payload", "control", "completion", "other", "io"};
+    PRINT(SHORT_RULE "Payload and control (Tandem):\n\n");
+    PRINT("kind                               #calls              bytes      time(sec)\n");
+    for (enum trace_kind kind = 0; kind < TRACE_NCCL; kind++) {
+        const struct trace_sums *sums = &trace_kinds[kind];
+        PRINT("%-28s %12lld %18lld   %12.6f\n", names[kind], (long long)sums->calls, (long long)sums->bytes, seconds_of(sums->nanoseconds));
     }
 }
 
-void trace_write_profile(const char *how)
+static void print_profile(const struct trace_process *process, const char *how)
 {
-    const struct trace_process *is = &trace_process;
-    const struct trace_counters *counters = trace_collect();
-    trace_open_file("mpi_profile", "");
-    trace_print("Data for MPI rank %d of %d:\nTimes from %s to %s.\n", is->rank, is->num_ranks, is->began, how);
-    trace_print(RULE "MPI Routine                        #calls     avg. bytes      time(sec)\n" RULE);
-    print_routines(counters, 0, NUM_MPI_ROUTINES);
-    trace_print(RULE);
-    print_totals(counters->kinds);
-    print_sizes(counters);
-    print_kinds(counters->kinds);
-    if (counters->kinds[TRACE_NCCL].calls) {
-        trace_print("\n" SHORT_RULE "NCCL calls (Tandem; the time is that of enqueueing on the GPU, not of the transfer):\n\n");
-        trace_print("NCCL Routine                       #calls     avg. bytes      time(sec)\n");
-        print_routines(counters, NUM_MPI_ROUTINES, NUM_ROUTINES);
+    const char *began = process->with_mpi ? "MPI_Init()" : "the first NCCL call";
+    PRINT("Data for MPI rank %d of %d:\nTimes from %s to %s.\n", process->rank, process->num_ranks, began, how);
+    PRINT(RULE "MPI Routine                        #calls     avg. bytes      time(sec)\n" RULE);
+    print_routines(0, NUM_MPI_ROUTINES);
+    PRINT(RULE);
+    print_totals(trace_now() - process->start_nanoseconds);
+    print_sizes();
+    print_kinds();
+    if (trace_kinds[TRACE_NCCL].calls) {
+        PRINT("\n" SHORT_RULE "NCCL calls (Tandem; the time is that of enqueueing on the GPU, not of the transfer):\n\n");
+        PRINT("NCCL Routine                       #calls     avg. bytes      time(sec)\n");
+        print_routines(NUM_MPI_ROUTINES, NUM_ROUTINES);
     }
-    trace_close_file();
+}
+
+static void print_events(const struct trace_process *process, const char *how)
+{
+    const struct trace_events *events = &trace_events;
+    int64_t num_calls = events->num_calls, num_events = num_calls < events->capacity ? num_calls : events->capacity;
+    size_t length = (size_t)num_events * sizeof *events->buffer;
+    PRINT("tandem mpi events 3\n{\"rank\": %d, \"num_events\": %lld, \"num_dropped\": %lld, ", process->rank, (long long)num_events,
+          (long long)(num_calls - num_events));
+    PRINT("\"epoch_of_zero_nanoseconds\": %lld, \"clock_error_nanoseconds\": %lld, \"routines\": [",
+          (long long)events->epoch_of_zero_nanoseconds, (long long)events->clock_error_nanoseconds);
+    for (int routine = 0; routine < NUM_ROUTINES; routine++)
+        PRINT("%s\"%s\"", routine ? ", " : "", trace_names[routine]);
+    PRINT("]}\n");
+    failed |= write(descriptor, events->buffer, length) != (ssize_t)length;
+}
+
+/* Writes KIND.JOB.RANK, with the suffix, in the folder of the profiles. */
+static void write_file(const struct trace_process *process, const char *how, const char *kind, const char *suffix,
+                       void (*print_content)(const struct trace_process *, const char *))
+{
+    char path[PATH_MAX], temporary[PATH_MAX + 8];
+    snprintf(path, sizeof path, "%s/%s.%s.%d%s", process->folder, kind, process->job, process->rank, suffix);
+    snprintf(temporary, sizeof temporary, "%s.part", path);
+    mkdir(process->folder, 0777);
+    descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    failed = descriptor < 0;
+    if (!failed)
+        print_content(process, how);
+    if (failed || close(descriptor) || rename(temporary, path)) {
+        dprintf(STDERR_FILENO, "tandem trace: %s cannot be written (%s); set TRACE_DIR to another folder\n", path, strerror(errno));
+        unlink(temporary);
+    }
+}
+
+void trace_write(const struct trace_process *process, const char *how)
+{
+    write_file(process, how, "mpi_profile", "", print_profile);
+    if (trace_events.capacity)
+        write_file(process, how, "mpi_events", ".bin", print_events);
 }

@@ -9,7 +9,6 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <limits.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,44 +17,43 @@
 
 #include "trace.h"
 
-#define MAX_OBJECTS 4096
-
-struct names {
-    char *name[MAX_OBJECTS];
-    int num;
-};
-
-/* Runs under the loader's lock: must not call dlopen. */
-static int take_name(struct dl_phdr_info *object, size_t size, void *into)
+/* The value of the first of these variables that has one, or NULL; the list ends with NULL. */
+const char *trace_first_of(const char *const *variables)
 {
-    struct names *names = into;
-    if (object->dlpi_name && object->dlpi_name[0] && names->num < MAX_OBJECTS)
-        names->name[names->num++] = strdup(object->dlpi_name);
-    return 0;
+    for (; *variables; variables++) {
+        const char *value = getenv(*variables);
+        if (value && *value)
+            return value;
+    }
+    return NULL;
 }
 
-static int is_own(const void *symbol)
+const char *trace_launchers_rank(void)
+{
+    static const char *const variables[] = {"RANK", "PALS_RANKID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
+    return trace_first_of(variables);
+}
+
+/* Not of the interposer itself. */
+static int is_real(const void *symbol)
 {
     Dl_info where, here;
-    return dladdr(symbol, &where) && dladdr((void *)trace_find, &here) && where.dli_fbase == here.dli_fbase;
+    return symbol && !(dladdr(symbol, &where) && dladdr((void *)is_real, &here) && where.dli_fbase == here.dli_fbase);
 }
 
-static void *look_in_loaded_objects(const char *name)
+/* Searches the program first: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations).
+ * What is searched stays loaded, so that the list of objects can be followed.
+ */
+void *trace_look(const char *name)
 {
-    struct names names = {.num = 0};
-    void *address = NULL;
-    dl_iterate_phdr(take_name, &names);
-    for (int i = 0; i < names.num; i++) {
-        void *object = address ? NULL : dlopen(names.name[i], RTLD_LAZY | RTLD_NOLOAD);
-        if (object) {
-            void *symbol = dlsym(object, name);
-            if (symbol && !is_own(symbol))
-                address = symbol;
-            dlclose(object);
-        }
-        free(names.name[i]);
+    void *address = dlsym(RTLD_DEFAULT, name);
+    if (!is_real(address))
+        address = dlsym(RTLD_NEXT, name);
+    for (struct link_map *object = dlopen(NULL, RTLD_LAZY); object && !is_real(address); object = object->l_next) {
+        void *loaded = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        address = loaded ? dlsym(loaded, name) : NULL;
     }
-    return address;
+    return is_real(address) ? address : NULL;
 }
 
 /* The MPI of MPI4PY_LIBMPI, the one that the loader finds by name, or the one of the build. */
@@ -70,36 +68,27 @@ static void load_mpi(void)
 
 __attribute__((constructor)) static void load_mpi_for_mpi4py(void)
 {
-    char program[PATH_MAX];
+    char program[PATH_MAX] = "";
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[length > 0 ? length : 0] = '\0';
-    const char *name = strrchr(program, '/');
+    const char *name = length > 0 ? strrchr(program, '/') : NULL;
     if (name && !strncmp(name, "/python", 7) && trace_launchers_rank())
         load_mpi();
 }
 
-/* Searches the program first: it may hold the only valid copy of a library's data (x86-64 psABI, copy relocations). */
-void *trace_look(const char *name)
-{
-    void *address = dlsym(RTLD_DEFAULT, name);
-    if (address && is_own(address))
-        address = dlsym(RTLD_NEXT, name);
-    return address ? address : look_in_loaded_objects(name);
-}
-
 void *trace_find(void *_Atomic *slot, const char *name)
 {
+    if (*slot)
+        return *slot;
+    int is_of_mpi = strncmp(name, "nccl", 4) != 0;
     void *address = trace_look(name);
-    if (!address && !strncmp(name, "PMPI", 4)) {
+    if (!address && is_of_mpi) {
         load_mpi();
         address = trace_look(name);
     }
     if (!address) {
-        int is_of_mpi = name[0] == 'P' || strstr(name, "mpi") != NULL;
         fprintf(stderr, "tandem trace: no loaded library has %s%s\n", name,
                 is_of_mpi ? "; build the interposer with the running MPI: python -m launch.trace.build --mpicc PATH" : "");
         _exit(127);
     }
-    atomic_store_explicit(slot, address, memory_order_relaxed);
-    return address;
+    return *slot = address;
 }

@@ -10,7 +10,7 @@ import pytest
 from common import chrome_trace
 from common.errors import UserError
 from common.record.parts import Clock, ClockOfRank, TracedCollective
-from launch.trace import horovod, sources
+from launch.trace import sources
 from launch.trace.sources import Placed, Source
 from launch.trace.timeline import MARGIN_NANOSECONDS, describe_file, files, gather, merge
 from tests.frameworks.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle, named
@@ -134,7 +134,7 @@ def test_all_clocks_are_aligned(events):
 def test_the_error_of_each_clock_is_in_the_metadata(run_folder, gathered):
     errors = {clock.source: clock.error_microseconds for clock in gathered.clocks}
     assert errors["PyTorch's profiler of rank 1"] == pytest.approx(5, abs=0.5)
-    assert errors["Horovod's timeline"] == horovod.ERROR_MICROSECONDS
+    assert errors["Horovod's timeline"] == sources.HOROVOD_ERROR_MICROSECONDS
     assert gathered.ranks["1"] == ClockOfRank(pytest.approx(1e6), pytest.approx(0.4))
     metadata, of_record = chrome_trace.value(run_folder / "trace.json.gz", "metadata"), dataclasses.asdict(gathered)
     assert (metadata["clocks"], metadata["ranks"]) == (of_record["clocks"], of_record["ranks"])

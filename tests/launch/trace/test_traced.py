@@ -9,7 +9,7 @@ from common import chrome_trace
 from common.config import Settings
 from common.record.parts import MpiOfRank
 from launch.launchers.commands import Launcher
-from launch.trace import build, mpi_events, timeline, traced
+from launch.trace import build, profile, timeline, traced
 from tests.launch.trace.test_merge import tracks_of
 from tests.launch.trace.test_profile import OLDER
 from tests.support.made_records import made, typed
@@ -67,8 +67,8 @@ def events_file(path, rank, num_dropped, starts):
         "rank": rank, "num_events": len(starts), "num_dropped": num_dropped, "epoch_of_zero_nanoseconds": 0, "clock_error_nanoseconds": 50,
         "routines": ["MPI_Barrier"],
     }  # fmt: skip
-    calls = np.array([(start * 1e9, 1e6, 0, 0, 2, 0) for start in starts], dtype=mpi_events.CALL)
-    path.write_bytes(mpi_events.MAGIC + json.dumps(head).encode() + b"\n" + calls.tobytes())
+    calls = np.array([(start * 1e9, 1e6, 0, 0, 1, 0) for start in starts], dtype=profile.CALL)
+    path.write_bytes(profile.EVENTS_MAGIC + json.dumps(head).encode() + b"\n" + calls.tobytes())
 
 
 def test_dropped_events_are_listed(tmp_path):

@@ -1,89 +1,28 @@
-"""Horovod's timeline as a source of the merged trace, its sums for the record of a run, and the sums as lines of text."""
+"""The sums of Horovod's timeline for the record of a run, and the sums as lines of text."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from common import chrome_trace
-from common.chrome_trace import Event, Report
-from common.errors import UserError
-from common.record.parts import Clock, HorovodTimeline, Lateness, Wait
-from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Item, Negotiation, Operation, read, start_microseconds
-from launch.trace.sources import Placed, Source
+from common.record.parts import HorovodTimeline, Lateness, Wait
+from frameworks.shared.horovod.horovod_timeline import Cycle, Item, Negotiation, Operation
 
 # Rank 0 receives the ranks that are ready within one cycle (HOROVOD_CYCLE_TIME: 1 ms) together, in the order of the ranks.
 TOGETHER_MICROSECONDS = 1000
-# Rounding of both clocks to microseconds. A thread that is descheduled between the two readings adds to it.
-ERROR_MICROSECONDS = 2.0
-NOTE = "Horovod's steady clock, paired with the host's at its start; resolution 1 us"
 # The number of tensors with the longest waits that are printed.
 NUM_TENSORS = 5
 Sums = TypeVar("Sums", Wait, Lateness)
 
 
-def source(path: Path, summary: HorovodTimeline, report: Report) -> Source:
-    """Makes a source of a run's timeline, whose items are added to the summary as they are read.
-
-    Raises UserError for a file of an old version of Horovod, which does not say when it starts.
-    """
-    start = start_microseconds(chrome_trace.events(path))
-    if start is None:
-        raise UserError(f"{path} has no start time, so it is not in the merged trace")
-    items = read(chrome_trace.events(path, report))
-    return Source(Clock("Horovod's timeline", ERROR_MICROSECONDS, NOTE), 0, start * 1000, _placed(_counted(items, summary)), 0.0)
-
-
-def _placed(items: Iterable[Item]) -> Iterator[Placed]:
-    """Places collectives and negotiations on rank 0, and a rank's readiness, as seen on rank 0, on that rank."""
-    operations, negotiations = [], []
-    for item in items:
-        if isinstance(item, Cycle):
-            mark = {"ph": "i", "s": "t", "name": "CYCLE_START", "ts": item.start, "args": {"tensors": item.num_tensors}}
-            yield Placed(0, "collectives", "Horovod cycles", mark)
-            continue
-        unfinished = {} if item.finished else {"unfinished": True}
-        if isinstance(item, Negotiation):
-            track = "Horovod negotiation" + _nth(lane_for(negotiations, item.start, item.end))
-            yield Placed(0, "collectives", track, _span(item, {"tensor": item.tensor} | unfinished))
-            for rank, ts in item.ready.items():
-                ready = {"ph": "i", "s": "t", "name": f"ready: {item.tensor}", "ts": ts}
-                yield Placed(rank, "collectives", "Horovod: ready on rank 0", ready)
-            continue
-        track = "Horovod" + _nth(lane_for(operations, item.start, item.end))
-        args = {"tensors": len(item.tensors), "first": item.tensors[0]} | ({"bytes": item.size_bytes} if item.size_bytes else {})
-        yield Placed(0, "collectives", track, _span(item, args | unfinished))
-        for activity in item.activities:
-            yield Placed(0, "collectives", track, _span(activity, {}))
-
-
-def lane_for(ends: list[float], start: float, end: float) -> int:
-    """Returns the number, from 0, of a lane that is free at a span's start, so that spans in one lane do not overlap.
-
-    `ends` has the end of the last span in each lane, and is updated. Spans come in the order of their ends.
-    """
-    lane = next((lane for lane, busy_until in enumerate(ends) if busy_until <= start), len(ends))
-    ends[lane : lane + 1] = [end]
-    return lane
-
-
-def _nth(lane: int) -> str:
-    return f" {lane + 1}" if lane else ""
-
-
-def _span(item: Negotiation | Operation | Activity, args: dict[str, Any]) -> Event:
-    return {"ph": "X", "name": item.name, "ts": item.start, "dur": item.end - item.start} | ({"args": args} if args else {})
-
-
 def summarize(items: Iterable[Item]) -> HorovodTimeline:
     """Sums up the items of a timeline."""
     summary = HorovodTimeline()
-    for _ in _counted(items, summary):
+    for _ in counted(items, summary):
         pass
     return summary
 
 
-def _counted(items: Iterable[Item], summary: HorovodTimeline) -> Iterator[Item]:
+def counted(items: Iterable[Item], summary: HorovodTimeline) -> Iterator[Item]:
     """Yields the items of a timeline as they are, and adds them to the summary."""
     for item in items:
         summary.seconds = max(summary.seconds, item.end / 1e6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from launch.trace import mpi_events
+from launch.trace import profile
 from tests.support.tracing import run_python
 
 CALLS = """
@@ -31,7 +31,7 @@ def alone(tmp_path_factory):
 
 
 def only(done):
-    return mpi_events.read(done.files("mpi_events", ".bin")[0])
+    return profile.read_events(done.files("mpi_events", ".bin")[0])
 
 
 def names_of(events):
@@ -41,17 +41,17 @@ def names_of(events):
 
 def test_every_call_that_was_counted_is_an_event(alone):
     done = alone[0]
-    events, profile = only(done), done.only()
+    events, counted = only(done), done.only()
     names, calls = names_of(events), events.calls
-    assert set(names) == profile.routines.keys()
-    for name, sums in profile.routines.items():
+    assert set(names) == counted.routines.keys()
+    for name, sums in counted.routines.items():
         of_routine = calls[names == name]
         assert (len(of_routine), of_routine.size_bytes.sum()) == (sums.num_calls, pytest.approx(sums.size_bytes, abs=5))
         assert of_routine.duration_nanoseconds.sum() / 1e9 == pytest.approx(sums.seconds, abs=1e-6)
     assert [(names == "MPI_Barrier").sum(), (names == "MPI_Allreduce_c").sum(), events.num_dropped] == [31, 30, 0]
     # Those of mpi4py have large counts.
-    assert profile.routines["MPI_Allreduce_c"].size_bytes == 30 * 8000
-    kinds = {name: mpi_events.KINDS[kind] for name, kind in zip(names, calls.kind, strict=True)}
+    assert counted.routines["MPI_Allreduce_c"].size_bytes == 30 * 8000
+    kinds = {name: profile.KINDS_OF_CALLS[kind] for name, kind in zip(names, calls.kind, strict=True)}
     assert [kinds[name] for name in ("MPI_Barrier", "MPI_Allreduce_c", "MPI_Get_version")] == ["control", "payload", "other"]
 
 
@@ -85,7 +85,7 @@ def test_calls_beyond_the_buffer_are_dropped_and_counted(alone, tmp_path):
         (lambda whole: b"", "is not a file of MPI events"),
         (lambda whole: whole[:60], "is truncated or damaged"),
         (lambda whole: whole.replace(b'"num_events"', b'"num"'), "is truncated or damaged .'num_events'"),
-        (lambda whole: mpi_events.MAGIC + b"[1]\n", "is truncated or damaged"),
+        (lambda whole: profile.EVENTS_MAGIC + b"[1]\n", "is truncated or damaged"),
         (lambda whole: whole.replace(b'"routines": [', b'"routines": [], "more": ['), "unknown routines or kinds"),
         (lambda whole: whole[:-1], r"it has \d+ of \d+ events"),
     ],
@@ -94,5 +94,5 @@ def test_a_damaged_file_is_an_error_of_one_line(alone, tmp_path, change, message
     path = tmp_path / "mpi_events.1.0.bin"
     path.write_bytes(change(alone[0].files("mpi_events", ".bin")[0].read_bytes()))
     with pytest.raises(UserError, match=message) as raised:
-        mpi_events.read(path)
+        profile.read_events(path)
     assert "\n" not in str(raised.value)

@@ -4,7 +4,8 @@ import pytest
 
 from common.record.parts import Lateness, Wait
 from frameworks.shared.horovod.horovod_timeline import read
-from launch.trace.horovod import describe, lane_for, summarize
+from launch.trace.horovod_summary import describe, summarize
+from launch.trace.sources import lane_for
 from tests.frameworks.test_horovod_timeline import FUSED, FUSED_OPERATION, NAMES, NEGOTIATED, begin, cycle, end, tick
 
 
