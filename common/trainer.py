@@ -70,13 +70,11 @@ class ProfiledCommunication(NamedTuple):
 
     A collective ran for `seconds`, overlapped with computation or not; they are NaN on a rank without a profile. `operations` has the calls
     of each collective, and the bytes that a rank contributes to it, or that a broadcast sends. `details` are specific to the library.
-    `starts` has the time at which each call of a collective began, in seconds since 1970.
     """
 
     seconds: float
     operations: dict[str, tuple[int, int]]
     details: dict[str, Any]
-    starts: dict[str, list[float]] | None = None
 
 
 class Communication(NamedTuple):

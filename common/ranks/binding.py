@@ -56,12 +56,6 @@ def num_cores(threads: Iterable[int], core_of: Mapping[int, int]) -> int:
     return len({core_of.get(thread, thread) for thread in threads})
 
 
-def numa_nodes(threads: Iterable[int], folder: Path = TOPOLOGY) -> list[int] | None:
-    """Lists the NUMA nodes of these hardware threads, sorted; None where Linux does not show them."""
-    nodes = {int(path.name.removeprefix("node")) for thread in threads for path in folder.glob(f"cpu{thread}/node[0-9]*")}
-    return sorted(nodes) or None
-
-
 def cores_for(allowed: Iterable[int], local_rank: int, cores_per_rank: int, core_of: Mapping[int, int]) -> set[int]:
     """Chooses the hardware threads of a rank: each local rank gets the next `cores_per_rank` of the `allowed` ones, wrapping around.
 

@@ -27,13 +27,6 @@ NO_GPU = -1
 # Of the GPUs with bfloat16 and TF32 (CUDA C++ Programming Guide, "Feature Support per Compute Capability").
 AMPERE = (8, 0)
 DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
-# Reasons of NVML for which a GPU runs below its highest clock, but for those of an idle GPU and of a user's own limit.
-THROTTLE_REASONS = {
-    "power cap": "nvmlClocksThrottleReasonSwPowerCap", "hardware slow-down": "nvmlClocksThrottleReasonHwSlowdown",
-    "synchronized boost": "nvmlClocksThrottleReasonSyncBoost", "temperature": "nvmlClocksThrottleReasonSwThermalSlowdown",
-    "hardware temperature": "nvmlClocksThrottleReasonHwThermalSlowdown", "power brake": "nvmlClocksThrottleReasonHwPowerBrakeSlowdown",
-}  # fmt: skip
-
 # The user's own choice of what NCCL logs.
 NCCL_DEBUG = "NCCL_DEBUG"
 # NCCL says the first in every version (src/init.cc), and the second since 2.27 (src/plugin/net.cc).
@@ -158,20 +151,6 @@ def most_free_bytes() -> float:
 def used_bytes(device: Device) -> int | None:
     """Reads the bytes in use on the whole GPU of a device; None on a CPU, and where they are not known."""
     return read_of_gpu(bus_id_of(device), lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
-
-
-def clock_hz(device: Device) -> float:
-    """Reads the clock of the GPU of a device in Hz; NaN where it is not known."""
-    megahertz = read_of_gpu(bus_id_of(device), lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))
-    return math.nan if megahertz is None else 1e6 * megahertz
-
-
-def throttle_reasons(run: Summing, device: Device) -> list[str] | None:
-    """Lists why GPUs of this run are below their highest clock just now; None where no rank knows it. All ranks call this."""
-    mask = read_of_gpu(bus_id_of(device), pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
-    masks = by_rank(run, mask or 0).astype(int).tolist()
-    reasons = [name for name, constant in THROTTLE_REASONS.items() if any(mask & getattr(pynvml, constant) for mask in masks)]
-    return reasons if by_rank(run, mask is not None).any() else None
 
 
 def count_joules(ranks: Ranks, pids: Collection[int]) -> Callable[[], float]:

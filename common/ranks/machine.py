@@ -4,7 +4,6 @@ Control groups are of both versions, with every group above: Slurm and container
 """
 
 import ctypes
-import math
 import os
 import platform
 import re
@@ -18,7 +17,6 @@ ROOT = Path("/sys/fs/cgroup")
 OF_PROCESS = Path("/proc/self/cgroup")
 # Where version 2 is mounted beside controllers of version 1.
 UNIFIED = "unified"
-MICROSECONDS, NANOSECONDS = 1e-6, 1e-9
 VMSTAT = Path("/proc/vmstat")
 # Through it the ranks of a node exchange: a container has 64 MB of it by default.
 SHARED_MEMORY = Path("/dev/shm")
@@ -101,14 +99,6 @@ def _quota(folder: Path) -> float | None:
         return None
 
 
-def throttled_seconds(root: Path = ROOT, of_process: Path = OF_PROCESS) -> float:
-    """Reads the seconds in which a quota has kept the groups of this process from running, added up over cores; NaN without a group."""
-    statistics = [_numbers(folder / "cpu.stat") for folder in folders("cpu", root, of_process)]
-    units = {"throttled_usec": MICROSECONDS, "throttled_time": NANOSECONDS}
-    seconds = [float(numbers[name]) * unit for numbers in statistics for name, unit in units.items() if name in numbers]
-    return sum(seconds) if seconds else math.nan
-
-
 def _numbers(path: Path) -> dict[str, str]:
     """Reads a file with a name and a number on each line; empty where it cannot be read."""
     try:
@@ -127,15 +117,14 @@ def total_bytes() -> int:
     return min([psutil.virtual_memory().total, *(memory.limit_bytes for memory in memories())])
 
 
-def keep_large_buffers() -> bool:
-    """Makes glibc serve buffers up to 1 GiB from memory that it keeps. Returns whether it does so; other C libraries are not configured.
+def keep_large_buffers() -> None:
+    """Makes glibc serve buffers up to 1 GiB from memory that it keeps; other C libraries are not configured.
 
     By default glibc maps each activation of some MiB with mmap at every step, and the kernel clears its pages.
     """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    library = ctypes.CDLL(None)
-    return all(library.mallopt(ctypes.c_int(name), ctypes.c_int(value)) == 1 for name, value in KEEP.items())
+    if platform.libc_ver()[0] == "glibc":
+        for name, value in KEEP.items():
+            ctypes.CDLL(None).mallopt(ctypes.c_int(name), ctypes.c_int(value))
 
 
 class SharedMemory(NamedTuple):

@@ -207,7 +207,7 @@ class Record(Closed):
     resumed_after_epochs: FromZero | None = None
     """Epochs of the checkpoint from which the run resumed, of which the record has no numbers. `null` without `--resume`."""
     machine_noise: MachineNoise | None = None
-    """How fast the machine was just before and after training, and what disturbed the run."""
+    """How fast the machine was just before and after training."""
     step_breakdown: StepBreakdown | None = None
     """Where the time of a step goes, measured on extra steps after training, off the clock. `null` if it was not measured."""
     timeline: Timeline | None = None

@@ -46,7 +46,6 @@ def describe(of_record: bool = True) -> Environment:
         instruction_sets=instruction_sets(),
         num_cores=binding.num_cores(range(os.cpu_count() or 1), binding.core_of_threads()),
         quota_cores=machine.quota_cores(),
-        allocator_keeps=False,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         git_commit=_git("rev-parse", "HEAD") if of_record else None,
         git_changed=of_record and bool(_git("status", "--porcelain", "--untracked-files=no")),

@@ -3,7 +3,7 @@
 Its keys are in common/record/definition.py.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from typing_extensions import TypedDict
@@ -55,7 +55,6 @@ class Operation(Closed):
 class Library(TypedDict, total=False):
     """The keys of a library that the report reads; there may be more."""
 
-    rebuilt_bucket_sizes: Annotated[str, Pattern("([0-9]{1,15}(, ?[0-9]{1,15})*)?", "sizes with commas between them")]
     num_stages: FromOne
     num_microbatches: FromOne
     bubble_fraction: Annotated[float, Bounds(at_least=-1e6, at_most=1)]
@@ -91,12 +90,6 @@ class StepBreakdown(Closed):
     """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests, from the mean time of the ranks."""
     plain_bus_bytes_per_second: Amount | None
     """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second."""
-    all_reduce_seconds_by_size: list[tuple[Positive, Seconds]] | None = None
-    """[size in bytes, seconds] of plain all-reduces of 1 KiB, 32 KiB, 1 MiB and the gradients' size through the same library: the mean over
-    ranks of the median of each."""
-    exchange_start_seconds: dict[str, list[Seconds]] | None = None
-    """Seconds from the beginning of a step to the start of each collective in it, by name, on rank 0, in the profiled steps, which are
-    slower."""
     library: Library
     """DDP's logging data, DeepSpeed's calls by message size, or the bubble of a pipeline, which is the part of its steps in which its ranks
     wait, measured and in theory. Empty for other backends."""
@@ -176,23 +169,9 @@ class MachineNoise(Closed):
     same time, each on its own cores, and the number is that of the slowest."""
     copy_bytes_per_second: Rates
     """Bytes a second, read and written, in a copy of memory, measured in the same way."""
-    frequency_hz: Rates
-    """Lowest frequency of the ranks' cores before and after training."""
-    steal_seconds: Seconds | None
-    """Seconds that the hypervisor took from the ranks' cores during training."""
-    pressure_seconds: Seconds | None
-    """Seconds of training in which a process of the node waited for a core."""
-    involuntary_switches_by_rank: CountsByRank
-    """Number of times during training that a thread of the rank had to leave its core to another thread."""
-    gpu_clock_hz: Rates
-    """Lowest clock of the ranks' GPUs before and after training."""
-    gpu_throttle_reasons: list[str] | None
-    """Reasons after training for which a GPU ran below its highest clock."""
     product_flops_per_second_by_rank: Annotated[list[Positive], BY_RANK] | None = None
     """Floating-point operations a second in matrix products on the cores of each rank: the faster of the two measurements. `null` in older
     records."""
-    cpu_throttled_seconds: Seconds | None = None
-    """Seconds of training in which a CPU quota stopped the control groups of a rank, added up over cores, of the rank with most."""
 
 
 @dataclass
@@ -259,8 +238,6 @@ class Environment(Closed):
     """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up."""
     quota_cores: Positive | None = None
     """Number of cores that the smallest CPU quota of a control group gives to rank 0 and the ranks beside it. `null` without a quota."""
-    numa_nodes_of_rank_0: list[FromZero] | None = None
-    """Numbers of the NUMA nodes to which the cores of rank 0 belong."""
     device: Literal["cpu", "cuda"] | None = None
     """Device that was used; `settings.device` is what was asked for."""
     framework_has_cuda: bool | None = None
@@ -270,8 +247,6 @@ class Environment(Closed):
     nccl_network: str | None = None
     """Network that NCCL chose between nodes, with its plugin, from the log of rank 0: `Socket` is TCP. `null` on one node, without NCCL,
     where the variable NCCL_DEBUG is set, and in older records."""
-    allocator_keeps: bool
-    """Whether the C library keeps the memory of large buffers between steps."""
     memory_bytes: FromZero
     """Main memory of the node in bytes."""
     git_commit: str | None
@@ -285,99 +260,11 @@ class Environment(Closed):
 
 
 @dataclass
-class Clock(Closed):
-    """Clock of a source of events in the merged trace."""
-
-    source: str
-    error_microseconds: Number | None
-    """Most by which its times are wrong. `null` where it was not compared with the clock of the host."""
-    note: str
-    """How the error is known."""
-
-
-@dataclass
-class ClockOfRank(Closed):
-    clock_ahead_microseconds: Number
-    """How far the clock of the rank's node is ahead of that of rank 0."""
-    error_microseconds: Number | None
-    """Most by which this is wrong. `null` where the clocks contradict each other."""
-
-
-@dataclass
-class TracedCollective(Closed):
-    num: FromZero = 0
-    seconds: Number = 0.0
-    size_bytes: FromZero = 0
-
-
-@dataclass
-class Wait(Closed):
-    """How long tensors of one name waited until all ranks were ready."""
-
-    num_negotiations: FromZero = 0
-    total_seconds: Number = 0.0
-    max_seconds: Number = 0.0
-
-
-@dataclass
-class Lateness(Closed):
-    """How often a rank was the last by more than a cycle, and how long the first rank waited for it."""
-
-    num_last: FromZero = 0
-    total_seconds: Number = 0.0
-    max_seconds: Number = 0.0
-
-
-@dataclass
-class HorovodTimeline(Closed):
-    """The sums of Horovod's timeline."""
-
-    seconds: Number = 0.0
-    """Seconds from the start of the timeline to its last event."""
-    num_negotiations: FromZero = 0
-    """Number of negotiations, one for each tensor and step."""
-    num_compared: FromZero = 0
-    """Number of negotiations in which the readiness of at least two ranks is known."""
-    waits: dict[str, Wait] = field(default_factory=dict)
-    """Waits for all ranks, by tensor."""
-    lateness: dict[str, Lateness] = field(default_factory=dict)
-    """How late ranks were in the negotiations that are compared, by rank."""
-    num_operations: dict[str, FromZero] = field(default_factory=dict)
-    """Number of collectives, by name."""
-    tensors_per_buffer: dict[str, FromZero] = field(default_factory=dict)
-    """Number of buffers, by their number of tensors."""
-    max_buffer_bytes: FromZero = 0
-    """Bytes of the largest buffer."""
-    total_bytes: FromZero = 0
-    """Bytes of all buffers."""
-    activity_seconds: dict[str, Number] = field(default_factory=dict)
-    """Seconds of the activities of the collectives, by name. Each buffer counts once."""
-    num_cycles: FromZero | None = None
-    """Number of Horovod's cycles. `null` where they were not marked."""
-    num_used_cycles: FromZero | None = None
-    """Number of cycles that began a collective."""
-    mean_cycle_seconds: Number | None = None
-    """Mean seconds of a cycle."""
-    num_unfinished: FromZero = 0
-    """Number of negotiations and collectives that had not finished at the end of the timeline."""
-
-
-@dataclass
 class Timeline(Closed):
     trace: str | None
     """File name of the merged trace in the folder `RUN.trace`. `null` if nothing could be merged."""
-    num_events: FromZero
-    """Number of events in the merged trace."""
-    clocks: list[Clock]
-    """Each source of events, with the error of its clock."""
-    ranks: dict[str, ClockOfRank]
-    """How far the clock of each rank is ahead of that of rank 0, by rank."""
-    horovod: HorovodTimeline | None
-    """Sums of Horovod's timeline."""
     problems: list[str]
-    """Problems that occurred when the traces were read, one line each."""
-    collectives: dict[str, dict[str, TracedCollective]]
-    """Number, seconds and bytes of the collectives, by rank and name."""
+    """Problems that occurred when the traces were merged, one line each."""
 
 
 @dataclass

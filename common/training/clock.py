@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -39,17 +38,15 @@ LIBC = ctypes.PyDLL(None)
 # A wait gives a heartbeat this often: where runs take no turns, one wait is for a whole epoch.
 HEARTBEAT_SECONDS = 1.0
 
-Amount = TypeVar("Amount", float, np.ndarray)
 
-
-class Meter(Generic[Amount]):
+class Meter:
     """Counts what `read()` has grown by since the start, outside of `pause`. `paused` has the amounts of the pauses, by their reasons."""
 
-    def __init__(self, read: Callable[[], Amount]) -> None:
+    def __init__(self, read: Callable[[], float]) -> None:
         self._read, self._start = read, read()
-        self.paused: defaultdict[str, Amount | float] = defaultdict(float)
+        self.paused: defaultdict[str, float] = defaultdict(float)
 
-    def now(self) -> Amount:
+    def now(self) -> float:
         return self._read() - self._start - sum(self.paused.values())
 
     @contextlib.contextmanager
@@ -67,7 +64,7 @@ class Delay:
     queued during a wait between two steps.
     """
 
-    def __init__(self, settings: Settings, clock: Meter[float], watchdog: Watchdog) -> None:
+    def __init__(self, settings: Settings, clock: Meter, watchdog: Watchdog) -> None:
         self._is_delayed, self._clock, self._watchdog = settings.control == "delayed", clock, watchdog
         self._begun = clock.now()
 

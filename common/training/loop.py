@@ -53,8 +53,8 @@ class Run:
     record: Record
     watchdog: Watchdog
     turns: Turns
-    clock: Meter[float]
-    joules: Meter[float]
+    clock: Meter
+    joules: Meter
     delay: Delay
     place: DataParallel
 

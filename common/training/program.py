@@ -95,7 +95,7 @@ def run(trainer_class: type[Trainer], backend: str, so_far: SoFar, import_second
     settings, load, record, path = begin(backend, requested, ranks, launch, import_seconds, entered)
     so_far.record, so_far.path = record, path
     dog = so_far.watchdog = watch(settings, ranks, record, path)
-    cores = prepare_process(ranks, settings, record)
+    cores = prepare_process(ranks, settings)
     run_afterwards = afterwards(settings)
     trainer, nccl_log = make_trainer(trainer_class, settings, ranks, record)
     so_far.trainer = trainer
@@ -107,7 +107,7 @@ def run(trainer_class: type[Trainer], backend: str, so_far: SoFar, import_second
     write(path, record)
     # The run is ready; its first turn begins when the runs of its group are ready too.
     turns.end()
-    end_noise = speed.begin_noise(trainer, turns)
+    end_noise = speed.begin_noise(trainer)
     batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(requested, data.digest), dog, turns)
     record.machine_noise = end_noise()
     speed.add_throughput(trainer, settings, record)
@@ -210,22 +210,14 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     return Begun(settings, load, record, path)
 
 
-def prepare_process(ranks: Ranks, settings: Settings, record: Record) -> Set[int]:
-    """Binds this process to its cores and configures its allocator. Returns the cores."""
+def prepare_process(ranks: Ranks, settings: Settings) -> Set[int]:
+    """Configures the allocator of this process and binds it. Returns its cores: without a binding those of its start."""
     binding.expect_unbound()
-    cores = choose_cores(ranks, settings, record)
-    if settings.bind:
-        binding.bind(cores)
-    record.environment.allocator_keeps = machine.keep_large_buffers()
-    return cores
-
-
-def choose_cores(ranks: Ranks, settings: Settings, record: Record) -> Set[int]:
-    """Returns the cores of this rank, among those that it was started on; all of these where it is not bound. Records their NUMA nodes."""
-    cores = binding.INHERITED_CORES
-    if settings.bind:
-        cores = binding.cores_for(cores, ranks.local_rank, config.cores_per_rank(settings), binding.core_of_threads())
-    record.environment.numa_nodes_of_rank_0 = binding.numa_nodes(cores)
+    machine.keep_large_buffers()
+    if not settings.bind:
+        return binding.INHERITED_CORES
+    cores = binding.cores_for(binding.INHERITED_CORES, ranks.local_rank, config.cores_per_rank(settings), binding.core_of_threads())
+    binding.bind(cores)
     return cores
 
 

@@ -1,14 +1,10 @@
-"""The speed of the machine and of a training: how fast the machine is just before and after it and what disturbs the run, then the FLOP/s
+"""The speed of the machine and of a training: how fast the machine is just before and after it, then the FLOP/s
 of a rank, their share of the most that its device reaches, and tokens/s. All of it is measured off the clock.
 """
 
 import functools
-import os
-import re
-import resource
 import time
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,19 +12,16 @@ from common import workloads
 from common.backends import declaration_of
 from common.config import Settings, computed_precision
 from common.declarations import COMPUTES_BY
-from common.ranks import gpus, machine
 from common.ranks.launcher_variables import by_rank
 from common.record.definition import Record
 from common.record.parts import MachineNoise
 from common.trainer import Trainer
-from common.training.clock import Meter, Turns
 
 PRODUCT_SIZE = 384
 # Larger copies are decided by where their pages happen to lie: on a quiet machine they varied by a factor of three.
 COPY_BYTES = 2**21
 NUM_WARMUPS = 20
 KERNEL_SECONDS, SLICE_SECONDS = 0.15, 0.01
-STAT, PRESSURE, FREQUENCY = Path("/proc/stat"), Path("/proc/pressure/cpu"), "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
 # Of the matrices, which grow until one product takes long: the best size depends on the device and the number of threads.
 PEAK_SIZES = (512, 1024, 2048, 4096, 8192)
 LONG_PRODUCT_SECONDS = 0.005
@@ -40,30 +33,14 @@ ONEDNN = "oneDNN in PyTorch"
 Product = Callable[[int], Callable[[], object]]
 
 
-def begin_noise(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
-    """Measures the machine's speed now. Returns a function that measures it a second time and gives the noise in between.
-
-    All ranks call both. What happens between the `turns` of the run is left out.
-    """
-    before, disturbances = speeds_by_rank(trainer), Meter(counters)
-    turns.meters.append(disturbances)
+def begin_noise(trainer: Trainer) -> Callable[[], MachineNoise]:
+    """Measures the machine's speed now. Returns a function that measures it a second time. All ranks call both."""
+    before = speeds_by_rank(trainer)
 
     def end() -> MachineNoise:
-        steal, pressure, switches, throttled = (by_rank(trainer, count) for count in disturbances.now())
         after = speeds_by_rank(trainer)
-        products, copies, frequencies, gpu_clocks = np.stack([before.min(axis=1), after.min(axis=1)], axis=1).tolist()
-        return MachineNoise(
-            product_flops_per_second=products,
-            copy_bytes_per_second=copies,
-            frequency_hz=frequencies,
-            steal_seconds=float(steal.sum()),
-            pressure_seconds=float(pressure.max()),
-            involuntary_switches_by_rank=switches.astype(int).tolist(),
-            gpu_clock_hz=gpu_clocks,
-            gpu_throttle_reasons=gpus.throttle_reasons(trainer, trainer.describe_device()),
-            product_flops_per_second_by_rank=np.maximum(before[0], after[0]).tolist(),
-            cpu_throttled_seconds=float(throttled.max()),
-        )
+        products, copies = np.stack([before.min(axis=1), after.min(axis=1)], axis=1).tolist()
+        return MachineNoise(products, copies, np.maximum(before[0], after[0]).tolist())
 
     return end
 
@@ -71,12 +48,10 @@ def begin_noise(trainer: Trainer, turns: Turns) -> Callable[[], MachineNoise]:
 def speeds_by_rank(trainer: Trainer) -> np.ndarray:
     """Measures how fast each rank is just now; all ranks measure at the same time, each on its own cores.
 
-    The rows are floating point operations a second in a product of matrices, bytes a second in a copy, the lowest frequency of the cores
-    in Hz, and the clock of the GPU in Hz; NaN where unknown.
+    The rows are floating point operations a second in a product of matrices, and bytes a second in a copy.
     """
     trainer.sum(np.zeros(1))
-    speeds_of_rank = (product_speed(), copy_speed(), frequency(os.sched_getaffinity(0)), gpus.clock_hz(trainer.describe_device()))
-    return np.array([by_rank(trainer, speed) for speed in speeds_of_rank])
+    return np.array([by_rank(trainer, speed) for speed in (product_speed(), copy_speed())])
 
 
 def product_speed(seconds: float = KERNEL_SECONDS) -> float:
@@ -105,43 +80,6 @@ def repeated(action: Callable[[], object], seconds: float) -> float:
             num_calls += 1
         rates.append(num_calls / elapsed)
     return float(np.median(rates))
-
-
-def frequency(cores: Collection[int]) -> float:
-    """Reads the lowest frequency of the cores in Hz from Linux; NaN where Linux does not show it."""
-    try:
-        return 1000 * min(float(Path(FREQUENCY.format(core)).read_text()) for core in cores)
-    except (OSError, ValueError):
-        return float("nan")
-
-
-def counters() -> np.ndarray:
-    """Counts what has disturbed this rank so far.
-
-    The values are seconds that the hypervisor took from its cores, seconds in which a process of the node waited for a core, involuntary
-    context switches of its process, and seconds in which a CPU quota kept its control groups from running; NaN for what Linux does not
-    show.
-    """
-    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return np.array([steal_seconds(os.sched_getaffinity(0)), pressure_seconds(), switches, machine.throttled_seconds()])
-
-
-def steal_seconds(cores: Collection[int], path: Path = STAT) -> float:
-    """Reads the seconds since boot that the hypervisor has taken from these cores (proc(5): steal)."""
-    try:
-        ticks = [int(line.split()[8]) for line in path.read_text().splitlines() if line.split()[0] in {f"cpu{core}" for core in cores}]
-        return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else float("nan")
-    except (OSError, ValueError, IndexError):
-        return float("nan")
-
-
-def pressure_seconds(path: Path = PRESSURE) -> float:
-    """Reads the seconds since boot in which a process of the node waited for a core (Linux: Documentation/accounting/psi.rst)."""
-    try:
-        match = re.search(r"some .*total=(\d+)", path.read_text())
-    except OSError:
-        return float("nan")
-    return int(match[1]) / 1e6 if match else float("nan")
 
 
 def add_throughput(trainer: Trainer, settings: Settings, record: Record) -> None:

@@ -7,10 +7,8 @@ median of its repeats on a rank. Where it is of all ranks, it is their mean, as 
 """
 
 import contextlib
-import itertools
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
@@ -33,8 +31,6 @@ COMMUNICATES = (True, False, False, True) * 2
 # Steps of the warm-up, and of the profile, which slows them down.
 NUM_FEW = 5
 NUM_ALL_REDUCES = 10
-# Beside the gradients' size: three more sizes, from which the latency and the bandwidth of a message can be fitted.
-ALL_REDUCE_SIZES = (2**10, 2**15, 2**20)
 # The schedule of the profiler in an epoch that has enough steps.
 WAIT, WARMUP, ACTIVE = 1, 2, 5
 NUM_CLOCK_SAMPLES = 10
@@ -77,7 +73,7 @@ def add_to_record(settings: Settings, trainer: Trainer, batches: Batches, record
 def measure(
     trainer: Trainer, batches: Batches, num_steps: int, plain_bytes: int, end_turn: Callable[[], object] = lambda: None
 ) -> StepBreakdown:
-    """Measures blocks of `num_steps` steps, and plain all-reduces, one of them of `plain_bytes`. All ranks call this."""
+    """Measures blocks of `num_steps` steps, and a plain all-reduce of `plain_bytes`. All ranks call this."""
     communication = trainer.communication() or NONE
     num_few = min(num_steps, NUM_FEW)
     with communication.without_communication():
@@ -91,18 +87,11 @@ def measure(
     with_communication, without_communication = (Block(*np.median(blocks[communicates], axis=0).tolist()) for communicates in (True, False))
     parts = parts_of(with_communication, without_communication)
     control_seconds = by_rank(trainer, without_communication.control_seconds).tolist()
-    step_ends = []
-
-    def observe(loss: Any) -> None:
-        # Waits for the device.
-        float(loss)
-        step_ends.append(time.time())
-
-    profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), observe))
+    # Waits for the device after each step.
+    profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), float))
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
     num_ranks = trainer.ranks.size
-    sizes = sorted({*ALL_REDUCE_SIZES, plain_bytes})
-    plain = {size: float(by_rank(trainer, _seconds(trainer, communication.all_reduce(size))).mean()) for size in sizes}
+    plain_seconds = float(by_rank(trainer, _seconds(trainer, communication.all_reduce(plain_bytes))).mean())
     return StepBreakdown(
         num_steps=num_steps,
         **{name: by_rank(trainer, value).tolist() for name, value in parts._asdict().items()},
@@ -112,27 +101,9 @@ def measure(
             name: Operation(num_calls / num_few, num_bytes / num_few) for name, (num_calls, num_bytes) in profile.operations.items()
         },
         bus_bytes_per_second=bandwidth(profile.operations, float(np.nanmean(seconds)) * num_few, num_ranks),
-        plain_bus_bytes_per_second=bandwidth({"all_reduce": (1, plain_bytes)}, plain[plain_bytes], num_ranks),
-        all_reduce_seconds_by_size=list(plain.items()) if num_ranks > 1 else None,
-        exchange_start_seconds=starts_in_step(profile.starts or {}, step_ends) or None,
+        plain_bus_bytes_per_second=bandwidth({"all_reduce": (1, plain_bytes)}, plain_seconds, num_ranks),
         library=Library(**profile.details),
     )
-
-
-def starts_in_step(starts: Mapping[str, Sequence[float]], step_ends: Sequence[float]) -> dict[str, list[float]]:
-    """Returns the seconds from the beginning of a step to the start of each call in it, by collective.
-
-    They are medians over the steps with the most frequent number of calls, without steps that have none. `starts` are those of all steps,
-    and a step begins at the end of the one before. The first step is left out, since its beginning is not known.
-    """
-    medians = {}
-    for name, times in starts.items():
-        by_step = [[start - begin for start in sorted(times) if begin <= start < end] for begin, end in itertools.pairwise(step_ends)]
-        # Not every step that was timed need have been profiled.
-        num_calls = Counter(len(step_starts) for step_starts in by_step if step_starts).most_common(1)
-        if num_calls:
-            medians[name] = np.median([step_starts for step_starts in by_step if len(step_starts) == num_calls[0][0]], axis=0).tolist()
-    return medians
 
 
 def parts_of(with_communication: Block, without_communication: Block) -> Parts:

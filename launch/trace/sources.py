@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from common import chrome_trace
 from common.chrome_trace import Event, Report
 from common.errors import UserError
-from common.record.parts import Clock, ClockOfRank, HorovodTimeline
 from common.trainer import PROFILED_STEP
 from frameworks.shared.horovod import horovod_timeline
 from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Item, Negotiation, Operation
@@ -30,6 +29,22 @@ HOROVOD_ERROR_MICROSECONDS = 2.0
 HOROVOD_NOTE = "Horovod's steady clock, paired with the host's at its start; resolution 1 us"
 # When a rank entered and left a collective, on its own clock, in nanoseconds since the epoch.
 Meeting = Sequence[int]
+
+
+@dataclass
+class Clock:
+    """The clock of a source, the most by which its times are wrong, and how that is known. The error is None where it is not known."""
+
+    source: str
+    error_microseconds: float | None
+    note: str
+
+
+class ClockOfRank(NamedTuple):
+    """How far the clock of a rank's node is ahead of that of rank 0, and the most by which this is wrong; None where clocks contradict."""
+
+    clock_ahead_microseconds: float
+    error_microseconds: float | None
 
 
 class Placed(NamedTuple):
@@ -200,7 +215,7 @@ def _place_tensorflow(events: Iterable[Event], rank: int) -> Iterator[Placed]:
             yield Placed(rank, "compute", names.get(thread, f"thread {event['tid']}"), event)
 
 
-def horovod(path: Path, summary: HorovodTimeline, report: Report) -> Source:
+def horovod(path: Path, summary: horovod_summary.Summary, report: Report) -> Source:
     """Makes a source of a run's timeline, whose items are added to the summary as they are read.
 
     Raises UserError for a file of an old version of Horovod, which does not say when it starts.

@@ -9,16 +9,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from common import chrome_trace, command_line
 from common.command_line import Positional
 from common.declarations import PYTHON
 from common.errors import UserError
-from common.record.parts import ClockOfRank, HorovodTimeline, Timeline, TracedCollective
 from frameworks.shared.horovod import horovod_timeline
 from launch.trace import horovod_summary, profile, sources
-from launch.trace.sources import Source
+from launch.trace.sources import Clock, ClockOfRank, Source
 
 PROGRAM = f"{PYTHON} -m launch.trace.timeline"
 MERGED = "trace.json.gz"
@@ -28,8 +27,30 @@ TRACKS_OF_A_KIND = 1000
 # Before the first time that the host's clock shows: profilers' clocks were within 0.12 ms of it.
 MARGIN_NANOSECONDS = 10**6
 DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-# The sums of collectives, by rank and name.
-SumsByRank = dict[str, dict[str, TracedCollective]]
+
+
+@dataclass
+class TracedCollective:
+    """The number of calls of a collective, their seconds and bytes."""
+
+    num: int = 0
+    seconds: float = 0.0
+    size_bytes: int = 0
+
+
+# By rank and name.
+SumsByRank = dict[int, dict[str, TracedCollective]]
+
+
+class Timeline(NamedTuple):
+    """What a merged trace has: its events, the clocks of its sources and of the ranks, sums, and the problems with its parts."""
+
+    num_events: int
+    clocks: list[Clock]
+    ranks: dict[int, ClockOfRank]
+    horovod: horovod_summary.Summary | None
+    problems: list[str]
+    collectives: SumsByRank
 
 
 def files(folder: Path, kind: str) -> dict[int, Path]:
@@ -59,7 +80,7 @@ def gather(folder: Path) -> Timeline:
     summary, path = None, folder / horovod_timeline.FILE
     with _listed(problems):
         if path.exists() and path.stat().st_size > 0:
-            sums = HorovodTimeline()
+            sums = horovod_summary.Summary()
             all_sources.append(sources.horovod(path, sums, problems.append))
             summary = sums
     for path in profile.find_events(folder):
@@ -76,15 +97,7 @@ def gather(folder: Path) -> Timeline:
     }
     collectives: SumsByRank = {}
     num_events = merge(folder / MERGED, all_sources, ranks, collectives, problems)
-    return Timeline(
-        trace=MERGED,
-        num_events=num_events,
-        clocks=[source.clock for source in all_sources],
-        ranks={str(rank): clock for rank, clock in ranks.items()},
-        horovod=summary,
-        problems=problems,
-        collectives=collectives,
-    )
+    return Timeline(num_events, [source.clock for source in all_sources], ranks, summary, problems, collectives)
 
 
 @contextlib.contextmanager
@@ -107,7 +120,7 @@ def merge(path: Path, all_sources: Sequence[Source], ranks: Mapping[int, ClockOf
 
     def metadata() -> dict[str, object]:
         clocks = [asdict(source.clock) for source in all_sources]
-        return {"origin_nanoseconds": origin, "clocks": clocks, "ranks": {rank: asdict(clock) for rank, clock in ranks.items()}}
+        return {"origin_nanoseconds": origin, "clocks": clocks, "ranks": {rank: clock._asdict() for rank, clock in ranks.items()}}
 
     return chrome_trace.write(path, _merged(all_sources, origin, ranks, collectives, problems), metadata)
 
@@ -129,7 +142,7 @@ def _merged(
                     tracks[rank, kind, track] = tid
                     yield from _named("thread", rank, tid, f"{kind}: {track}", tid)
                 if kind == "collectives" and "bytes" in event.get("args", {}):
-                    _add(collectives, str(rank), event)
+                    _add(collectives, rank, event)
                 yield placed | {"tid": tid}
         except UserError as problem:
             problems.append(str(problem))
@@ -149,7 +162,7 @@ def _named(subject: str, rank: int, tid: int, name: str, index: int) -> Iterator
     yield metadata | {"name": f"{subject}_sort_index", "args": {"sort_index": index}}
 
 
-def _add(collectives: SumsByRank, rank: str, event: chrome_trace.Event) -> None:
+def _add(collectives: SumsByRank, rank: int, event: chrome_trace.Event) -> None:
     """Adds a collective to the sums of its rank: of Gloo's and MPI's those in the profiled steps, of Horovod's all, on rank 0."""
     sums = collectives.setdefault(rank, {}).setdefault(event["name"], TracedCollective())
     sums.num += 1
@@ -196,7 +209,7 @@ def describe_folder(folder: Path) -> list[str]:
     for rank, clock in gathered.ranks.items():
         error = "not known" if clock.error_microseconds is None else f"{clock.error_microseconds:.0f} us at most"
         lines.append(f"clock of rank {rank}: {clock.clock_ahead_microseconds:.0f} us ahead of rank 0's, error {error}")
-    for rank in sorted(gathered.collectives, key=int):
+    for rank in sorted(gathered.collectives):
         for name, sums in gathered.collectives[rank].items():
             kib, ms = sums.size_bytes / sums.num / 1024, 1e3 * sums.seconds / sums.num
             lines.append(f"rank {rank}: {sums.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")

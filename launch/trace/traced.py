@@ -72,7 +72,7 @@ def add_to_record(settings: Settings, record: Record) -> None:
     if settings.trace:
         record.mpi_profile = _summed_up(lambda: profile_summary(folder), lambda problem: MpiProfile({}, [problem]))
     if settings.timeline:
-        record.timeline = _summed_up(lambda: timeline.gather(folder), lambda problem: Timeline(None, 0, [], {}, None, [problem], {}))
+        record.timeline = _summed_up(lambda: merged(folder), lambda problem: Timeline(None, [problem]))
 
 
 def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:
@@ -83,6 +83,11 @@ def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:
         return of_problem(str(problem))
     except Exception as problem:
         return of_problem(f"the trace files could not be summed up ({type(problem).__name__}: {problem})")
+
+
+def merged(folder: Path) -> Timeline:
+    """Merges the traces of a run and returns what the record has of that."""
+    return Timeline(timeline.MERGED, timeline.gather(folder).problems)
 
 
 def profile_summary(folder: Path) -> MpiProfile:

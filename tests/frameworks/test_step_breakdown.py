@@ -110,9 +110,9 @@ def test_a_profile_waits_for_the_thread_that_still_ends_its_last_collective(of_t
                 step()
                 assert ended.is_set()
         else:
-            _, starts = collectives(train)
+            _, names = collectives(train)
             assert ended.is_set()
-            assert {name: len(times) for name, times in starts.items()} == {"all_reduce": 1}
+            assert names == ["gloo:all_reduce"]
     finally:
         ended.wait()
         dist.destroy_process_group()
@@ -221,31 +221,11 @@ def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_sec
     assert measure(MadeTrainer(other_seconds)).bus_bytes_per_second == pytest.approx(100 / mean)
 
 
-@pytest.mark.parametrize(
-    ("times", "starts"),
-    [
-        # Steps end at 10, 20, 30 and 40 s. The first one's beginning is not known.
-        ([9.0, 12.0, 14.0, 22.5, 24.0, 32.0, 35.0], [2.0, 4.0]),
-        # Two of three steps have one; one has a flag beside.
-        ([13.0, 24.0, 36.0, 38.0], [3.5]),
-        ([14.0, 12.0, 22.5, 24.0, 32.0, 35.0], [2.0, 4.0]),
-        ([22.0, 25.0], [2.0, 5.0]),
-        ([5.0, 45.0], None),
-    ],
-)
-def test_the_starts_of_exchanges_are_those_in_steps_with_the_most_frequent_number_of_them(times, starts):
-    in_step = step_breakdown.starts_in_step({"all_reduce": times}, [10.0, 20.0, 30.0, 40.0])
-    assert in_step == ({"all_reduce": starts} if starts else {})
-    assert step_breakdown.starts_in_step({"all_reduce": times}, [10.0]) == {}
-
-
-def test_plain_all_reduces_are_measured_at_several_sizes(measure):
-    trainer, sizes = MadeTrainer(1.0), [2**10, 2**15, 2**17, 2**20]
-    breakdown = measure(trainer, 2**17)
-    assert [size for size, _ in breakdown.all_reduce_seconds_by_size] == sizes
-    assert trainer.reduced_sizes == sorted(sizes * step_breakdown.NUM_ALL_REDUCES)
-    assert breakdown.plain_bus_bytes_per_second == pytest.approx(2**17 / breakdown.all_reduce_seconds_by_size[2][1])
-    assert measure(MadeTrainer(), 2**17).all_reduce_seconds_by_size is None
+def test_a_plain_all_reduce_is_of_the_size_of_the_gradients(measure):
+    trainer = MadeTrainer(1.0)
+    assert measure(trainer, 2**17).plain_bus_bytes_per_second > 0
+    assert trainer.reduced_sizes == [2**17] * step_breakdown.NUM_ALL_REDUCES
+    assert measure(MadeTrainer(), 2**17).plain_bus_bytes_per_second is None
 
 
 @pytest.mark.matrix
@@ -328,9 +308,6 @@ def test_each_backend_has_a_step_breakdown(backend, breakdown, measured):
         controls = measurement["control_seconds"]
         assert (controls is not None and min(controls) > 0) == (declaration.library == "Horovod")
         assert measurement["plain_bus_bytes_per_second"] > 0
-        by_size, whole = measurement["all_reduce_seconds_by_size"], gradient_bytes * (2 if "fp64" in arguments else 1)
-        assert [size for size, _ in by_size] == sorted({*step_breakdown.ALL_REDUCE_SIZES, whole})
-        assert all(seconds > 0 for _, seconds in by_size)
         assert of_rank["unchanged"] is True
         with_communication, without = of_rank["losses"]
         # A rank that receives nothing has a part of the model, and a stage computes on what it received last.
@@ -338,13 +315,6 @@ def test_each_backend_has_a_step_breakdown(backend, breakdown, measured):
         assert len(without) == NUM_STEPS
     # Horovod's timeline is rank 0's.
     measurement = by_rank[0]["step_breakdown"]
-    starts = measurement["exchange_start_seconds"]
-    assert starts
-    # DDP would broadcast also tables of constants, and calls no function in Python for it.
-    assert ("broadcast" in starts) == ("broadcast" in operations)
-    # Not by the median step: those that are profiled may be much longer on a busy machine.
-    assert all(0 <= start < by_rank[0]["longest_seconds"] for times in starts.values() for start in times)
-    assert all(times == sorted(times) for times in starts.values())
     assert measurement["communication_seconds"][0] > 0
     assert measurement["bus_bytes_per_second"] > 0
     num_bytes = {name: operation["num_bytes"] for name, operation in measurement["operations"].items()}

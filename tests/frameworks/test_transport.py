@@ -12,7 +12,7 @@ import torch.distributed as dist
 from common.config import Settings
 from common.ranks.launcher_variables import Ranks
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import distributed_data_parallel, mpi_tensors, process_group, profiler
+from frameworks.shared.pytorch import distributed_data_parallel, mpi_tensors, process_group
 from frameworks.shared.pytorch.collective_names import is_collective
 from tests.support import kills
 from tests.support.mistakes import refused
@@ -158,17 +158,16 @@ def test_what_a_rank_contributes_to_a_call_is_what_it_sends():
 
 
 @pytest.mark.parametrize(
-    ("name", "unnamed", "collective"),
+    ("name", "is_all_reduce"),
     [
-        ("gloo:all_reduce", None, "all_reduce"),
-        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "all_reduce", "reduce_scatter"),
-        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "all_reduce", "all_reduce"),
-        ("ncclDevKernel_Generic_4", None, "ncclDevKernel_Generic_4"),
-        ("gloo:send", "all_reduce", "gloo:send"),
+        ("gloo:all_reduce", True), (mpi_tensors.ALL_REDUCE, True), ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", True),
+        # RCCL's kernel of every collective.
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", True),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", False), ("gloo:send", False),
     ],
-)
-def test_a_collective_has_its_name_in_the_profiler_but_for_the_kernel_of_rccl(name, unnamed, collective):
-    assert profiler.operation(name, unnamed) == collective
+)  # fmt: skip
+def test_the_all_reduces_of_buckets_are_counted_by_their_names(name, is_all_reduce):
+    assert (distributed_data_parallel.ALL_REDUCE.search(name) is not None) == is_all_reduce
 
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():

@@ -12,7 +12,7 @@ from common.record.parts import Environment
 ENVIRONMENT = {
     "python": "3.11.7", "packages": {"torch": "2.13.0"}, "mpi": None, "host": "here", "os": "Linux", "cpu": "a processor",
     "processor": None, "instruction_sets": ["avx2", "fma"], "num_cores": 4, "cores_by_rank": None,
-    "quota_cores": None, "numa_nodes_of_rank_0": None, "device": None, "framework_has_cuda": None, "gpu": None, "allocator_keeps": True,
+    "quota_cores": None, "device": None, "framework_has_cuda": None, "gpu": None, 
     "memory_bytes": 2**34, "git_commit": "0" * 40, "git_changed": False, "variables": {},
     "ignored_variables": None,
 }  # fmt: skip
@@ -69,8 +69,6 @@ def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):
         "num_steps": 10, **{name: [milliseconds / 1000] * num_ranks for name, milliseconds in parts.items()},
         "operations": {"all_reduce": {"num_calls": 2.0, "num_bytes": 4e6}, "all_gather": {"num_calls": 1.0, "num_bytes": 1e6}},
         "bus_bytes_per_second": 5e8, "plain_bus_bytes_per_second": 1e9, "library": {},
-        "all_reduce_seconds_by_size": [[1024, 1e-5], [32768, 5e-5], [1048576, 1e-3], [4000000, 4e-3]] if num_ranks > 1 else None,
-        "exchange_start_seconds": None,
     }  # fmt: skip
 
 
@@ -118,9 +116,4 @@ def on(machine, made_records, **environment):
 
 def noisy(products, copies=(100.0, 100.0), **changes):
     """A record with these speeds of the machine before and after the run."""
-    noise = {
-        "product_flops_per_second": list(products), "copy_bytes_per_second": list(copies), "frequency_hz": [None, None],
-        "steal_seconds": 0.25, "pressure_seconds": None, "involuntary_switches_by_rank": [10] * changes.get("num_ranks", 1),
-        "gpu_clock_hz": [None, None], "gpu_throttle_reasons": None,
-    }  # fmt: skip
-    return made(**changes) | {"machine_noise": noise}
+    return made(**changes) | {"machine_noise": {"product_flops_per_second": list(products), "copy_bytes_per_second": list(copies)}}

@@ -8,7 +8,7 @@ GIB = 2**30
 
 
 class Driver:
-    """What each GPU has used, who computes on it with how much memory, its clock in MHz and the reasons for it, and its free memory."""
+    """What each GPU has used, who computes on it with how much memory, and its free memory."""
 
     def __init__(self):
         self.millijoules = {"first": 1000, "second": 5000, "third": 20000}
@@ -40,13 +40,6 @@ class Driver:
 
     def nvmlDeviceGetMemoryInfo(self, gpu):
         return SimpleNamespace(free={"first": 9 * GIB, "second": 4 * GIB, "third": 5 * GIB}[gpu], used=GIB)
-
-    def nvmlDeviceGetClockInfo(self, gpu, _):
-        return {"first": 1000, "second": 1410, "third": 900}[gpu]
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu):
-        # The second is hot, and the third idle.
-        return {"first": 0, "second": 32 | 1, "third": 1}[gpu]
 
 
 def refuse(*_):

@@ -3,10 +3,8 @@
 import contextlib
 import dataclasses
 import json
-import time
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 from common import workloads
 from common.cost import parallelism
@@ -21,7 +19,7 @@ NUM_STEPS = 4
 def write(settings, trainer, _batches, record, _end_turn):
     """Each rank writes RUN-RANK.json into the folder of the records, after a training.
 
-    It has the `step_breakdown`; the seconds of the longest of its epochs (`longest_seconds`); the `losses` in such steps with
+    It has the `step_breakdown`; the `losses` in such steps with
     communication and without; whether the parameters are the same to the bit afterwards (`unchanged`); the ProfiledCommunication of
     steps that train `with_communication` and `without_communication`; and whether the ranks have the same parameters after the latter
     (`in_sync`).
@@ -31,17 +29,8 @@ def write(settings, trainer, _batches, record, _end_turn):
     # Others in each shard.
     batches = random_batches(settings, record.local_batch, 10 * place.shard)
     before = weights.digest(trainer.state(with_optimizer_state=False))
-    seconds, train_epoch = [], trainer.train_epoch
-
-    def timed(*arguments):
-        begun = time.perf_counter()
-        result = train_epoch(*arguments)
-        seconds.append(time.perf_counter() - begun)
-        return result
-
-    with mock.patch.object(trainer, "train_epoch", timed):
-        breakdown = step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings))
-    measured = {"step_breakdown": dataclasses.asdict(breakdown), "longest_seconds": max(seconds), "losses": []}
+    breakdown = step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings))
+    measured = {"step_breakdown": dataclasses.asdict(breakdown), "losses": []}
     communication = trainer.communication()
     for context in (contextlib.nullcontext, communication.without_communication):
         with context():

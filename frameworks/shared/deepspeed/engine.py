@@ -173,11 +173,11 @@ def profiled(train: Callable[[], None]) -> ProfiledCommunication:
     """Counts calls and bytes from DeepSpeed's communication log. Its times are not used: on CPUs they accumulate from call to call."""
     comm.comms_logger.reset_data()
     deepspeed.comm.configure(enabled=True, prof_all=True)
-    seconds, starts = profiler.collectives(train)
+    seconds, _ = profiler.collectives(train)
     deepspeed.comm.configure(enabled=False, prof_all=False)
     calls = {str(name): {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
     operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}
-    return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls}, starts)
+    return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls})
 
 
 def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractContextManager[dict[str, Held]]:

@@ -261,15 +261,11 @@ def profile_of(path: Path) -> ProfiledCommunication:
     from common import chrome_trace
 
     operations: dict[str, tuple[int, int]] = {}
-    starts: dict[str, list[float]] = {}
     seconds = 0.0
-    begun = horovod_timeline.start_microseconds(chrome_trace.events(path))
     for event in horovod_timeline.read(chrome_trace.events(path)):
         if isinstance(event, horovod_timeline.Operation) and event.size_bytes != BARRIER.nbytes:
             name = OPERATIONS.get(event.name, event.name.lower())
             num_calls, num_bytes = operations.get(name, (0, 0))
             operations[name] = num_calls + 1, num_bytes + (event.size_bytes or 0)
             seconds += (event.end - event.start) / 1e6
-            if begun:
-                starts.setdefault(name, []).append((begun + event.start) / 1e6)
-    return ProfiledCommunication(seconds, operations, {}, starts)
+    return ProfiledCommunication(seconds, operations, {})

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 NUM_PLAIN_STEPS = 2
 # PyTorch's advice. Without it the gradients of a layer that are all 0 give 0/0.
 EPSILON = 1e-8
+# Such as gloo:all_reduce and ncclDevKernel_AllReduce_Sum_f32_RING_LL in a trace; RCCL has one kernel for all, ncclDevKernel_Generic_4.
+ALL_REDUCE = re.compile("all_?reduce|kernel_generic", re.IGNORECASE)
 # The profiler's name of all that PowerSGD does to a bucket.
 POWER_SGD = "powersgd:bucket"
 
@@ -71,10 +74,10 @@ def communication_of_ddp(
 
         counting_broadcasts = replaced((model, "_distributed_broadcast_coalesced", counting))
         with process_group.counted(names, owner) as counted, counting_broadcasts:
-            seconds, starts = profiler.collectives(train, unnamed="all_reduce")
+            seconds, names_in_trace = profiler.collectives(train)
         details = model._get_ddp_logging_data()
         # One all-reduce per bucket. Without a hook DDP calls no function in Python.
-        num_calls = len(starts.get("all_reduce", ()))
+        num_calls = sum(ALL_REDUCE.search(name) is not None for name in names_in_trace)
         num_steps = num_calls / details["num_buckets_reduced"]
         operations = {"all_reduce": (num_calls, num_steps * details["total_parameter_size_bytes"])} | counted
         if broadcast_sizes:
@@ -82,7 +85,7 @@ def communication_of_ddp(
             num_types = len({buffer.dtype for buffer in model.modules_buffers})
             num_others, size_bytes = operations.get("broadcast", (0, 0))
             operations["broadcast"] = num_others + num_types * len(broadcast_sizes), size_bytes + sum(broadcast_sizes)
-        return ProfiledCommunication(seconds, operations, details, starts)
+        return ProfiledCommunication(seconds, operations, details)
 
     plain = process_group.plain_all_reduce
     return Communication(without_communication, profiled, lambda num_bytes: plain(num_bytes, device, owner.all_reduce))

@@ -221,8 +221,8 @@ def communication(trainer: PipelineTrainer, exchange: str | None = None) -> Comm
     def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         names = {name: name for name in ("broadcast", "all_reduce")}
         with process_group.counted({"_batch_p2p": "send"}, schedules) as sent, process_group.counted(names) as collectives:
-            seconds, starts = profiler.collectives(train)
-        return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train), starts)
+            seconds, _ = profiler.collectives(train)
+        return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train))
 
     return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))
 

@@ -122,8 +122,8 @@ def communication_of_functions(
 
     def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         with counted(names, owner) as operations:
-            seconds, starts = profiler.collectives(train)
-        return ProfiledCommunication(seconds, operations, {}, starts)
+            seconds, _ = profiler.collectives(train)
+        return ProfiledCommunication(seconds, operations, {})
 
     return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
 

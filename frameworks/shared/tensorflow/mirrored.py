@@ -125,29 +125,27 @@ def profile_of(trainer: Averaging, train: Callable[[], None]) -> ProfiledCommuni
 
     On a GPU, whose operations are queued, the times are not known.
     """
-    spans: list[tuple[float, float]] = []
+    seconds: list[float] = []
     sizes: list[int] = []
-    with replaced((trainer, "average", timed(trainer.average, spans, sizes))):
+    with replaced((trainer, "average", timed(trainer.average, seconds, sizes))):
         # The first call compiles, which ends at another time on each rank.
         train()
-        spans.clear()
+        seconds.clear()
         train()
     if not sizes:
         return ProfiledCommunication(0.0, {}, {})
-    operations = {"all_reduce": (len(spans) * len(sizes), len(spans) * sum(sizes))}
-    if trainer.gpu is not None:
-        return ProfiledCommunication(math.nan, operations, {})
-    return ProfiledCommunication(sum(end - begun for begun, end in spans), operations, {}, {"all_reduce": [begun for begun, _ in spans]})
+    operations = {"all_reduce": (len(seconds) * len(sizes), len(seconds) * sum(sizes))}
+    return ProfiledCommunication(sum(seconds) if trainer.gpu is None else math.nan, operations, {})
 
 
-def timed(averages: Average, spans: list[tuple[float, float]], sizes: list[int]) -> Average:
-    """Returns a function that averages, and notes in `spans` when that began and ended, in seconds since 1970.
+def timed(averages: Average, seconds: list[float], sizes: list[int]) -> Average:
+    """Returns a function that averages, and notes in `seconds` how long that took since the last gradient was there.
 
-    It begins when the last gradient is there. `sizes` gets the bytes of each all-reduce, and stays empty where there is none.
+    `sizes` gets the bytes of each all-reduce, and stays empty where there is none.
     """
 
     def note(begun: float, ended: float) -> None:
-        spans.append((float(begun), float(ended)))
+        seconds.append(float(ended - begun))
 
     def timed_average(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
         local = [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -24,7 +23,6 @@ from common.ranks.binding import (
     cores_for,
     gpu_for,
     num_cores,
-    numa_nodes,
     oversubscribed,
 )
 from common.ranks.launcher_variables import Ranks
@@ -106,20 +104,16 @@ def test_siblings_are_read_from_linux(lists, core_of, num, tmp_path):
 
 
 @pytest.mark.parametrize(("settings", "num_cores_of_rank"), [(Settings(), 1), (Settings(threads=2), 2), (Settings(cores_per_rank=3), 3)])
-def test_a_rank_gets_its_cores_from_those_of_this_process(settings, num_cores_of_rank):
-    allowed, record = os.sched_getaffinity(0), SimpleNamespace(environment=SimpleNamespace())
-    cores = program.choose_cores(Ranks(), settings, record)
+def test_a_rank_gets_its_cores_from_those_of_this_process(settings, num_cores_of_rank, monkeypatch):
+    bound = []
+    monkeypatch.setattr(program.machine, "keep_large_buffers", lambda: None)
+    monkeypatch.setattr(program.binding, "bind", bound.append)
+    allowed = os.sched_getaffinity(0)
+    cores = program.prepare_process(Ranks(), settings)
     assert cores <= allowed
     assert len(cores) == min(num_cores_of_rank, len(allowed))
-    assert program.choose_cores(Ranks(), dataclasses.replace(settings, bind=False), record) == allowed
-
-
-@pytest.mark.parametrize(("threads", "nodes"), [([0], [0]), ([2, 3], [1]), ([3, 0], [0, 1]), ([1, 4], [0]), ([4], None), ([], None)])
-def test_numa_nodes_are_read_from_linux(threads, nodes, tmp_path):
-    for number in range(4):
-        (tmp_path / f"cpu{number}" / f"node{number // 2}").mkdir(parents=True)
-    (tmp_path / "cpu4").mkdir()
-    assert numa_nodes(threads, tmp_path) == nodes
+    assert program.prepare_process(Ranks(), dataclasses.replace(settings, bind=False)) == allowed
+    assert bound == [cores]
 
 
 @pytest.mark.parametrize(

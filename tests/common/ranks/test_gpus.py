@@ -136,17 +136,6 @@ def test_a_gpu_is_described_by_nvml_under_its_pci_bus_id_as_far_as_it_tells(bus_
     assert environment.describe_gpu(ON_GPU_1) == dataclasses.replace(gpu, pci_bus_id=None, model=None, driver=None)
 
 
-@pytest.mark.usefixtures("bus_ids")
-def test_the_gpu_of_a_rank_has_a_clock_and_reasons_for_it(monkeypatch):
-    nvml.install(monkeypatch, nvml.Driver())
-    assert (gpus.clock_hz(ON_GPU_1), gpus.throttle_reasons(Rank0(), ON_GPU_1)) == (1.41e9, ["temperature"])
-    for function in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-        monkeypatch.setattr(pynvml, function, nvml.refuse)
-    for device in (ON_GPU_1, ON_CPU):
-        assert math.isnan(gpus.clock_hz(device))
-        assert gpus.throttle_reasons(Rank0(), device) is None
-
-
 @pytest.mark.parametrize(("pids", "joules"), [([7], 2.0), ([7, 8], 6.5), ([1], 2.5), ([9], math.nan), ([], math.nan)])
 def test_the_energy_is_that_of_gpus_on_which_a_process_of_the_run_computes(pids, joules, monkeypatch):
     driver = nvml.Driver()

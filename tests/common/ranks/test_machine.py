@@ -1,7 +1,5 @@
 """The limits and the memory of a node: control groups of both versions in made trees, free bytes, what the kernel killed."""
 
-import math
-
 import psutil
 import pynvml
 import pytest
@@ -87,23 +85,9 @@ def test_the_smallest_quota_counts(files, groups, cores, tree):
     assert machine.quota_cores(*tree(files, groups)) == cores
 
 
-@pytest.mark.parametrize(
-    ("files", "groups", "seconds"),
-    [
-        ({}, V2, math.nan),
-        ({"job_1/cpu.stat": "usage_usec 5\n"}, V2, math.nan),
-        ({"job_1/cpu.stat": "nr_throttled 3\nthrottled_usec 1500000\n", "cpu.stat": "throttled_usec 1000000\n"}, V2, 2.5),
-        ({"cpu,cpuacct/slurm/cpu.stat": "nr_throttled 3\nthrottled_time 1500000000\n"}, HYBRID, 1.5),
-    ],
-)
-def test_the_time_in_which_a_quota_kept_the_groups_from_running_is_added_up(files, groups, seconds, tree):
-    assert machine.throttled_seconds(*tree(files, groups)) == pytest.approx(seconds, nan_ok=True)
-
-
 def test_without_control_groups_there_is_no_limit(tmp_path):
     nowhere = tmp_path / "nowhere", tmp_path / "nothing"
     assert (machine.memories(*nowhere), machine.quota_cores(*nowhere)) == ([], None)
-    assert math.isnan(machine.throttled_seconds(*nowhere))
 
 
 def test_the_smallest_room_of_the_node_and_its_control_groups_counts(monkeypatch):

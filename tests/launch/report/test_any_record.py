@@ -27,26 +27,15 @@ def rich():
     """A record of which every part is there."""
     by_rank = [1, 2]
     reading_of_data = {"num_steps": 10, "wait_seconds_by_rank": [0.1, 0.2], "sample_bytes_by_rank": by_rank}
-    timeline = {
-        "trace": "trace.json.gz", "num_events": 3, "clocks": [{"source": "x", "error_microseconds": 1.0, "note": "n"}],
-        "ranks": {"0": {"clock_ahead_microseconds": 0.0, "error_microseconds": 0.0}}, "horovod": {"num_negotiations": 1},
-        "problems": ["a line"], "steps": {"0": {"step_seconds": [0.1], "data_seconds": []}},
-        "collectives": {"0": {"all_reduce": {"num": 1, "seconds": 0.1, "size_bytes": 4}}},
-    }  # fmt: skip
+    timeline = {"trace": "trace.json.gz", "problems": ["a line"]}
     noise = {
-        "product_flops_per_second": [1e9, 1e9], "copy_bytes_per_second": [1e9, 1e9], "frequency_hz": [1e9, None], "steal_seconds": 0.1,
-        "pressure_seconds": 0.1, "involuntary_switches_by_rank": by_rank, "gpu_clock_hz": [None, None], "gpu_throttle_reasons": ["heat"],
-        "cpu_throttled_seconds": 0.1,
+        "product_flops_per_second": [1e9, 1e9], "copy_bytes_per_second": [1e9, 1e9], "product_flops_per_second_by_rank": [1e9, 1e9],
     }  # fmt: skip
     calls = {"num_calls": 3, "size_bytes": 8.0, "seconds": 0.1}
     mpi = {"communication_seconds": 0.2, "kinds": {"control": calls, "payload": calls}, "payload_bytes_per_second": 80.0}
-    library = {
-        "rebuilt_bucket_sizes": "400, 200", "num_stages": 2, "num_microbatches": 4,
-        "bubble_fraction": 0.5, "bubble_fraction_in_theory": 0.4,
-    }  # fmt: skip
-    breakdown = {"exchange_start_seconds": {"all_reduce": [0.001]}, "library": library}
+    library = {"num_stages": 2, "num_microbatches": 4, "bubble_fraction": 0.5, "bubble_fraction_in_theory": 0.4}
     return made(
-        num_ranks=2, transport="gloo", step_breakdown=step_breakdown() | breakdown,
+        num_ranks=2, transport="gloo", step_breakdown=step_breakdown() | {"library": library},
         tensor_bytes_by_rank=tensor_bytes((8, 8, 16), (8, 8, 16)), reading=reading_of_data, timeline=timeline, machine_noise=noise,
         gpu_memory_by_rank=dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), by_rank),
         mpi_profile={"ranks": {"0": mpi}, "problems": []}, checkpoint_io={"num_writes": 1, "written_bytes": 5},

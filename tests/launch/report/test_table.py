@@ -22,7 +22,7 @@ def leaves(part, name=""):
 
 # Objects whose keys are names, or what one library tells.
 OBJECTS = {
-    "step_breakdown_operations", "step_breakdown_exchange_start_seconds", "step_breakdown_library",
+    "step_breakdown_operations", "step_breakdown_library",
     "environment_packages", "environment_variables", "environment_ignored_variables",
 }  # fmt: skip
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from common.record.parts import Lateness, Wait
 from frameworks.shared.horovod.horovod_timeline import read
-from launch.trace.horovod_summary import describe, summarize
+from launch.trace.horovod_summary import Waits, describe, summarize
 from launch.trace.sources import lane_for
 from tests.frameworks.test_horovod_timeline import FUSED, FUSED_OPERATION, NAMES, NEGOTIATED, begin, cycle, end, tick
 
@@ -12,11 +11,11 @@ from tests.frameworks.test_horovod_timeline import FUSED, FUSED_OPERATION, NAMES
 @pytest.mark.parametrize(
     ("ticks", "lateness"),
     [
-        ([(0, 0), (1, 3000)], {"1": Lateness(1, 0.003, 0.003)}),
-        ([(1, 0), (0, 1001)], {"0": Lateness(1, 0.001001, 0.001001)}),
+        ([(0, 0), (1, 3000)], {1: Waits(1, 0.003, 0.003)}),
+        ([(1, 0), (0, 1001)], {0: Waits(1, 0.001001, 0.001001)}),
         # Within one cycle rank 0 receives all ranks in their order.
         ([(0, 0), (1, 5), (2, 900)], {}),
-        ([(0, 0), (2, 2000), (1, 8000)], {"1": Lateness(1, 0.008, 0.008)}),
+        ([(0, 0), (2, 2000), (1, 8000)], {1: Waits(1, 0.008, 0.008)}),
         ([(0, 0)], {}),
         ([], {}),
     ],
@@ -30,12 +29,12 @@ def test_the_last_rank_is_late_unless_all_are_ready_in_one_cycle(ticks, lateness
 
 def test_summary_counts_a_buffer_once():
     summary = summarize(read([*NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000), cycle(8000), begin(1, 9000, "NEGOTIATE_ALLREDUCE")]))
-    assert summary.waits == {"grad.bias": Wait(2, 0.003002, 0.003002), "grad.weight": Wait(1, 0.003002, 0.003002)}
-    assert summary.tensors_per_buffer == {"2": 1}
+    assert summary.waits == {"grad.bias": Waits(2, 0.003002, 0.003002), "grad.weight": Waits(1, 0.003002, 0.003002)}
+    assert summary.buffers_by_num_tensors == {2: 1}
     assert summary.max_buffer_bytes == summary.total_bytes == FUSED_OPERATION.size_bytes
     assert summary.activity_seconds == pytest.approx({"MEMCPY_IN_FUSION_BUFFER": 11e-6, "MPI_ALLREDUCE": 961e-6})
-    assert (summary.num_cycles, summary.num_used_cycles, summary.mean_cycle_seconds) == (2, 1, pytest.approx(0.004))
-    assert summary.lateness == {"1": Lateness(2, 0.006, 0.003)}
+    assert (summary.num_cycles, summary.num_used_cycles, summary.cycle_seconds) == (2, 1, pytest.approx(0.008))
+    assert summary.lateness == {1: Waits(2, 0.006, 0.003)}
     text = "\n".join(describe(summary))
     assert "1 collectives (1 ALLREDUCE) of 2.0 tensors on average" in text
     assert "rank 1 was last 2 times, by 3.00 ms on average" in text
@@ -46,7 +45,7 @@ def test_summary_counts_a_buffer_once():
 
 def test_summary_without_cycles_and_of_nothing():
     summary = summarize(read([*NEGOTIATED, *FUSED]))
-    assert (summary.num_cycles, summary.num_used_cycles, summary.mean_cycle_seconds) == (None, None, None)
+    assert (summary.num_cycles, summary.num_used_cycles, summary.cycle_seconds) == (0, 0, 0.0)
     assert any("0 negotiations" in line for line in describe(summarize([])))
 
 

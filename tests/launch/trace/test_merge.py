@@ -9,10 +9,9 @@ import pytest
 
 from common import chrome_trace
 from common.errors import UserError
-from common.record.parts import Clock, ClockOfRank, TracedCollective
 from launch.trace import sources
-from launch.trace.sources import Placed, Source
-from launch.trace.timeline import MARGIN_NANOSECONDS, describe_file, files, gather, merge
+from launch.trace.sources import Clock, ClockOfRank, Placed, Source
+from launch.trace.timeline import MARGIN_NANOSECONDS, MERGED, TracedCollective, describe_file, files, gather, merge
 from tests.frameworks.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle, named
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed
@@ -84,7 +83,7 @@ def gathered(run_folder):
 
 @pytest.fixture
 def events(run_folder, gathered):
-    return list(chrome_trace.events(run_folder / gathered.trace))
+    return list(chrome_trace.events(run_folder / MERGED))
 
 
 def tracks_of(events):
@@ -135,16 +134,17 @@ def test_the_error_of_each_clock_is_in_the_metadata(run_folder, gathered):
     errors = {clock.source: clock.error_microseconds for clock in gathered.clocks}
     assert errors["PyTorch's profiler of rank 1"] == pytest.approx(5, abs=0.5)
     assert errors["Horovod's timeline"] == sources.HOROVOD_ERROR_MICROSECONDS
-    assert gathered.ranks["1"] == ClockOfRank(pytest.approx(1e6), pytest.approx(0.4))
-    metadata, of_record = chrome_trace.value(run_folder / "trace.json.gz", "metadata"), dataclasses.asdict(gathered)
-    assert (metadata["clocks"], metadata["ranks"]) == (of_record["clocks"], of_record["ranks"])
+    assert gathered.ranks[1] == ClockOfRank(pytest.approx(1e6), pytest.approx(0.4))
+    metadata = chrome_trace.value(run_folder / "trace.json.gz", "metadata")
+    assert metadata["clocks"] == list(map(dataclasses.asdict, gathered.clocks))
+    assert metadata["ranks"] == {str(rank): clock._asdict() for rank, clock in gathered.ranks.items()}
 
 
 def test_the_summary_of_a_run(gathered):
-    assert gathered.horovod.lateness["1"].num_last == 2
+    assert gathered.horovod.lateness[1].num == 2
     gloo = TracedCollective(2, pytest.approx(0.001), 2 * 4 * 1181066)
     fused = TracedCollective(1, pytest.approx(0.001001), 4 * (128 + 128 * 9216))
-    assert gathered.collectives == {"0": {"gloo:all_reduce": gloo, "ALLREDUCE": fused}, "1": {"gloo:all_reduce": gloo}}
+    assert gathered.collectives == {0: {"gloo:all_reduce": gloo, "ALLREDUCE": fused}, 1: {"gloo:all_reduce": gloo}}
 
 
 def test_a_truncated_timeline_is_merged_and_reported(tmp_path):
@@ -200,7 +200,7 @@ def test_what_is_wrong_with_one_file_is_listed_and_the_others_are_merged(name, c
     (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
     gathered = gather(tmp_path)
     assert any(problem in text for text in gathered.problems), gathered.problems
-    spans = [event["ts"] for event in chrome_trace.events(tmp_path / gathered.trace) if event["ph"] == "X"]
+    spans = [event["ts"] for event in chrome_trace.events(tmp_path / MERGED) if event["ph"] == "X"]
     assert len(spans) >= 10
     assert max(spans) < 60e6
 
@@ -219,7 +219,8 @@ def test_threads_of_one_name_have_tracks_of_their_own(tmp_path):
     spans = [span("op", 0, 9 + tid, pid=0, tid=tid) for tid in (4, 5)]
     chrome_trace.write(tmp_path / "tensorflow.0.json.gz", [*named, *spans], {"origin_nanoseconds": EPOCH_NANOSECONDS})
     spans_file(tmp_path, 0, EPOCH_NANOSECONDS, [])
-    tracks = tracks_of(chrome_trace.events(tmp_path / gather(tmp_path).trace))
+    gather(tmp_path)
+    tracks = tracks_of(chrome_trace.events(tmp_path / MERGED))
     assert tracks.keys() == {(0, "data: steps"), (0, "compute: python"), (0, "compute: python, thread 5")}
 
 

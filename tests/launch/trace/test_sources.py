@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.record.parts import Clock, ClockOfRank
-from launch.trace.sources import Source, Steps, clock_of_rank, step_error
+from launch.trace.sources import Clock, ClockOfRank, Source, Steps, clock_of_rank, step_error
 
 MS = 1_000_000
 

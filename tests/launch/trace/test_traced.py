@@ -92,7 +92,7 @@ def test_mpi_calls_are_part_of_the_merged_trace_and_a_damaged_file_is_left_out(t
     assert [(clock.source, clock.error_microseconds) for clock in gathered.clocks] == [
         ("MPI calls of rank 0", 0.05), ("MPI calls of rank 2", 0.05),
     ]  # fmt: skip
-    tracks = tracks_of(chrome_trace.events(tmp_path / gathered.trace))
+    tracks = tracks_of(chrome_trace.events(tmp_path / timeline.MERGED))
     assert {rank: [(call["name"], call["ts"], call["dur"]) for call in calls] for (rank, _), calls in tracks.items()} == {
         0: [("MPI_Barrier", 1e3, 1000), ("MPI_Barrier", 2.001e6, 1000)], 2: [("MPI_Barrier", 1.001e6, 1000)],
     }  # fmt: skip
@@ -109,7 +109,7 @@ def summarized(tmp_path):
 
 def test_a_run_without_trace_files_is_listed(tmp_path):
     record = summarized(tmp_path)
-    assert record.mpi_profile.ranks == record.timeline.ranks == {}
+    assert (record.mpi_profile.ranks, record.timeline.trace) == ({}, None)
     assert "no MPI profile" in record.mpi_profile.problems[0]
     assert "has no timeline" in record.timeline.problems[0]
 

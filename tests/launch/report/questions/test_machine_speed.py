@@ -37,7 +37,7 @@ def test_older_records_are_said_to_have_no_noise():
 
 def of_four_ranks(speeds, repeat, hosts=("n1", "n1", "n2", "nid001240")):
     record = noisy([10.0, 10.0], repeat=repeat, num_ranks=4)
-    record["machine_noise"] |= {"product_flops_per_second_by_rank": speeds, "involuntary_switches_by_rank": [0] * 4}
+    record["machine_noise"]["product_flops_per_second_by_rank"] = speeds
     record["environment"] = record["environment"] | {"host_by_rank": list(hosts)}
     return record
 
