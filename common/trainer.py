@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 
 # Takes the weighted loss of this rank after each step, a scalar of any framework, or NO_LOSS.
-Observe = Callable[[Any], None]
+Observe = Callable[[Any], object]
 # The loss of a rank in a step in which it trains nothing.
 NO_LOSS = float("-inf")
 
