@@ -1,6 +1,42 @@
-"""The batch systems for which a matrix prints jobs: what a job asks each of them for, and how it is submitted."""
+"""The batch systems: which one is around this process and when its allocation ends, and how a job is written for some of them."""
 
+import os
+import re
+import subprocess
+import time
+from collections.abc import Mapping
 from typing import NamedTuple
+
+# {variable with the number of an allocation: (command that describes one, the place of its end, format of the time)}.
+SLURM_TIME, PBS_TIME = "%Y-%m-%dT%H:%M:%S", "%a %b %d %H:%M:%S %Y"
+DESCRIPTIONS = {
+    "SLURM_JOB_ID": (("scontrol", "show", "job"), re.compile(r"EndTime=(?P<time>\S+)"), SLURM_TIME),
+    "PBS_JOBID": (
+        ("qstat", "-f"),
+        re.compile(r"Resource_List\.walltime = (?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)(?:.|\n)*\bstime = (?P<time>.+)"),
+        PBS_TIME,
+    ),
+}
+ANSWER_SECONDS = 30
+
+
+class BatchSystem(NamedTuple):
+    """A batch system: its name, the variables that are set inside a job of it, and what to do there."""
+
+    name: str
+    variables: tuple[str, ...]
+    remedy: str
+
+
+# The first one whose variables are all set counts.
+BATCH_SYSTEMS = (
+    BatchSystem("Slurm", ("SLURM_JOB_ID",), "put srun into PATH, or give --hosts FILE with the nodes of $SLURM_JOB_NODELIST"),
+    BatchSystem("PBS", ("PBS_JOBID",), 'give --hosts "$PBS_NODEFILE"; where the site has PALS, load its module'),
+    BatchSystem("LSF", ("LSB_JOBID",), 'give --hosts "$LSB_DJOB_HOSTFILE"; jsrun is not among the launchers'),
+    BatchSystem("Flux", ("FLUX_URI",), "give --hosts FILE with the nodes of the job; flux run is not among the launchers"),
+    BatchSystem("OAR", ("OAR_JOB_ID",), 'give --hosts "$OAR_NODEFILE"'),
+    BatchSystem("Grid Engine", ("PE_HOSTFILE",), "give --hosts FILE with the first words of the lines of $PE_HOSTFILE"),
+)
 
 
 class JobSyntax(NamedTuple):
@@ -21,7 +57,7 @@ class JobSyntax(NamedTuple):
     cancel: str
 
 
-BATCH_SYSTEMS = {
+JOB_SYNTAXES = {
     "slurm": JobSyntax(
         """#SBATCH --job-name=tandem-{sizes}
 #SBATCH --nodes={num_nodes}
@@ -50,3 +86,28 @@ BATCH_SYSTEMS = {
         after='-W "depend=afterany:$previous"', cancel='qdel "$1"',
     ),
 }  # fmt: skip
+
+
+def around(environ: Mapping[str, str]) -> BatchSystem | None:
+    """Returns the batch system around this process."""
+    return next((system for system in BATCH_SYSTEMS if all(map(environ.get, system.variables))), None)
+
+
+def end_time() -> float | None:
+    """Returns the end in seconds since 1970; None outside an allocation, for one without an end, and without an answer to the question."""
+    for variable, (command, pattern, time_format) in DESCRIPTIONS.items():
+        if name := os.environ.get(variable):
+            try:
+                process = subprocess.run([*command, name], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+                match = pattern.search(process.stdout)
+                if match is None:
+                    return None
+                return time.mktime(time.strptime(match["time"], time_format)) + _limit_seconds(**match.groupdict())
+            except (OSError, subprocess.TimeoutExpired, ValueError):
+                return None
+    return None
+
+
+def _limit_seconds(hours: str = "0", minutes: str = "0", seconds: str = "0", **_: str) -> int:
+    """Returns the time limit of an allocation whose batch system gives its start."""
+    return (int(hours) * 60 + int(minutes)) * 60 + int(seconds)

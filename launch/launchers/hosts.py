@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
-from typing import NamedTuple
 
 from common.errors import UserError
 from common.ranks import slurm
+from launch.launchers import batch_systems
 
 # A name or an IPv4 address. Launchers take what follows a colon for a number of slots, and what begins with a dash for an option.
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
@@ -21,23 +21,6 @@ NODES_OPTIONS = ("f", "H", "host", "hosts", "hostfile", "machinefile", "hostlist
 NODES_VARIABLES = ("HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 
 
-class BatchSystem(NamedTuple):
-    """A batch system: its name, the variables that are set inside a job of it, and what to do there."""
-
-    name: str
-    variables: tuple[str, ...]
-    remedy: str
-
-
-# The first one whose variables are all set counts.
-BATCH_SYSTEMS = (
-    BatchSystem("Slurm", ("SLURM_JOB_ID",), "put srun into PATH, or give --hosts FILE with the nodes of $SLURM_JOB_NODELIST"),
-    BatchSystem("PBS", ("PBS_JOBID",), 'give --hosts "$PBS_NODEFILE"; where the site has PALS, load its module'),
-    BatchSystem("LSF", ("LSB_JOBID",), 'give --hosts "$LSB_DJOB_HOSTFILE"; jsrun is not among the launchers'),
-    BatchSystem("Flux", ("FLUX_URI",), "give --hosts FILE with the nodes of the job; flux run is not among the launchers"),
-    BatchSystem("OAR", ("OAR_JOB_ID",), 'give --hosts "$OAR_NODEFILE"'),
-    BatchSystem("Grid Engine", ("PE_HOSTFILE",), "give --hosts FILE with the first words of the lines of $PE_HOSTFILE"),
-)
 OUTSIDE = "list them with --hosts FILE, or run inside an allocation of Slurm or of PBS with PALS"
 
 
@@ -101,15 +84,10 @@ def first_node_of(hosts: str | None, host_suffix: str) -> str | None:
     return node.split(".")[0] + host_suffix if host_suffix else node
 
 
-def batch_system(environ: Mapping[str, str]) -> BatchSystem | None:
-    """Returns the batch system around this process."""
-    return next((system for system in BATCH_SYSTEMS if all(map(environ.get, system.variables))), None)
-
-
 def unknown_nodes_problem(num_nodes: int, launcher: str, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> str | None:
     """Returns why a launcher that is given no nodes cannot start ranks on so many; None if it can."""
     environ = os.environ if environ is None else environ
-    system = batch_system(environ)
+    system = batch_systems.around(environ)
     # Hydra and Open MPI start their daemons by srun.
     knows_nodes = bool(system and system.name == "Slurm" and which("srun"))
     given = any(map(environ.get, NODES_VARIABLES)) or any(

@@ -2,7 +2,7 @@
 
 The libraries of the backends are asked once, where the ranks will run. A launcher of a cluster may start its ranks on other nodes
 than this one, which may have no GPU. There the question goes through the launcher, as one rank of a job: a single step, so that none
-waits for another. Elsewhere it is a plain process, of launch/run/answers.py as well.
+waits for another. Elsewhere it is a plain process, of launch/run/node.py as well.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
 from launch.run import failures, processes, runner, turns
-from launch.run.answers import MARKER, WITH_NODE, Answer, DeviceName
+from launch.run.node import MARKER, WITH_NODE, Answer, DeviceName
 from launch.run.plan import Job
 
 # Imports from a parallel file system may take minutes.
@@ -170,7 +170,7 @@ def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_la
     if not backends:
         return {}
     files = sorted(set(map(file_of, backends)))
-    program = (*launcher.python, "-m", "launch.run.answers", *[WITH_NODE] * with_node, job.settings.precision, *files)
+    program = (*launcher.python, "-m", "launch.run.node", *[WITH_NODE] * with_node, job.settings.precision, *files)
     answers: dict[str, Answer] = printed_by(program, job, launcher, through_launcher)
     return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
 

@@ -19,9 +19,11 @@ from common.record import files
 from common.record.definition import Record
 from common.terminal import Cell, filled, print_tables
 from common.words import ranks_of
+from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
-from launch.run import allocation, runner, turns
+from launch.run import runner, turns
 from launch.run.plan import Job
+from launch.run.session import Remaining
 
 # Throughput that the last doubling of the batch must have gained for another one.
 LEAST_GAIN = 0.02
@@ -112,7 +114,7 @@ class Best(NamedTuple):
 
 def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, gain_of: GainOf) -> int:
     """Searches for each backend, workload and size of the jobs, prints the table, and returns the exit status: 1 where a default failed."""
-    remaining = allocation.Remaining(allocation.end_time())
+    remaining = Remaining(batch_systems.end_time())
     searched = {(job.settings.workload, job.num_ranks, job.backend): job for job in jobs if not is_repeat(job)}
     runs_of_job: dict[tuple[str, int, str], tuple[dict[Trial, Measured], SearchSpace]] = {}
     try:

@@ -25,11 +25,11 @@ from common.ranks import binding, machine, slurm
 from common.ranks.meeting import HOST_SUFFIX_VARIABLE
 from common.record import files
 from common.words import ranks_of
-from launch.launchers import commands, detect
+from launch.launchers import batch_systems, commands, detect
 from launch.launchers.commands import LAUNCHERS, PYTHON, VENV_BIN, Launcher, Start
 from launch.launchers.hosts import first_node_of
 from launch.launchers.machine_files import Machine
-from launch.run import allocation, available, failures, lock, node
+from launch.run import available, failures, lock, node
 from launch.run.node import Node
 from launch.run.options import Matrix
 from launch.run.plan import Job
@@ -173,7 +173,7 @@ def launcher(facts: Facts) -> Lines:
     kind = LAUNCHERS[name]
     version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
     yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {facts.choice}"
-    if (name_of_allocation := commands.allocation()) and (end := allocation.end_time()):
+    if (name_of_allocation := commands.allocation()) and (end := batch_systems.end_time()):
         minutes = max(0, end - time.time()) / 60
         yield OK, f"allocation {name_of_allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
     elif not name_of_allocation and kind.places == "cluster":

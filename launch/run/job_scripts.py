@@ -16,11 +16,11 @@ from common.errors import UserError
 from common.record import comparison
 from common.record.definition import Record
 from common.words import ranks_of
-from launch.launchers.batch_systems import BATCH_SYSTEMS, JobSyntax
+from launch.launchers.batch_systems import JOB_SYNTAXES, JobSyntax
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
-from launch.run.allocation import MARGIN
 from launch.run.options import Matrix
 from launch.run.plan import Job
+from launch.run.session import MARGIN
 
 DEFAULT_MINUTES = 60
 # What a job asks PBS of each node, one by one and for itself. A machine file with a `node_request` of its own is of a site that gives whole
@@ -100,7 +100,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, ear
 
     `earlier`: records, by which times are estimated; `folder`: where the command was given, from which its paths are.
     """
-    kind = BATCH_SYSTEMS[system]
+    kind = JOB_SYNTAXES[system]
     if matrix.queue is not None and len(matrix.queue.split()) != 1:
         raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())

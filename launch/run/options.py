@@ -8,14 +8,14 @@ from common.command_line import POSITIVE, RANKS, REPEATS, Help, Positional, Sect
 from common.config import SEEDS, Role, Settings
 from common.model import workload_table
 from launch.launchers import machine_files
-from launch.launchers.batch_systems import BATCH_SYSTEMS
+from launch.launchers.batch_systems import JOB_SYNTAXES
 from launch.launchers.commands import LAUNCHERS
 
 # Type checkers allow no computed Literal.
 if TYPE_CHECKING:
     BatchSystemName = str
 else:
-    BatchSystemName = Literal[tuple(BATCH_SYSTEMS)]
+    BatchSystemName = Literal[tuple(JOB_SYNTAXES)]
 
 
 LAUNCHER_HELP = f"{', '.join(LAUNCHERS)}. Default: detected, in an allocation of Slurm or PBS first."

@@ -1,5 +1,9 @@
-"""The runs of a matrix: group after group, shown while they run, with the report of those that are done."""
+"""The runs of a matrix: group after group, shown while they run, with the report of those that are done.
 
+What would not end before the allocation around the matrix does is not begun.
+"""
+
+import contextlib
 import functools
 import itertools
 import math
@@ -8,13 +12,15 @@ import secrets
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from common.ranks import binding, machine
 from common.record.definition import Record
+from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
-from launch.run import allocation, runner, turns
+from launch.run import runner, turns
 from launch.run.display import Display
 from launch.run.options import Matrix
 from launch.run.plan import Job, NumberedJob, groups
@@ -22,6 +28,8 @@ from launch.run.turns import Run
 
 # Reports the records of a matrix that runs, or has ended.
 Report = Callable[[Sequence[Record], bool], object]
+# Epochs to a target differ from seed to seed, and the page is written when all runs have ended.
+MARGIN = 1.3
 
 
 def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, report: Report) -> int:
@@ -29,7 +37,7 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
 
     `report` is called with the records, also those that were done before, and with whether the matrix has ended.
     """
-    remaining = allocation.Remaining(allocation.end_time())
+    remaining = Remaining(batch_systems.end_time())
     not_begun: list[NumberedJob] = []
     groups_run: list[list[NumberedJob]] = []
     try:
@@ -49,7 +57,7 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
         if unrecorded := without_final_record([job for group in groups_run for _, job in group]):
             print(f"without a final record: {', '.join(unrecorded)}")
         if not_begun:
-            print(allocation.describe_left(not_begun))
+            print(describe_left(not_begun))
         if failed_at_start(run_records):
             print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
     all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)
@@ -108,3 +116,35 @@ def run_group(
         raise
     finally:
         turn_share.unlink(missing_ok=True)
+
+
+class Remaining:
+    """How long groups of jobs took, beside the end of the allocation in seconds since 1970; None: it does not end."""
+
+    def __init__(self, end: float | None) -> None:
+        self._end = end
+        self._seconds_by_sizes: dict[tuple[str, frozenset[int]], float] = {}
+
+    @contextlib.contextmanager
+    def timed(self, group: Sequence[NumberedJob]) -> Iterator[None]:
+        """Measures how long the jobs of a group take together."""
+        began, sizes = time.monotonic(), _sizes_of(group)
+        yield
+        self._seconds_by_sizes[sizes] = max(self._seconds_by_sizes.get(sizes, 0.0), time.monotonic() - began)
+
+    def has_time_for(self, group: Sequence[NumberedJob]) -> bool:
+        """Returns whether a group would end in time: it takes as long as the longest of its workload and sizes, or else of all."""
+        expected_seconds = self._seconds_by_sizes.get(_sizes_of(group)) or max(self._seconds_by_sizes.values(), default=0.0)
+        return self._end is None or time.time() + MARGIN * expected_seconds < self._end
+
+
+def describe_left(jobs: Iterable[NumberedJob]) -> str:
+    """Describes the jobs that were not begun, and the command that runs them."""
+    arguments = sys.argv[1:] if "--resume" in sys.argv else [*sys.argv[1:], "--resume"]
+    runs = ", ".join(str(job.settings.run_id) for _, job in jobs)
+    command = shlex.join(["launch/matrix.sh", *arguments])
+    return f"left, since the allocation would end before them: {runs}\nrun them in another one: {command}"
+
+
+def _sizes_of(group: Sequence[NumberedJob]) -> tuple[str, frozenset[int]]:
+    return group[0][1].settings.workload, frozenset(job.num_ranks for _, job in group)

@@ -11,7 +11,7 @@ from common.backends import file_of, is_exact
 from common.config import Settings
 from common.declarations import BASELINE, declared
 from common.workloads import WORKLOADS
-from launch.run import answers
+from launch.run import node
 from tests.support.agreement_runs import (
     ASYNCHRONOUS,
     CNN,
@@ -168,7 +168,7 @@ def test_replicas_unlike_at_the_start_and_the_failure_of_every_worker_end_a_run(
 
 
 def test_data_parallel_on_several_gpus_has_the_losses_of_the_plain_run(data, tmp_path):
-    answer = answers.ask(["data_parallel"])["data_parallel"]
+    answer = node.ask(["data_parallel"])["data_parallel"]
     assert answer.keys() == {"cpu", "cuda", "mkl_kernels"}
     if answer["cuda"]:
         pytest.skip(answer["cuda"])

@@ -17,7 +17,7 @@ from common.backends import chosen
 from common.data.sharding import STEPS_VARIABLE
 from common.declarations import BASELINE, ROOT, declared
 from common.errors import UserError
-from launch.run import answers, processes, turns
+from launch.run import node, processes, turns
 
 # A launcher around this program must not be taken for that of its runs.
 OF_LAUNCHERS = (
@@ -61,7 +61,7 @@ class Session(NamedTuple):
         if device == "cuda" and not machine["gpu"]:
             raise UserError("--device cuda, but PyTorch finds no GPU; leave it out for a rehearsal on the CPU")
         device = ("cuda" if machine["gpu"] else "cpu") if device == "auto" else device
-        by_backend = answers.ask(names)
+        by_backend = node.ask(names)
         lacks = {name: answer.get("error") or answer[device] for name, answer in by_backend.items()}
         about = (
             f"{platform.node()}: {machine['gpu'] or 'no GPU'}, device {device}, Python {platform.python_version()}, "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.launchers import hosts
+from launch.launchers import batch_systems, hosts
 from launch.launchers.commands import Launcher, Start
 from launch.launchers.hosts import hosts_in, unknown_nodes_problem
 from tests.support.mistakes import refusal, refused
@@ -99,7 +99,7 @@ def test_a_launcher_that_is_given_its_nodes_or_needs_none_is_not_refused(num_nod
 
 @pytest.mark.parametrize("name", ["mpich", "intel", "openmpi", "pals", "aprun", "srun"])
 def test_only_a_launcher_of_a_batch_system_starts_ranks_on_nodes_that_are_not_listed(name, monkeypatch):
-    for variable in (*hosts.NODES_VARIABLES, *(name for system in hosts.BATCH_SYSTEMS for name in system.variables)):
+    for variable in (*hosts.NODES_VARIABLES, *(name for system in batch_systems.BATCH_SYSTEMS for name in system.variables)):
         monkeypatch.delenv(variable, raising=False)
     start = Start(Launcher(name, "it"), 8, 4, 1, ("python",), {})
     if name in ("pals", "aprun", "srun"):

@@ -119,7 +119,7 @@ def test_printed_jobs_train_one_after_the_other_and_one_requeued_in_the_middle_c
 
 
 def test_the_end_of_an_allocation_is_known(slurm):
-    ask = "from launch.run import allocation; print(allocation.end_time())"
+    ask = "from launch.launchers import batch_systems; print(batch_systems.end_time())"
     done = completed("salloc", "--quiet", "-N1", "--time=5", BIN / "python", "-c", ask, variables=slurm)
     assert time.time() + 200 < float(done.stdout) < time.time() + 301, done.stderr
 

@@ -169,7 +169,7 @@ def test_mpi_is_really_started_and_what_its_library_prints_is_the_problem(monkey
     assert node.of_mpi4py()["problem"] is None
     monkeypatch.setenv("UCX_TLS", "rc")
     assert node.of_mpi4py()["problem"].startswith("MPI cannot start: UCX has no usable transports/devices (asked rc")
-    monkeypatch.setattr(node, "START_MPI", ("sh", "-c", f"echo '{json.dumps(MPICH)}'; exec sleep 60"))
+    monkeypatch.setattr(node, "PROGRAM", ("sh", "-c", f"echo '{json.dumps(MPICH)}'; exec sleep 60"))
     monkeypatch.setattr(node, "INIT_SECONDS", 2)
     assert node.of_mpi4py()["problem"] == "MPI_Init did not return within 2 s"
 

@@ -10,8 +10,9 @@ import time
 import pytest
 
 from common.config import Settings
+from launch.launchers import batch_systems
 from launch.launchers.commands import ALLOCATIONS, Launcher
-from launch.run import allocation, session
+from launch.run import session
 from launch.run.options import Matrix
 from launch.run.plan import Job
 
@@ -43,7 +44,7 @@ def clock(monkeypatch):
 )
 def test_a_group_is_begun_where_1_3_times_the_longest_of_its_size_is_left(seconds_left, seconds_by_size, expected, clock):
     end = seconds_left and clock[0] + 1.1 * sum(seconds_by_size.values()) + seconds_left
-    left = allocation.Remaining(end)
+    left = session.Remaining(end)
     for num_ranks, seconds in seconds_by_size.items():
         for fraction in (1, 0.1):
             with left.timed(group_of(num_ranks=num_ranks)):
@@ -52,7 +53,7 @@ def test_a_group_is_begun_where_1_3_times_the_longest_of_its_size_is_left(second
 
 
 def test_what_has_no_time_is_not_begun_and_the_exit_status_says_that_runs_are_left(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(allocation, "end_time", lambda: time.time() - 1)
+    monkeypatch.setattr(batch_systems, "end_time", lambda: time.time() - 1)
     jobs = [job for _, job in group_of()]
     assert session.run_all(Matrix(), [], jobs, Launcher("mpich", "no-such-launcher"), lambda *_: None) == 1
     assert "left, since the allocation would end before them: cnn-1\n" in capsys.readouterr().out
@@ -63,7 +64,7 @@ def test_what_has_no_time_is_not_begun_and_the_exit_status_says_that_runs_are_le
 def test_what_is_left_is_said_with_the_command(resume, monkeypatch):
     arguments = ["1", "--results", "it's here", *resume]
     monkeypatch.setattr(sys, "argv", ["matrix.py", *arguments])
-    runs, command = allocation.describe_left([*group_of(), *group_of(num_ranks=2)]).splitlines()
+    runs, command = session.describe_left([*group_of(), *group_of(num_ranks=2)]).splitlines()
     assert runs.endswith(": cnn-1, cnn-2")
     assert shlex.split(command.partition(": ")[2]) == ["launch/matrix.sh", "1", "--results", "it's here", "--resume"]
 
@@ -90,7 +91,7 @@ def test_the_end_is_what_the_batch_system_prints(variable, program, printed, exp
     (tmp_path / program).chmod(0o755)
     for name in ALLOCATIONS:
         monkeypatch.delenv(name, raising=False)
-    assert allocation.end_time() is None
+    assert batch_systems.end_time() is None
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(variable, "7")
-    assert allocation.end_time() == expected
+    assert batch_systems.end_time() == expected

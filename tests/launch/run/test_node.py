@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from launch.run import answers
+from launch.run import node
 
 RESULT = {"cpu": None}
 
@@ -14,62 +14,62 @@ RESULT = {"cpu": None}
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return answers.cache_file(0)
+    return node.cache_file(0)
 
 
 @pytest.mark.parametrize(("age", "is_fresh"), [(0, True), (59, True), (61, False), (-5, False)])
 def test_a_result_of_the_last_hour_is_read_and_no_other(age, is_fresh, file):
-    assert answers.read_cached(file) is None
-    answers.write_cached(file, RESULT)
+    assert node.read_cached(file) is None
+    node.write_cached(file, RESULT)
     os.utime(file, (time.time() - timedelta(minutes=age).total_seconds(),) * 2)
-    assert answers.read_cached(file) == (RESULT if is_fresh else None)
+    assert node.read_cached(file) == (RESULT if is_fresh else None)
 
 
 @pytest.mark.parametrize("damaged", ["", "{"])
 def test_a_damaged_file_has_no_result(damaged, file):
-    answers.write_cached(file, RESULT)
+    node.write_cached(file, RESULT)
     file.write_text(damaged)
-    assert answers.read_cached(file) is None
+    assert node.read_cached(file) is None
 
 
 def test_what_answers_depend_on_has_a_file_of_its_own(file, monkeypatch, tmp_path):
-    files = [file, answers.cache_file(1)]
+    files = [file, node.cache_file(1)]
     for name in ("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PBS_JOBID"):
         with monkeypatch.context() as changed:
             changed.setenv(name, "another")
-            files.append(answers.cache_file(0))
+            files.append(node.cache_file(0))
     assert files.pop() == file
     (tmp_path / "boot").write_text("another")
     for owner, name, value in (
-        (answers, "BOOT", tmp_path / "boot"),
-        (answers.environment.machine, "quota_cores", lambda: 0.5),
-        (answers.environment, "version", lambda _: "0.0"),
+        (node, "BOOT", tmp_path / "boot"),
+        (node.environment.machine, "quota_cores", lambda: 0.5),
+        (node.environment, "version", lambda _: "0.0"),
     ):
         with monkeypatch.context() as changed:
             changed.setattr(owner, name, value)
-            files.append(answers.cache_file(0))
+            files.append(node.cache_file(0))
     assert len(set(files)) == len(files)
 
 
 def test_without_a_folder_or_a_place_in_it_nothing_is_kept(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    answers.write_cached(answers.cache_file(0), RESULT)
-    assert answers.read_cached(answers.cache_file(0)) is None
+    node.write_cached(node.cache_file(0), RESULT)
+    assert node.read_cached(node.cache_file(0)) is None
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME")
-    assert answers.cache_file(0) is None
-    answers.write_cached(None, RESULT)
-    assert answers.read_cached(None) is None
+    assert node.cache_file(0) is None
+    node.write_cached(None, RESULT)
+    assert node.read_cached(None) is None
 
 
 def test_old_files_are_removed(file, monkeypatch):
-    answers.write_cached(file, RESULT)
-    later = answers.time.time() + 3700
-    monkeypatch.setattr(answers.time, "time", lambda: later)
-    answers.write_cached(file.with_name("another.json"), {})
+    node.write_cached(file, RESULT)
+    later = node.time.time() + 3700
+    monkeypatch.setattr(node.time, "time", lambda: later)
+    node.write_cached(file.with_name("another.json"), {})
     assert file.exists()
-    answers.write_cached(file.with_name("another.json"), RESULT)
+    node.write_cached(file.with_name("another.json"), RESULT)
     assert not file.exists()
 
 
@@ -81,12 +81,12 @@ def test_what_a_backend_answers_is_cached_but_no_failure(monkeypatch, tmp_path):
         return {name: {"error": "No module named 'it'"} if name == "fsdp" else RESULT for name in names}
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(answers, "ask", ask)
+    monkeypatch.setattr(node, "ask", ask)
     for names, num_asked in ((["ddp"], 1), (["ddp"], 1), (["single"], 2), (["ddp", "fsdp"], 3), (["ddp", "fsdp"], 4)):
-        assert answers.cached_or_asked(names, 0).keys() == set(names)
+        assert node.cached_or_asked(names, 0).keys() == set(names)
         assert len(asked) == num_asked
     assert asked[2:] == [["fsdp"], ["fsdp"]]
     (file,) = (file for file in (tmp_path / "tandem" / "answers").iterdir() if "single" in file.name)
     os.utime(file, (0, 0))
-    answers.cached_or_asked(["single"], 0)
+    node.cached_or_asked(["single"], 0)
     assert asked[4:] == [["single"]]
