@@ -161,7 +161,7 @@ def _complete(
     """
     last_lines, problem = (outcome.last_lines, outcome.problem) if outcome else ([], None)
     # No process of the run is left that could write one.
-    durable.remove_left(record_path(job), at_least_seconds=0)
+    durable.remove_parts(record_path(job))
     if (record := recorded(job)) is None:
         settings = workloads.resolve(job.settings, job.degree)
         plan = workloads.batch_plan(settings, job.degree)
