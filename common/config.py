@@ -247,8 +247,6 @@ def check(settings: Settings) -> None:
     """Raises UserError for the first invalid setting."""
     command_line.check(settings)
     cores_per_rank(settings)
-    if settings.model is None:
-        check_accuracy(settings.target)
     if settings.trace is not None and not (settings.trace in TRACES or Path(settings.trace).is_file()):
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
     if settings.mixed_precision and settings.precision == "fp64":
@@ -256,12 +254,6 @@ def check(settings: Settings) -> None:
     with_files = [name for name in ("resume", "checkpoint_async") if getattr(settings, name)]
     if with_files and settings.checkpoint_dir is None:
         raise UserError(f"{flag(with_files[0])} requires --checkpoint-dir")
-
-
-def check_accuracy(target: float | None) -> None:
-    """Raises UserError for a target that no accuracy meets, or each does."""
-    if target is not None and (problem := SHARE.problem(target)):
-        raise UserError(f"--target is {target:g}; {problem}")
 
 
 def cores_per_rank(settings: Settings) -> int:

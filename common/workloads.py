@@ -1,26 +1,44 @@
-"""Workloads under settings: their defaults, batches, steps and digest."""
+"""The table of workloads, and each under settings: its sizes, defaults, batches, learning rates and digest."""
 
 import dataclasses
 import hashlib
 import json
 import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from common import tokens
 from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import Help, flag
-from common.config import TRAINING_SETTINGS, Settings, as_json, check, check_accuracy
+from common.config import SHARE, TRAINING_SETTINGS, Settings, as_json, check
 from common.errors import UserError
-from common.model import conventions, schedules
+from common.model import cnn, conventions, decoder, encoder_decoder, resnet
 from common.model.decoder import Decoder
-from common.model.description import Workload
-from common.model.schedules import CONSTANT
+from common.model.description import Model, Workload
+from common.model.encoder_decoder import EncoderDecoder
 from common.model.user_model import UserModel
 from common.model.weights import DTYPES
-from common.model.workload_table import BY_DEFAULT, OF_FILE, SIZES, WORKLOADS, resized
 
 RESOLVED = "the settings are resolved"
+# The data set of a user's file.
+OF_FILE = "file"
+WORKLOADS = {**cnn.WORKLOADS, **decoder.WORKLOADS, **encoder_decoder.WORKLOADS, **resnet.WORKLOADS}
+# The workloads of a matrix that names none.
+BY_DEFAULT = ("cnn", "transformer")
+
+Transformer = Decoder | EncoderDecoder
+# The field of a Transformer that each setting changes, if the Transformer has it.
+SIZES = {
+    "layers": "num_layers", "width": "width", "heads": "num_heads", "context": "context",
+    "source_length": "source_length", "target_length": "target_length",
+}  # fmt: skip
+CONSTANT = "constant"
+# Each gives the factor of the learning rate by the progress of the epochs after warm-up, from 0 to 1.
+SCHEDULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    CONSTANT: np.ones_like,
+    "cosine": lambda progress: 0.5 * (1 + np.cos(np.pi * progress)),
+}
 
 
 def help_of_settings() -> dict[str, Help]:
@@ -55,6 +73,26 @@ def workload_of(settings: Settings) -> Workload:
             raise UserError(f"--tokenizer is not for {settings.workload}, which has no tokens; leave it out")
         model = dataclasses.replace(model, num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens)
     return workload._replace(model=model)
+
+
+def resized(model: Model, sizes: Mapping[str, int], workload: str) -> Model:
+    """Returns the model of a workload with these SIZES. The width inside of an encoder's and decoder's layers keeps its ratio.
+
+    Raises UserError for a size that the model has not, and where its heads do not divide its width.
+    """
+    for name in sizes:
+        if not (isinstance(model, Transformer) and hasattr(model, SIZES[name])):
+            raise UserError(f"{flag(name)} is not for {workload}, whose model has no such size; leave it out, or choose another workload")
+    if not (sizes and isinstance(model, Transformer)):
+        return model
+    changed = dataclasses.replace(model, **{SIZES[name]: size for name, size in sizes.items()})
+    if isinstance(model, EncoderDecoder):
+        changed = dataclasses.replace(changed, hidden=model.hidden * changed.width // model.width)
+    has_rotary = isinstance(changed, Decoder)
+    if changed.width % changed.num_heads or (has_rotary and changed.width // changed.num_heads % 2):
+        even = "an even width" if has_rotary else "a whole width"
+        raise UserError(f"--width {changed.width} is not {even} for each of {changed.num_heads} heads; choose other --heads")
+    return changed
 
 
 def _workload_of_file(settings: Settings) -> Workload:
@@ -104,8 +142,8 @@ def resolve(settings: Settings, degree: int) -> Settings:
         raise UserError(f"--dataset {settings.dataset} is not for {settings.workload}; choose from: {', '.join(workload.datasets)}")
     if settings.target is not None and workload.target is None:
         raise UserError(f"--target is not for {settings.workload}, which is for throughput only")
-    if workload.metric == "accuracy":
-        check_accuracy(settings.target)
+    if workload.metric == "accuracy" and settings.target is not None and (problem := SHARE.problem(settings.target)):
+        raise UserError(f"--target is {settings.target:g}; {problem}")
     for name, function in workload.decided.items():
         if getattr(settings, name) != getattr(Settings, name):
             article = "an" if function == "optimizer" else "a"
@@ -115,6 +153,24 @@ def resolve(settings: Settings, degree: int) -> Settings:
     resolved = dataclasses.replace(settings, **{name: value for name, value in defaults.items() if getattr(settings, name) is None})
     batch_plan(resolved, degree)
     return resolved
+
+
+def scheduled_rates(base: float, factor: float, warmup_epochs: float, schedule: str, num_epochs: int, steps_per_epoch: int) -> np.ndarray:
+    """Returns the learning rate of every step of a run, of shape (num_epochs, steps_per_epoch).
+
+    The learning rate rises linearly from `base` to `factor * base` during `warmup_epochs`. After that it stays there (`constant`)
+    or falls to 0 at the end of the run (`cosine`). Linear scaling and gradual warm-up: Goyal et al. 2017,
+    arXiv:1706.02677, sections 2.1 and 2.2. Cosine: Loshchilov and Hutter 2017, arXiv:1608.03983, eq. 5, without restarts.
+    """
+    started = np.arange(num_epochs * steps_per_epoch).reshape(num_epochs, steps_per_epoch) / steps_per_epoch
+    finished = started + 1 / steps_per_epoch
+    scheduled = np.full_like(started, base * factor)
+    if num_epochs > warmup_epochs:
+        scheduled *= SCHEDULES[schedule](np.clip((started - warmup_epochs) / (num_epochs - warmup_epochs), 0, 1))
+    if warmup_epochs:
+        ramp = base * (1 + (factor - 1) * np.minimum(finished / warmup_epochs, 1))
+        scheduled = np.where(started < warmup_epochs, ramp, scheduled)
+    return scheduled
 
 
 def learning_rate_factor(scaling: str, degree: int) -> float:
@@ -134,8 +190,8 @@ def learning_rates(settings: Settings, num_steps: int, factor: float) -> np.ndar
     assert optimizer, RESOLVED
     of_model = workload_of(settings).model.scheduled_rates(learning_rate, optimizer, num_epochs * num_steps)
     if of_model is None:
-        return schedules.learning_rates(learning_rate, factor, warmup_epochs, settings.schedule, num_epochs, num_steps)
-    scaled = schedules.learning_rates(1.0, factor, warmup_epochs, CONSTANT, num_epochs, num_steps)
+        return scheduled_rates(learning_rate, factor, warmup_epochs, settings.schedule, num_epochs, num_steps)
+    scaled = scheduled_rates(1.0, factor, warmup_epochs, CONSTANT, num_epochs, num_steps)
     return np.reshape(of_model, scaled.shape) * scaled
 
 

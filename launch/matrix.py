@@ -13,7 +13,7 @@ from common import backends, command_line, config, units
 from common.config import Settings
 from common.declarations import PYTHON, ROOT
 from common.errors import UserError
-from common.model import user_file
+from common.model import model_file
 from common.ranks import binding
 from common.record import files
 from common.record.definition import Record
@@ -113,7 +113,7 @@ def workloads_of(matrix: Matrix) -> list[str]:
         return command_line.names_in(matrix.workloads)
     if matrix.workloads != Matrix.workloads:
         raise UserError("--workloads and --model each say what is trained; give one of them")
-    return [user_file.name_of(matrix.run.model)]
+    return [model_file.name_of(matrix.run.model)]
 
 
 def print_jobs(prepared: Prepared, system: str, folder: Path) -> int:
@@ -254,7 +254,7 @@ def settings_of(matrix: Matrix) -> Settings:
     if settings.trace and settings.trace not in config.TRACES:
         paths["trace"] = str(Path(settings.trace).absolute())
     if settings.model is not None:
-        paths["model"] = str(user_file.located(settings.model))
+        paths["model"] = str(model_file.located(settings.model))
     # Compute nodes of one machine all have other host names, its file has one.
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
     machine = Path(matrix.machine_file).stem if has_file else files.machine_name(matrix.run.machine)

@@ -22,7 +22,7 @@ from common.declarations import PYTHON
 from common.errors import UserError
 from common.model import pipelining
 from common.model.description import parameters_of, parts_of
-from common.model.workload_table import WORKLOADS
+from common.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from frameworks.shared.pytorch.activations import StepBytes

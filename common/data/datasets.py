@@ -9,17 +9,17 @@ import numpy as np
 
 from common import tokens
 from common.config import Settings
-from common.data import image_folders, images, stored, texts, user_data
+from common.data import image_folders, images, stored, texts
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
+from common.model import user_data, user_model
 from common.model.decoder import TEXTS
 from common.model.description import Model
 from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
 from common.model.weights import DTYPES
-from common.model.workload_table import OF_FILE
 from common.progress import OnProgress, no_progress
-from common.workloads import workload_of
+from common.workloads import OF_FILE, workload_of
 
 Reader = Callable[[OnProgress], Dataset]
 
@@ -56,7 +56,8 @@ def _of_folders(_: str, model: Any, settings: Settings) -> Reader:
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:
-    return user_data.reader(model, settings)
+    user_model.check(model)
+    return lambda _: Dataset(*user_data.read(model.file, in_threads=settings.num_workers > 0))
 
 
 def _random(_: str, model: Any, settings: Settings) -> Reader:

@@ -1,7 +1,7 @@
 """What a workload trains, described: a built-in model states its parts, and a user's file is read; both are a Model.
 
-The names and layouts of parameters are those of common/model/weights.py. Nothing here computes: frameworks/shared/ has the models in
-PyTorch and in TensorFlow, by the type of their description.
+The names and layouts of parameters are those of common/model/weights.py. Nothing here computes: frameworks/shared/networks/
+has a file for each module of this room with a model, in PyTorch and in TensorFlow.
 """
 
 import dataclasses
@@ -15,7 +15,8 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 
 from common.metric import Metric
-from common.model import weights
+from common.model import model_file, weights
+from common.model.model_file import ModelFile
 from common.model.weights import DTYPES, Initial, constant
 
 
@@ -81,6 +82,10 @@ class Model(ABC):
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Returns what the digest of a workload has of the model."""
+
+    @abstractmethod
+    def file_in(self, networks: str) -> ModelFile:
+        """Returns the file that computes it. `networks` are the modules of the built-in models in a framework, {} the name of one."""
 
     @abstractmethod
     def parts(self) -> Sequence[Part]:
@@ -213,6 +218,10 @@ class BuiltIn(Model):
     @final
     def identity(self) -> dict[str, Any]:
         return dataclasses.asdict(self)  # pyright: ignore[reportArgumentType]
+
+    @final
+    def file_in(self, networks: str) -> ModelFile:
+        return model_file.of_module(networks.format(type(self).__module__.rpartition(".")[2]), description=self)
 
     @final
     def initial_values(self, seed: int, precision: str) -> dict[str, np.ndarray]:

@@ -3,7 +3,7 @@
 import functools
 import importlib
 import math
-from collections import Counter
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -11,13 +11,17 @@ from typing import Any, final
 import numpy as np
 
 from common.command_line import shortened
-from common.model import user_file
+from common.model import model_file, user_data
 from common.model.description import Layer, Model, Part, Samples
-from common.model.user_file import UserFile
-from common.model.weights import BUILT, DTYPES, Initial
+from common.model.model_file import ModelFile
+from common.model.user_data import NUM_FIRST
+from common.model.weights import BUILT, DTYPES, OPTIMIZER_STATE, Initial
 
-# Samples from the beginning of the data, of which the batches of the checks and of the warm-up are made.
-NUM_FIRST = 8
+# How far apart two losses of one batch may be, relative: they are in float32.
+TOLERANCE = 1e-3
+# Steps of the scheduler, of which it may have phases.
+NUM_SCHEDULED = 20
+OF_RIGHT = "it must return the number of right samples"
 
 
 @final
@@ -33,8 +37,11 @@ class UserModel(Model):
     pads = False
 
     @property
-    def file(self) -> UserFile:
-        return user_file.read(self.source, self.arguments)
+    def file(self) -> ModelFile:
+        return model_file.read(self.source, self.arguments)
+
+    def file_in(self, networks: str) -> ModelFile:
+        return self.file
 
     def identity(self) -> dict[str, Any]:
         """Returns what identifies the model, wherever its file lies."""
@@ -43,7 +50,7 @@ class UserModel(Model):
     def parts(self) -> list[Part]:
         """Returns one part, which no pipeline cuts."""
         layers: dict[str, dict[str, Initial]] = {}
-        for name, parameter in build(self.file, seed=0).named_parameters():
+        for name, parameter in model_file.build(self.file, seed=0).named_parameters():
             layer, _, of_layer = name.rpartition(".")
             layers.setdefault(layer, {})[of_layer] = Initial(tuple(parameter.shape), BUILT, 0.0)
         return [Part("model", tuple(Layer(name, parameters) for name, parameters in layers.items()))]
@@ -53,13 +60,13 @@ class UserModel(Model):
 
         They are not those of the trainer's module, on which Horovod takes a step of the optimizer to make its state.
         """
-        parameters = build(self.file, seed).named_parameters()
+        parameters = model_file.build(self.file, seed).named_parameters()
         return {name: parameter.detach().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
 
     def training_flops(self) -> int | None:
         """Counts those of a step on the first samples by PyTorch's counter; None where it finds none."""
-        module = build(self.file, seed=0)
-        inputs, targets = user_file.in_precision(first_batch(self, NUM_FIRST), "fp32")
+        module = model_file.build(self.file, seed=0)
+        inputs, targets = user_data.in_precision(first_batch(self, NUM_FIRST), "fp32")
         counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
         with counting as counter:
             self.file.call("loss", module(inputs), targets).mean().backward()
@@ -72,7 +79,7 @@ class UserModel(Model):
         return _has_buffers(self)
 
     def samples(self, inputs: Any, targets: Any, sample_weights: np.ndarray, precision: str) -> Samples:
-        inputs, targets = user_file.in_precision((inputs, targets), precision)
+        inputs, targets = user_data.in_precision((inputs, targets), precision)
         return Samples(inputs, targets, sample_weights.astype(DTYPES[precision]))
 
     def first_samples(self, num_samples: int, precision: str) -> Samples:
@@ -101,63 +108,8 @@ class UserModel(Model):
         return _scheduled_rates(self, learning_rate, optimizer, num_steps) if self.file.has("scheduler") else None
 
 
-def build(file: UserFile, seed: int) -> Any:
-    """Calls model(), under the seed. Raises UserError where it returns no nn.Module with parameters of floating-point numbers."""
-    with user_file.generators_kept():
-        user_file.seed_generators(seed)
-        module = file.call("model", **file.arguments)
-    if not isinstance(module, user_file.torch().nn.Module):
-        is_of_keras = any(base.__module__.partition(".")[0] in user_file.KERAS_PACKAGES for base in type(module).__mro__)
-        file.refuse("model", user_file.OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
-    parameters = dict(module.named_parameters())
-    if not any(parameter.requires_grad for parameter in parameters.values()):
-        file.refuse("model", "model() returns a module without parameters to train")
-    for name, parameter in parameters.items():
-        if user_file.torch().nn.parameter.is_lazy(parameter):
-            file.refuse("model", f"model() returns {name} without a shape, as of a lazy layer; give the layer its number of inputs")
-        if parameter.device.type != "cpu" or not parameter.is_floating_point():
-            file.refuse(
-                "model", f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU"
-            )
-    return module
-
-
-def repeated_blocks(module: Any) -> list[Any]:
-    """Returns the modules of several layers each that have one class and parameters of the same shapes: the blocks with most parameters.
-
-    Blocks that share parameters with other modules are none, since whoever shards them would part these.
-    """
-    num_owners = Counter(id(parameter) for part in module.modules() for parameter in part.parameters(recurse=False))
-    containers = (user_file.torch().nn.ModuleList, user_file.torch().nn.ModuleDict)
-    blocks: dict[Any, list[Any]] = {}
-    for part in module.modules():
-        parameters = list(part.parameters())
-        is_block = part is not module and not isinstance(part, containers) and any(True for _ in part.children())
-        if is_block and parameters and all(num_owners[id(parameter)] == 1 for parameter in parameters):
-            blocks.setdefault((type(part), *(tuple(parameter.shape) for parameter in parameters)), []).append(part)
-    # A block that only wraps another one has its parameters.
-    repeated = [parts for parts in blocks.values() if len(parts) > 1 and parts[1] not in list(parts[0].modules())]
-    return max(repeated, key=lambda parts: len(parts) * sum(parameter.numel() for parameter in parts[0].parameters()), default=[])
-
-
-def layers_of(file: UserFile, module: Any) -> list[Any]:
-    """Returns the layers of a module: those of the file's layers(), a list of modules by the name of layers or blocks, or repeated blocks.
-
-    Raises UserError where layers() returns something else.
-    """
-    lists = (user_file.torch().nn.ModuleList, user_file.torch().nn.Sequential)
-    if not file.has("layers"):
-        named: list[Any] = [getattr(module, name, None) for name in ("layers", "blocks")]
-        return next((list(layers) for layers in named if isinstance(layers, lists)), None) or repeated_blocks(module)
-    layers = file.call("layers", module)
-    is_list = isinstance(layers, (list, tuple, *lists)) and len(layers) > 0
-    if not (is_list and set(map(id, layers)) <= set(map(id, module.modules())) - {id(module)}):
-        file.refuse("layers", "layers() must return a list of modules inside of the model that it is given")
-    return list(layers)
-
-
 def _scheduled_rates(model: UserModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
-    file, torch = model.file, user_file.torch()
+    file, torch = model.file, model_file.torch()
     parameters = [torch.nn.Parameter(torch.zeros(1))]
     if file.has("optimizer"):
         stepped = file.call("optimizer", iter(parameters))
@@ -192,22 +144,22 @@ def _options(optimizer: Any) -> list[dict[str, Any]]:
 
 @functools.cache
 def _has_layers(model: UserModel) -> bool:
-    return bool(layers_of(model.file, build(model.file, seed=0)))
+    return bool(model_file.layers_of(model.file, model_file.build(model.file, seed=0)))
 
 
 @functools.cache
 def _has_buffers(model: UserModel) -> bool:
-    module = build(model.file, seed=0)
+    module = model_file.build(model.file, seed=0)
     return not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys()
 
 
 @functools.cache
 def _num_states(model: UserModel) -> float:
     """Returns how many numbers optimizer() keeps for each parameter, after a step without a gradient."""
-    file, module = model.file, build(model.file, seed=0)
+    file, module = model.file, model_file.build(model.file, seed=0)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in parameters:
-        parameter.grad = user_file.torch().zeros_like(parameter)
+        parameter.grad = model_file.torch().zeros_like(parameter)
     optimizer = file.call("optimizer", iter(parameters))
     file.attempt("optimizer", optimizer.step)
     kept = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
@@ -217,14 +169,14 @@ def _num_states(model: UserModel) -> float:
 @functools.cache
 def _first_of_data(model: UserModel) -> list[Any]:
     """Returns the first samples of the training data."""
-    train, _ = user_file.data_of(model.file)
-    return [user_file.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
+    train, _ = user_data.data_of(model.file)
+    return [user_data.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
 
 
 def first_batch(model: UserModel, batch_size: int, start: int = 0) -> tuple[Any, Any]:
     """Returns a batch of the first samples, from the one of index `start` on, each as often as it takes."""
     samples = _first_of_data(model)
-    return user_file.batch_of(model.file, [samples[index % len(samples)] for index in range(start, start + batch_size)], 0)
+    return user_data.batch_of(model.file, [samples[index % len(samples)] for index in range(start, start + batch_size)], 0)
 
 
 # The metric of a file whose number is no mean over samples: sums by metric(), of which finish() makes the number. The sums are a tensor, or
@@ -234,28 +186,28 @@ def first_batch(model: UserModel, batch_size: int, start: int = 0) -> tuple[Any,
 @functools.cache
 def first_sums(model: UserModel) -> Any:
     """Returns what metric() returns for the first samples: the sums of every batch are nested alike."""
-    file, torch = model.file, user_file.torch()
-    inputs, targets = user_file.in_precision(first_batch(model, NUM_FIRST), "fp32")
+    file, torch = model.file, model_file.torch()
+    inputs, targets = user_data.in_precision(first_batch(model, NUM_FIRST), "fp32")
     with torch.no_grad():
-        outputs = file.attempt("model", build(file, seed=0).eval(), inputs)
+        outputs = file.attempt("model", model_file.build(file, seed=0).eval(), inputs)
         return file.call("metric", outputs, targets)
 
 
 def num_sums(model: UserModel) -> int:
-    """Returns the number of sums; 0 for a file without finish(), whose metric is a mean."""
-    return flat_sums(first_sums(model)).numel() if model.file.has("finish") else 0
+    """Returns the number of sums of a file with finish()."""
+    return flat_sums(first_sums(model)).numel()
 
 
 def flat_sums(sums: Any, device: Any = "cpu") -> Any:
     """Returns the sums as one tensor of one dimension in float64, in which they are added up."""
-    torch = user_file.torch()
+    torch = model_file.torch()
     leaves, _ = _pytree().tree_flatten(sums)
     return torch.cat([torch.as_tensor(leaf, dtype=torch.float64, device=device).detach().flatten() for leaf in leaves])
 
 
 def finished(model: UserModel, sums: Sequence[float], num_samples: int) -> float:
     """Returns the number that finish() makes of the sums. Raises UserError where it makes none."""
-    torch = user_file.torch()
+    torch = model_file.torch()
     leaves, structure = _pytree().tree_flatten(first_sums(model))
     shapes = [torch.as_tensor(leaf).shape for leaf in leaves]
     parts = torch.tensor(sums, dtype=torch.float64).split([shape.numel() for shape in shapes])
@@ -269,3 +221,105 @@ def finished(model: UserModel, sums: Sequence[float], num_samples: int) -> float
 
 def _pytree() -> Any:
     return importlib.import_module("torch.utils._pytree")
+
+
+# The checks before a run: a step on a few samples, so that a mistake stops it in one line.
+
+
+@functools.cache
+def check(model: UserModel) -> None:
+    """Takes a step of training on the CPU, without an update. Raises UserError for a mistake in the file."""
+    file = model.file
+    expect_the_same_samples(file)
+    module = model_file.build(file, seed=0)
+    inputs, targets = user_data.in_precision(first_batch(model, NUM_FIRST), "fp32")
+    outputs = file.attempt("model", module, inputs)
+    loss = loss_of(file, outputs, targets)
+    file.attempt("loss", loss.mean().backward)
+    if file.has("metric"):
+        with model_file.torch().no_grad():
+            _expect_metric(file, file.call("metric", outputs, targets))
+    model_file.layers_of(file, module)
+    if file.has("optimizer"):
+        _expect_optimizer(file, file.call("optimizer", module.parameters()))
+    if file.has("scheduler"):
+        model.scheduled_rates(file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
+    _expect_sums(file, module.eval(), inputs, targets)
+    if file.has("finish"):
+        finished(model, flat_sums(first_sums(model)).tolist(), NUM_FIRST)
+
+
+def trained(model: UserModel) -> list[str]:
+    """Returns the names of the parameters that are trained, in the order in which DDP numbers them."""
+    module = model_file.build(model.file, seed=0)
+    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+
+
+def expect_the_same_samples(file: ModelFile) -> None:
+    """Raises UserError where a data set has another sample at an index when it is asked again."""
+    for dataset in user_data.data_of(file):
+        samples = [user_data.mapped(user_data.bytes_of, user_data.seeded_sample(file, dataset, 0, 0)) for _ in range(2)]
+        first, again = (file.attempt("data", pickle.dumps, sample) for sample in samples)
+        if first != again:
+            message = "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
+            file.refuse("data", message)
+
+
+def loss_of(file: ModelFile, outputs: Any, targets: Any) -> Any:
+    """Returns the loss of a batch. Raises UserError where it is neither a number nor one for each sample, or has no gradient."""
+    loss = file.call("loss", outputs, targets)
+    if not isinstance(loss, model_file.torch().Tensor):
+        file.refuse("loss", f"loss() returns {shortened(repr(loss))}; it must return a tensor with one number")
+    if loss.dim() > 1 or (loss.dim() and len(loss) != NUM_FIRST):
+        file.refuse("loss", f"loss() returns a tensor of shape {tuple(loss.shape)}; return the mean over the batch")
+    if not loss.requires_grad:
+        file.refuse("loss", "loss() returns a number without a gradient; compute it from the outputs, without detach() or item()")
+    return loss
+
+
+def _expect_metric(file: ModelFile, value: Any) -> None:
+    has_finish = file.has("finish")
+    try:
+        flat_sums(value) if has_finish else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        expected = "with finish() it must return sums, as a tensor or a tuple or dictionary of them" if has_finish else OF_RIGHT
+        file.refuse("metric", f"metric() returns {shortened(repr(value))}; {expected}")
+
+
+def _expect_optimizer(file: ModelFile, optimizer: Any) -> None:
+    if not isinstance(optimizer, model_file.torch().optim.Optimizer):
+        message = f"optimizer() returns {type(optimizer).__name__}; it must return a torch.optim.Optimizer"
+        file.refuse("optimizer", message)
+    if len({group["lr"] for group in optimizer.param_groups}) > 1:
+        message = "optimizer() has several learning rates, and the schedule sets one for all parameters; leave lr of the groups out"
+        file.refuse("optimizer", message)
+    file.attempt("optimizer", optimizer.step)
+    kept = {key for state in optimizer.state.values() for key in state} - OPTIMIZER_STATE.keys()
+    if kept:
+        message = f"optimizer() returns {type(optimizer).__name__}, whose {', '.join(sorted(kept))} cannot be begun anew; use another"
+        file.refuse("optimizer", message)
+
+
+def _expect_sums(file: ModelFile, module: Any, inputs: Any, targets: Any) -> None:
+    """Raises UserError where the loss of a batch is the sum of those of its halves, or the metric is no sum."""
+    half = NUM_FIRST // 2
+    with model_file.torch().no_grad():
+        parts = [
+            (file.attempt("model", module, user_data.mapped(lambda tensor, part=part: tensor[part], inputs)), of_part)
+            for part in (slice(None), slice(half), slice(half, None))
+            for of_part in [user_data.mapped(lambda tensor, part=part: tensor[part], targets)]
+        ]
+        whole, first, second = (float(file.call("loss", *part).mean()) for part in parts)
+        metrics = [flat_sums(file.call("metric", *part)) for part in parts] if file.has("metric") else []
+    if abs(whole - first - second) < TOLERANCE * abs(whole) / 2:
+        file.refuse("loss", "loss() is a sum over the samples of a batch; return their mean")
+    if metrics and _is_no_sum(*metrics):
+        file.refuse("metric", "metric() is no sum over the samples of a batch; return their sum")
+
+
+def _is_no_sum(whole: Any, first: Any, second: Any) -> bool:
+    """Returns whether numbers of a batch are by sample, or the means of those of its halves."""
+    if not whole.shape == first.shape == second.shape:
+        return True
+    is_mean, is_sum = (model_file.torch().allclose(whole, value, TOLERANCE, TOLERANCE) for value in ((first + second) / 2, first + second))
+    return is_mean and not is_sum

@@ -11,9 +11,9 @@ from common import backends
 from common.command_line import flag
 from common.config import Role, Settings, with_role
 from common.declarations import own_settings
-from common.model.workload_table import SIZES
 from common.record.definition import Record
 from common.words import ranks_of
+from common.workloads import SIZES
 
 # How data is read from disk, like workload and scaling, makes groups; of the device the one that was used is compared.
 MAY_DIFFER = {*with_role(Role.MAY_DIFFER), *backends.variant_settings()}

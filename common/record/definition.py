@@ -15,7 +15,6 @@ from common.batch_plan import BatchPlan
 from common.command_line import Pattern
 from common.config import Settings
 from common.metric import Metric
-from common.model.workload_table import WORKLOADS
 from common.ranks.launcher_variables import Ranks
 from common.record.parts import (
     BY_RANK,
@@ -41,6 +40,7 @@ from common.record.parts import (
     Timeline,
     Transport,
 )
+from common.workloads import WORKLOADS
 
 # The version of the layout. A record of another version is refused.
 Schema = Literal[3]
@@ -72,7 +72,7 @@ class Record(Closed):
     backend: str
     """Name of a file in `frameworks/`, with `@VALUE` for a variant (`deepspeed_zero@3`: ZeRO stage 3)."""
     workload: str
-    """Name in `common/model/workload_table.py`, or of the file of a `--model`."""
+    """Name in `common/workloads.py`, or of the file of a `--model`."""
     workload_digest: str | None = None
     """SHA-256 of the model, data, target, optimizer, batch size, schedule and precision. Records that differ in it are not compared."""
     num_ranks: FromOne

@@ -9,8 +9,8 @@ from common.command_line import flag
 from common.config import Role, Settings, with_role
 from common.declarations import BASELINE
 from common.errors import UserError
-from common.model.workload_table import SIZES
 from common.record.definition import Record
+from common.workloads import SIZES
 from launch.report import statistics
 
 NOT_COMPARED = with_role(Role.NOT_COMPARED)

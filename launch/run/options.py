@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from common.command_line import POSITIVE, RANKS, REPEATS, Help, Positional, Section
 from common.config import SEEDS, Role, Settings
-from common.model import workload_table
+from common.workloads import BY_DEFAULT
 from launch.launchers import machine_files
 from launch.launchers.batch_systems import JOB_SYNTAXES
 from launch.launchers.commands import LAUNCHERS
@@ -46,7 +46,7 @@ class Matrix:
     backends: Annotated[str | None, Section("matrix")] = None
     """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
     Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a matrix of one other size."""
-    workloads: str = ",".join(workload_table.BY_DEFAULT)
+    workloads: str = ",".join(BY_DEFAULT)
     """Workloads, separated by commas."""
     repeats: Annotated[int, REPEATS] = 1
     """Runs of each combination; repeat r has seed + r."""

@@ -11,12 +11,13 @@ from common.command_line import flag, names_in, shortened
 from common.data import sharding
 from common.declarations import BASELINE
 from common.errors import UserError
-from common.model import user_causes, user_checks
+from common.model import user_model
 from common.model.user_model import UserModel
 from common.record import comparison
 from common.record.definition import Record
 from common.terminal import Table, filled, print_tables
 from launch.launchers.machine_files import Machine
+from launch.run import verify_causes
 from launch.run.options import Matrix
 from launch.run.plan import Job
 
@@ -195,25 +196,25 @@ def _reason(record: Record, reference: Record | None) -> str | None:
 def _cause(record: Record, difference_by_rank: float | None) -> str:
     """Returns why a run that has completed differs."""
     causes = []
-    if model := _model_of(record):
-        for cause_of in (user_causes.of_ranks, user_causes.of_optimizer)[record.num_ranks == 1 :]:
-            try:
-                causes.append(cause_of(model))
-            except UserError:
-                continue
+    for cause_of in (verify_causes.of_ranks, verify_causes.of_optimizer)[record.num_ranks == 1 :]:
+        try:
+            causes.append(cause_of(_model_of(record)))
+        except UserError:
+            continue
     unknown = AT_ONE_RANK if record.num_ranks == 1 else UNKNOWN if difference_by_rank is None else BESIDE_STATISTICS
     return "; ".join(filter(None, causes)) or unknown
 
 
-def _model_of(record: Record) -> UserModel | None:
-    return UserModel(record.settings.model, record.settings.model_args) if record.settings.model else None
+def _model_of(record: Record) -> UserModel:
+    return UserModel(str(record.settings.model), record.settings.model_args)
 
 
 def _reason_of_failure(record: Record) -> str:
     error = record.error or ""
     if "find_unused_parameters" in error:
-        model, numbers = _model_of(record), WITHOUT_GRADIENT.search(error)
-        names = user_checks.trained(model) if model else []
-        which = shortened(", ".join(names[int(number)] for number in numbers[1].split()), 100) if names and numbers else "parameters"
+        which = "parameters"
+        if numbers := WITHOUT_GRADIENT.search(error):
+            names = user_model.trained(_model_of(record))
+            which = shortened(", ".join(names[int(number)] for number in numbers[1].split()), 100)
         return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
     return next((reason for part, reason in FAILURES.items() if part in error), f"{record.status}, {error}")

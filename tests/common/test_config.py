@@ -17,7 +17,7 @@ from common.model import conventions, description
 from common.model.cnn import Cnn
 from common.model.description import parameters_of
 from common.model.weights import constant, normal
-from common.model.workload_table import SIZES
+from common.workloads import SIZES
 from launch.report.report import collect
 from tests.support import tokenizer
 from tests.support.mistakes import refusal
@@ -114,7 +114,6 @@ INVALID = [
     ("batch_size", 0, "--batch-size is 0; it must be at least 1 and at most 1000000000"),
     ("learning_rate", float("inf"), "--learning-rate is inf; it must be above 0 and at most 1000000000"),
     ("momentum", 1.0, "--momentum is 1; it must be at least 0 and below 1"),
-    ("target", 97.0, "--target is 97; it must be above 0 and at most 1, such as 0.97"),
     ("trace", "everything", "--trace is everything; it must be mpi, events, or the path of a libmpitrace.so"),
     ("run_id", "a/b", "--run-id is 'a/b'; use letters, digits, '_', '@', '-' and, not first, '.' and '+'"),
     ("run_id", "..", "--run-id is '..'; use letters, digits, '_', '@', '-' and, not first, '.' and '+'"),
@@ -198,7 +197,7 @@ def digest(data="data", **values):
 
 
 # Of a tokenizer the digest has the number of tokens, and that of the data has the tokens: the same file may lie elsewhere. Of a user's
-# model it has the source (tests/common/model/test_user_file.py), and of sizes the model (tests/common/model/test_workload_table.py).
+# model it has the source (tests/common/model/test_user_file.py), and of sizes the model (tests/common/test_workloads.py).
 @pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("tokenizer", "model", "model_args", *SIZES)])
 def test_the_digest_differs_for_training_settings_only(name, monkeypatch):
     monkeypatch.setitem(workloads.WORKLOADS, "other", workloads.WORKLOADS["cnn"])

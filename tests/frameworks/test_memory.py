@@ -25,7 +25,7 @@ from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
 from common.ranks.launcher_variables import Ranks
-from frameworks.shared.pytorch import criteria, divided_layers, fully_shard, models, steps
+from frameworks.shared.pytorch import divided_layers, fully_shard, models, steps
 from launch import memory
 from launch.report import volumes
 from tests.support import pipeline_memory_run
@@ -134,7 +134,7 @@ def peak(tracker, module, optimizer, samples):
 
     def step():
         optimizer.zero_grad()
-        criteria.weighted_loss(module(inputs), targets, weights).backward()
+        models.Criterion(Settings()).loss(module(inputs), targets, weights).backward()
         optimizer.step()
 
     with tracker:

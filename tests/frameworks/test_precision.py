@@ -47,7 +47,7 @@ def in_pytorch(precision, shapes):
     states.restore(module, optimizer, weights.draw(parameters_of(shapes), 3, precision))
     inputs, targets, loss_weights = map(torch.from_numpy, small_models.random_batch(shapes, 5, precision)[:3])
     with recorder(torch) as products:
-        loss = models.CROSS_ENTROPY.loss(module(inputs), targets, loss_weights)
+        loss = models.Criterion(settings).loss(module(inputs), targets, loss_weights)
         loss.backward()
     gradients = {name: states.as_array(name, parameter.grad, module) for name, parameter in module.named_parameters()}
     optimizer.step()

@@ -8,12 +8,12 @@ from torch.nn.functional import cross_entropy
 
 from common import workloads
 from common.config import Settings
-from common.model import weights
+from common.model import model_file, weights
 from common.model.description import parts_of
 from common.model.encoder_decoder import EncoderDecoder
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
-from frameworks.shared.pytorch import criteria, fully_shard, models, states, steps
+from frameworks.shared.pytorch import fully_shard, models, states, steps
 from tests.support import small_models
 from tests.support.mistakes import refused
 
@@ -201,17 +201,17 @@ def test_each_token_has_a_weight_of_its_own():
     logits, targets = random_logits(2, 3, 256), torch.tensor([[1, 2, 3], [4, 5, 255]])
     shares = logits.softmax(-1)
     expected = -sum(LOSS_WEIGHTS[i, j] * shares[i, j, targets[i, j]].log() for i in range(2) for j in range(3))
-    assert torch.allclose(criteria.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
+    assert torch.allclose(models.Criterion(Settings()).loss(logits, targets, LOSS_WEIGHTS), expected)
 
 
 def test_probabilities_are_targets_along_the_last_axis():
     logits, targets = random_logits(2, 3, 20), torch.from_numpy(np.random.default_rng(1).random((2, 3, 20)))
     expected = -((targets * logits.log_softmax(-1)).sum(-1) * LOSS_WEIGHTS).sum()
-    assert torch.allclose(criteria.weighted_loss(logits, targets, LOSS_WEIGHTS), expected)
+    assert torch.allclose(models.Criterion(Settings()).loss(logits, targets, LOSS_WEIGHTS), expected)
     # What the ALCF tutorial computes: its criterion takes the classes, here the positions, from the second axis.
     swapped = [array.transpose(1, 2) for array in (logits, targets)]
     even = torch.full((2, 3), 1 / 6, dtype=torch.float64)
-    assert torch.allclose(criteria.weighted_loss(logits, targets, even), cross_entropy(*swapped))
+    assert torch.allclose(models.Criterion(Settings()).loss(logits, targets, even), cross_entropy(*swapped))
 
 
 def test_a_step_has_micro_batches_of_equal_size_of_which_one_is_the_last():
@@ -234,7 +234,7 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
     targets.flat[::2] = predicted.flat[::2]
     counts = stream.integers(0, 2, targets.shape).astype(np.float64)
     batches = [Batch(inputs[part].numpy(), targets[part], counts[part]) for part in (slice(0, 4), slice(4, 6))]
-    totals = steps.evaluate(model.train(), batches, "cpu")
+    totals = steps.evaluate(model.train(), batches, "cpu", models.Criterion(Settings()))
     assert totals.num_losses == counts.sum()
     assert totals.num_correct == ((predicted == targets) * counts).sum() > 0
     losses = -logits.log_softmax(-1).gather(-1, torch.from_numpy(targets)[..., None])[..., 0].numpy()
@@ -247,11 +247,12 @@ def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     monkeypatch.setattr(fully_shard, "init_device_mesh", lambda *_, **__: None)
     monkeypatch.setattr(fully_shard, "fully_shard", lambda part, **_: sharded.append(part))
     model = small_models.MODELS[name]
-    module = models.MODELS[type(model)](model, False)
-    fully_shard.shard(module, module.layers(), None, MixedPrecisionPolicy(), Ranks(0, 2, 0, 2), torch.device("cpu"))
-    assert sharded == [*module.layers(), module]
+    module = small_models.module_of(model)
+    layers = model_file.layers_of(model.file_in(models.NETWORKS), module)
+    fully_shard.shard(module, layers, None, MixedPrecisionPolicy(), Ranks(0, 2, 0, 2), torch.device("cpu"))
+    assert sharded == [*layers, module]
     blocks = dict.fromkeys(part.block for part in model.parts() if part.block)
-    assert len(blocks) == len(module.layers()) > 1
+    assert len(blocks) == len(layers) > 1
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations
     inputs, targets, loss_weights, _ = small_models.random_batch(shapes, 5)
     torch, tf = steps.torch, tensorflow.steps.tf
     expected = module(torch.from_numpy(inputs))
-    loss = steps.CROSS_ENTROPY.loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
+    loss = models.Criterion(SETTINGS).loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
     loss.backward()
     with tf.GradientTape() as tape:
         logits = model.forward(model.parameters, tf.constant(inputs), False)
@@ -65,13 +65,16 @@ def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations
 
 
 def test_batch_norm_in_float32_is_that_in_float64():
-    tf, stream = tensorflow.steps.tf, np.random.default_rng(6)
+    tf, stream, batch_norm = (
+        tensorflow.steps.tf,
+        np.random.default_rng(6),
+        small_models.RESNET.file_in(tensorflow.models.NETWORKS).content.batch_norm,
+    )
     # Deviations beside which epsilon shows, and others.
     x = 3 + stream.normal(size=(4, 5, 6, 2)) * [1e-3, 2.0]
     scale, offset = stream.normal(size=(2, 2))
     single, double = (
-        tensorflow.models.resnet.batch_norm(*(tf.constant(array, dtype) for array in (x, scale, offset)), 1e-5).numpy()
-        for dtype in (tf.float32, tf.float64)
+        batch_norm(*(tf.constant(array, dtype) for array in (x, scale, offset)), 1e-5).numpy() for dtype in (tf.float32, tf.float64)
     )
     np.testing.assert_allclose(single, double, atol=2e-3)
     deviations = ((double - offset) / scale).std((0, 1, 2))
@@ -195,4 +198,6 @@ def test_keras_is_keras_2_or_refused_where_tensorflow_was_imported_before(before
 def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_the_tests():
     families = {type(workload.model) for workload in WORKLOADS.values()}
     assert {type(model) for model in MODELS} == {type(model) for model in small_models.MODELS.values()} == families
-    assert set(models.MODELS) == set(tensorflow.models.MODELS) == families
+    for model in MODELS:
+        assert model.file_in(models.NETWORKS).has("model")
+        assert model.file_in(tensorflow.models.NETWORKS).has("outputs")

@@ -10,7 +10,7 @@ from common import workloads
 from common.config import Settings
 from common.data import datasets
 from common.data.sharding import DataParallel, evaluation_shard
-from common.model import user_checks, user_file, user_model
+from common.model import model_file, user_model
 from common.model.user_model import UserModel
 from common.ranks.watchdog import Watchdog
 from common.trainer import Totals
@@ -69,7 +69,7 @@ def evaluated(path, degree):
     settings = workloads.resolve(Settings(model=str(path), precision="fp64"), 1)
     test = datasets.loader(settings)(None).test
     torch.manual_seed(0)
-    module, criterion, totals = torch.nn.Linear(3, 1).double(), models.criterion_of(settings), []
+    module, criterion, totals = torch.nn.Linear(3, 1).double(), models.Criterion(settings), []
     for shard in range(degree):
         indices, weights = evaluation_shard(len(test), 4, DataParallel(shard, degree))
         batches = SampleBatches(test, indices, weights, np.zeros(len(indices)), settings, Watchdog(0, None))
@@ -94,7 +94,7 @@ def test_a_file_has_its_direction_and_its_target_may_be_any_number(tmp_path):
     settings = workloads.resolve(Settings(model=str(written(tmp_path, ABSOLUTE)), target=120.0), 1)
     workload = workloads.workload_of(settings)
     assert (workload.metric, workload.lower_is_better, workload.target, settings.target) == ("metric", True, -50, 120)
-    user_checks.check(workload.model)
+    user_model.check(workload.model)
 
 
 ERRORS, TARGETS = "((outputs - targets) ** 2).sum()", "(targets.sum(), (targets**2).sum(0))"
@@ -118,7 +118,7 @@ def test_a_mistake_is_one_line_with_its_place(name, tmp_path):
     text = REGRESSION.replace(old, new, 1)
     line = next(number for number, line in enumerate(text.splitlines(), 1) if place in line)
     with refused(f"mine.py, line {line}: {message}" if name != "text" else message):
-        user_checks.check(UserModel(str(written(tmp_path, text)), None))
+        user_model.check(UserModel(str(written(tmp_path, text)), None))
 
 
 ACCURACY = ABSOLUTE.replace("LOWER_IS_BETTER = True", "").replace("-50", "0.5")
@@ -150,7 +150,7 @@ def test_the_module_and_the_loss_draw_from_generators_that_are_seeded_by_rank(tm
 
     def drawn(rank):
         models.build(workloads.resolve(Settings(model=str(written(tmp_path, REGRESSION))), 1), "cpu", Ranks(rank, 2))
-        return float(torch.rand(())), np.random.rand(), user_file.random.random()
+        return float(torch.rand(())), np.random.rand(), model_file.random.random()
 
     assert drawn(0) == drawn(0)
     assert not set(drawn(0)) & set(drawn(1))

@@ -76,7 +76,7 @@ def test_what_is_counted_of_a_file_is_what_autograd_keeps(name, tmp_path):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        models.criterion_of(settings).loss(module(inputs), targets, weights)
+        models.Criterion(settings).loss(module(inputs), targets, weights)
     step = activations.of_step(settings)
     assert step.activations == pytest.approx(sum(storage.nbytes() for storage in storages.values()), rel=0.03)
     assert step.activations < step.peak_without_gradients <= step.peak

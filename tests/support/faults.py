@@ -67,15 +67,15 @@ def infinite_gradient(backend):
         def backward(_, gradient):
             return gradient * float("inf")
 
-    from frameworks.shared.pytorch import criteria
+    from frameworks.shared.pytorch.models import Criterion
 
-    plain, calls = criteria.weighted_loss, itertools.count(1)
+    plain, calls = Criterion.loss, itertools.count(1)
 
     def weighted_loss(*arguments):
         loss = plain(*arguments)
         return Infinite.apply(loss) if next(calls) == loop.NUM_WARMUP_STEPS + 5 else loss
 
-    replace(criteria, "weighted_loss", weighted_loss)
+    replace(Criterion, "loss", weighted_loss)
 
 
 def all_reduced(tensor):
@@ -269,22 +269,22 @@ def unlike_start(_):
 
 def worker_fails_in_step_10(backend):
     """The training of rank 0 raises an exception in its tenth step after the warm-up."""
-    from frameworks.shared.pytorch import criteria
+    from frameworks.shared.pytorch.models import Criterion
 
-    weighted_loss, restore, steps = criteria.weighted_loss, backend.Trainer.restore, itertools.count(1)
+    weighted_loss, restore, steps = Criterion.loss, backend.Trainer.restore, itertools.count(1)
 
     def begun(self, state):
         nonlocal steps
         steps = itertools.count(1)
         restore(self, state)
 
-    def failing(logits, *arguments):
+    def failing(criterion, logits, *arguments):
         if logits.requires_grad and from_environment().rank == 0 and next(steps) == 10:
             raise ArithmeticError("it does not add up")
-        return weighted_loss(logits, *arguments)
+        return weighted_loss(criterion, logits, *arguments)
 
     replace(backend.Trainer, "restore", begun)
-    replace(criteria, "weighted_loss", failing)
+    replace(Criterion, "loss", failing)
 
 
 def killed_in_its_step_breakdown(_):
@@ -341,7 +341,7 @@ def frozen_statistics(backend):
     """As `small_resnet`, and batch norm has a mean of 0 and a variance of 1: images do not depend on one another."""
     small_resnet(backend)
     on_pytorch = backend.BACKEND.framework == "PyTorch"
-    model = importlib.import_module(f"frameworks.shared.{'pytorch' if on_pytorch else 'tensorflow'}.models.resnet")
+    model = importlib.import_module(f"frameworks.shared.networks.resnet_{'pytorch' if on_pytorch else 'tensorflow'}")
 
     def batch_norm(x, weight, bias, epsilon):
         if on_pytorch:

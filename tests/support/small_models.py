@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from common.model import model_file
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
@@ -17,6 +18,15 @@ MODELS = {
     "cnn": Cnn(),
     "resnet": RESNET,
 }
+
+
+def module_of(model):
+    """The module of a model in PyTorch, without dropout and with parameters of 0."""
+    from frameworks.shared.pytorch import models
+
+    module = model_file.build(model.file_in(models.NETWORKS), 0)
+    models.without_dropout(module)
+    return module
 
 
 def random_batch(model, num_samples, precision="fp64", seed=1):

@@ -114,8 +114,8 @@ def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:
 
 
 def optimizer_of(settings: Settings) -> dict[str, Any]:
-    """Returns the optimizer of the settings as a configuration would have it; that of a user's model is not known."""
-    if settings.model is not None:
+    """Returns the optimizer of the settings as a configuration would have it; that of a model's own file is not known."""
+    if "optimizer" in workloads.workload_of(settings).decided:
         return {}
     rate = {"lr": settings.learning_rate, "weight_decay": 0.0}
     if settings.optimizer == "adam":

@@ -20,7 +20,7 @@ from common.model import pipelining
 from common.ranks.launcher_variables import Ranks
 from common.training import batches
 from common.workloads import workload_of
-from frameworks.shared.pytorch import criteria, divided_layers, models, pipeline_stages, steps
+from frameworks.shared.pytorch import divided_layers, models, pipeline_stages, steps
 
 ONE_RANK = Ranks(0, 1, 0, 1, "forecast")
 
@@ -115,7 +115,7 @@ def of_divided_step(settings: Settings, num_ranks: int) -> StepBytes:
 
 
 def _of_batch(module: nn.Module, settings: Settings, mode: FakeTensorMode) -> StepBytes:
-    criterion = models.criterion_of(settings)
+    criterion = models.Criterion(settings)
     with mode:
         inputs, targets, weights = _batch(settings, mode)
         return _counted(module, [inputs, targets, weights], lambda: criterion.loss(module(inputs), targets, weights))
@@ -127,7 +127,7 @@ def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
     # A backward pass in two parts keeps what the first has computed again until the second.
     recompute = settings.recompute and not pipelining.SCHEDULES[schedule].v_shaped
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    module = _without_data(settings, mode)
+    module, criterion = _without_data(settings, mode), models.Criterion(settings)
     stages = [pipeline_stages.stage(module, model, bounds, recompute) for bounds in pipelining.stages_of(model, schedule, num_ranks)]
     num_microbatches = parallelism.microbatches_of(settings)
     counted = []
@@ -135,15 +135,15 @@ def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
         x, *samples = (part[: len(part) // num_microbatches] for part in _batch(settings, mode))
         for stage in stages:
             is_last = stage is stages[-1]
-            loss = functools.partial(_loss_of_stage, stage, x, *(samples if is_last else ()))
+            loss = functools.partial(_loss_of_stage, criterion, stage, x, *(samples if is_last else ()))
             counted.append(_counted(stage, [x, *samples], loss))
             x = torch.empty_like(stage(x), requires_grad=True)
     return counted
 
 
-def _loss_of_stage(stage: nn.Module, x: Tensor, *samples: Tensor) -> Tensor:
+def _loss_of_stage(criterion: models.Criterion, stage: nn.Module, x: Tensor, *samples: Tensor) -> Tensor:
     """Returns the loss, or of a stage before the last one a number whose gradient is as large as what the next stage sends."""
-    return criteria.weighted_loss(stage(x), *samples) if samples else stage(x).sum()
+    return criterion.loss(stage(x), *samples) if samples else stage(x).sum()
 
 
 def _counted(module: nn.Module, batch: Any, loss: Callable[[], Tensor]) -> StepBytes:

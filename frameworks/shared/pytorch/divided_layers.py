@@ -13,8 +13,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleOutp
 from common.model.description import layers_of
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Communication
+from frameworks.shared.networks.decoder_pytorch import DecoderModule
 from frameworks.shared.pytorch import process_group
-from frameworks.shared.pytorch.models.decoder import DecoderModule
 from frameworks.shared.replaced import replaced
 
 # The dimension of (samples, context, width) that is divided between the matrix products.

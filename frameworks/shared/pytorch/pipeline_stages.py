@@ -1,5 +1,6 @@
 """The stages of a model on the ranks of a pipeline, by torch.distributed.pipelining, and their communication."""
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,9 +20,7 @@ from common.model.description import Model, parts_of
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batches, Communication, Held, ProfiledCommunication, Totals
 from common.workloads import workload_of
-from frameworks.shared.pytorch import criteria, process_group, profiler, states, steps, tensor_bytes
-from frameworks.shared.pytorch.models import recomputed_function
-from frameworks.shared.pytorch.models.layers import autocast
+from frameworks.shared.pytorch import models, process_group, profiler, states, steps, tensor_bytes
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
 from frameworks.shared.replaced import replaced
 
@@ -44,7 +43,7 @@ class Stage(nn.Module):
         super().__init__()
         self.parts, self.layers, self.mixed = parts, nn.ModuleList(layers), mixed
 
-    @autocast
+    @models.autocast
     def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:
             # A view has the hook, since the buffers of what is received, and their hooks, last for all steps.
@@ -78,8 +77,9 @@ class Pipeline:
             for method, name in COMPUTE.items():
                 setattr(pipeline_stage, method, marked(getattr(pipeline_stage, method), f"stage {pipeline_stage.stage_index} {name}"))
         takes_several = issubclass(SCHEDULES[self.name], schedules.PipelineScheduleMulti)
+        loss = functools.partial(packed_loss, models.Criterion(settings))
         self.schedule = SCHEDULES[self.name](
-            self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=packed_loss, scale_grads=False
+            self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=loss, scale_grads=False
         )
         if dist.get_rank() == 0:
             print("\n".join(described(self.model, self.plan)), flush=True)
@@ -113,7 +113,7 @@ class Pipeline:
 
 
 def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) -> Stage:
-    """Returns the Stage of a module, of frameworks/shared/pytorch/models/, with the parts of a Stage of common/model/pipelining.py.
+    """Returns the Stage of a module, of frameworks/shared/networks/, with the parts of a Stage of common/model/pipelining.py.
 
     With `recompute`, halves of blocks keep their inputs.
     """
@@ -121,7 +121,7 @@ def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) 
     layers = [module.get_submodule(layer.name) for part in parts for layer in part.layers if layer.parameters]
     computed = module.parts()[bounds.start : bounds.end]
     if recompute:
-        computed = [recomputed_function(function) if part.block else function for part, function in zip(parts, computed, strict=True)]
+        computed = [models.recomputed(function) if part.block else function for part, function in zip(parts, computed, strict=True)]
     return Stage(computed, layers, module.mixed)
 
 
@@ -159,7 +159,7 @@ class PipelineTrainer(DistributedTrainer):
         for inputs, targets, weights, _ in steps.tensors(batches, self.device):
             logits = self.pipeline.forward(inputs)
             if logits is not None:
-                totals += criteria.totals_of(logits, targets, weights)
+                totals += self.criterion.totals(logits, targets, weights)
         return Totals(*totals.tolist())
 
     @final
@@ -183,9 +183,9 @@ def packed(targets: Tensor, weights: Tensor) -> Tensor:
     return torch.stack((targets.to(weights.dtype), weights), dim=-1)
 
 
-def packed_loss(logits: Tensor, target: Tensor) -> Tensor:
+def packed_loss(criterion: models.Criterion, logits: Tensor, target: Tensor) -> Tensor:
     targets, weights = target.unbind(-1)
-    return criteria.weighted_loss(logits, targets.long(), weights)
+    return criterion.loss(logits, targets.long(), weights)
 
 
 def marked(compute: Callable[..., T], name: str) -> Callable[..., T]:

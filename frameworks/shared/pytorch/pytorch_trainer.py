@@ -36,7 +36,7 @@ class PyTorchTrainer(Trainer):
         self.ranks = from_environment()
         self.device = devices.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
-        self.criterion = models.criterion_of(settings)
+        self.criterion = models.Criterion(settings)
         # The fields of the Device that the library changes.
         self.device_fields: dict[str, Any] = {}
 

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from common.model import cnn, weights
+from frameworks.shared.networks.layers_pytorch import Convolution, FlattenedLinear
 from frameworks.shared.pytorch import process_group
-from frameworks.shared.pytorch.models.cnn import CnnModule
-from frameworks.shared.pytorch.models.layers import Convolution
 
 OPTIMIZER_STATE, SCALAR_STATE = weights.OPTIMIZER_STATE, weights.SCALAR_STATE
 
@@ -113,28 +112,23 @@ def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
 def as_array(name: str, tensor: Tensor, model: nn.Module) -> np.ndarray:
     """Returns a model's parameter of that name, or its optimizer state, in the layout of weights.py: channels before height and width."""
     array = tensor.detach().cpu().numpy()
-    if array.ndim and _is_channels_last(name, model):
+    if array.ndim and _is_weight(name, model, Convolution):
         array = array.transpose(0, 3, 1, 2)
-    elif array.ndim and _is_flattened(name, model):
+    elif array.ndim and _is_weight(name, model, FlattenedLinear):
         array = cnn.flattened_channels_first(name, array)
     return np.array(array, order="C")
 
 
 def as_tensor(name: str, array: np.ndarray, model: nn.Module) -> Tensor:
     """Converts an array back to a tensor, the inverse of `as_array`, as a copy."""
-    if array.ndim and _is_channels_last(name, model):
+    if array.ndim and _is_weight(name, model, Convolution):
         array = array.transpose(0, 2, 3, 1)
-    elif array.ndim and _is_flattened(name, model):
+    elif array.ndim and _is_weight(name, model, FlattenedLinear):
         array = cnn.flattened_channels_last(name, array)
     return torch.tensor(np.array(array, order="C"))
 
 
-def _is_channels_last(name: str, model: nn.Module) -> bool:
-    """Returns whether the parameter is the weight of a Convolution. The weight of PyTorch's own layers has the layout of weights.py."""
+def _is_weight(name: str, model: nn.Module, layer_class: type[nn.Module]) -> bool:
+    """Returns whether the parameter is the weight of a layer of this class. Those of PyTorch's own layers have the layout of weights.py."""
     layer, _, parameter = name.rpartition(".")
-    return parameter == "weight" and isinstance(model.get_submodule(layer), Convolution)
-
-
-def _is_flattened(name: str, model: nn.Module) -> bool:
-    """Returns whether the columns of the parameter are the values of flattened images, channels last."""
-    return isinstance(model, CnnModule) and name in cnn.FLATTENED
+    return parameter == "weight" and isinstance(model.get_submodule(layer), layer_class)

@@ -16,7 +16,7 @@ from common.model import conventions
 from common.trainer import Batch, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import models
-from frameworks.shared.pytorch.criteria import CROSS_ENTROPY, Criterion
+from frameworks.shared.pytorch.models import Criterion
 
 # Inputs, targets, weights, and whether it is the last of its step.
 MicroBatch = tuple[Tensor, Tensor, Tensor, bool]
@@ -130,7 +130,7 @@ def in_micro_batches(batches: Iterable[Batch], accumulate: int, device: torch.de
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device, criterion: Criterion = CROSS_ENTROPY) -> Totals:
+def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device, criterion: Criterion) -> Totals:
     """Returns the Totals of the batches, for every PyTorch backend."""
     model.eval()
     totals = torch.zeros(3 + criterion.num_sums, dtype=torch.float64, device=device)

@@ -52,7 +52,7 @@ def without_communication(trainer: KerasTrainer) -> Callable[[], AbstractContext
 
 
 class Model(keras.Model):
-    """A model of frameworks/shared/tensorflow/models/ as a Keras model, which calls it without masks."""
+    """A model of frameworks/shared/tensorflow/models.py as a Keras model, which calls it without masks."""
 
     def __init__(self, module: models.Model, settings: Settings) -> None:
         super().__init__()

@@ -14,8 +14,8 @@ from common.model.decoder import Decoder
 from common.model.description import parameters_of
 from common.model.encoder_decoder import EncoderDecoder
 from common.workloads import WORKLOADS
-from frameworks.shared.pytorch import models, states
-from tests.support.small_models import MODELS
+from frameworks.shared.pytorch import states
+from tests.support.small_models import MODELS, module_of
 
 DECODERS = [name for name, workload in WORKLOADS.items() if isinstance(workload.model, Decoder)]
 SMALL = EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_length=3, target_length=5)
@@ -24,7 +24,7 @@ SMALL = EncoderDecoder(width=24, num_heads=4, num_layers=2, hidden=40, source_le
 def made(model, seed=5):
     """The module of a model, in float64 and evaluating, with the parameters drawn for it, and these by name."""
     drawn = weights.draw(parameters_of(model), seed, "fp64")
-    module = models.MODELS[type(model)](model, False).to(torch.float64).eval()
+    module = module_of(model).to(torch.float64).eval()
     restore(module, drawn)
     return module, drawn
 
@@ -51,7 +51,7 @@ def applied(module, inputs):
 def test_the_module_has_the_parameters_of_the_workload_under_their_names_and_is_built_without_memory_for_them(workload):
     model = WORKLOADS[workload].model
     with torch.device("meta"):
-        module = models.MODELS[type(model)](model, False)
+        module = module_of(model)
     assert {name: tuple(parameter.shape) for name, parameter in module.named_parameters()} == shapes_of(model)
     assert all(parameter.is_meta for parameter in module.parameters())
 
@@ -169,7 +169,7 @@ def test_the_encoder_decoder_is_pytorchs_with_the_same_parameters(training):
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_flops_of_training_are_those_that_pytorch_counts(model):
     # On the meta device nothing is computed.
-    module, has_tokens = models.MODELS[type(model)](model, False).to("meta", torch.float32), isinstance(model, Decoder)
+    module, has_tokens = module_of(model).to("meta", torch.float32), isinstance(model, Decoder)
     # Without the gradient by its inputs, the first layer would have one product less.
     kind = {"dtype": torch.int64} if has_tokens else {"dtype": torch.float32, "requires_grad": True}
     inputs = torch.zeros(3, *model.input_shape, device="meta", **kind)

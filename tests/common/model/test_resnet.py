@@ -10,14 +10,14 @@ from torch import nn
 from common.model import weights
 from common.model.description import parameters_of
 from common.model.resnet import ResNet50
-from frameworks.shared.pytorch import models, states
-from tests.support.small_models import RESNET
+from frameworks.shared.pytorch import states
+from tests.support.small_models import RESNET, module_of
 
 MODEL = ResNet50()
 
 
 def made(model):
-    return models.MODELS[ResNet50](model, False).double()
+    return module_of(model).double()
 
 
 def test_convolutions_start_with_the_variance_of_their_fan_out_and_blocks_as_their_shortcuts():

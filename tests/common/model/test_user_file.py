@@ -12,7 +12,7 @@ from common.config import Settings
 from common.cost import parallelism
 from common.data import datasets
 from common.declarations import ROOT
-from common.model import user_checks, user_file, user_model
+from common.model import model_file, user_data, user_model
 from common.model.description import parameters_of
 from common.model.user_model import UserModel
 from tests.support.mistakes import refused
@@ -72,7 +72,7 @@ BROKEN = {
     "keras-model": (
         ("return nn.Linear(3, width)", "return type('Net', (), {'__module__': 'keras.src.models.model'})()"),
         "def model",
-        user_file.OF_KERAS,
+        model_file.OF_KERAS,
     ),
     "no-parameters": (("nn.Linear(3, width)", "nn.ReLU()"), "def model", "a module without parameters to train"),
     "lazy-layer": (
@@ -236,7 +236,7 @@ def test_a_mistake_is_one_line_with_its_place(name, tmp_path):
     (old, new), place, message = BROKEN[name]
     assert old in PLAIN
     text = PLAIN.replace(old, new, 1) + NOISY
-    with pytest.raises(user_file.UserError) as refusal:
+    with pytest.raises(model_file.UserError) as refusal:
         datasets.loader(workloads.resolve(settings_of(written(tmp_path, text)), 1))
     printed = str(refusal.value)
     where = "mine.py" if place is None else f"mine.py, line {line_with(text, place)}"
@@ -248,7 +248,7 @@ def test_data_that_have_gradients_or_another_type_are_read(tmp_path):
     text = PLAIN.replace("reshape(20, 3) / 60", "reshape(20, 3).bfloat16().requires_grad_()")
     settings = workloads.resolve(settings_of(written(tmp_path, text)), 1)
     samples = datasets.loader(settings)(None).train
-    inputs, _ = user_file.in_precision(samples.batch(np.array([3, 4])), "fp32")
+    inputs, _ = user_data.in_precision(samples.batch(np.array([3, 4])), "fp32")
     assert (inputs.tolist(), inputs.requires_grad) == ([[9, 10, 11], [12, 13, 14]], False)
 
 
@@ -262,25 +262,25 @@ def test_a_file_of_a_package_imports_from_it_and_has_its_digest(tmp_path, monkey
         path = written(package / "parts", PLAIN.replace("import torch\n", "import torch\nfrom ..helper import WIDTH\n", 1))
         for name in [name for name in sys.modules if name.startswith("nets_of_a_test")]:
             monkeypatch.delitem(sys.modules, name)
-        return path, user_file.read(str(path), None)
+        return path, model_file.read(str(path), None)
 
     path, file = model_in("a", "WIDTH = 4\n")
     assert file.content.WIDTH == 4
     assert file.digest == model_in("b", "WIDTH = 4\n")[1].digest != model_in("c", "WIDTH = 5\n")[1].digest
     monkeypatch.syspath_prepend(tmp_path / "a")
     monkeypatch.delitem(sys.modules, "nets_of_a_test")
-    assert user_file.located("nets_of_a_test.parts.mine") == path
+    assert model_file.located("nets_of_a_test.parts.mine") == path
 
 
 @pytest.mark.parametrize(
-    ("loaded", "message"), [("keras", f"mine.py, line 2: {user_file.OF_KERAS}"), ("numpy", "mine.py: it does not import torch")]
+    ("loaded", "message"), [("keras", f"mine.py, line 2: {model_file.OF_KERAS}"), ("numpy", "mine.py: it does not import torch")]
 )
 def test_a_file_without_pytorch_is_refused(loaded, message, tmp_path, monkeypatch):
-    for name in ("torch", *user_file.KERAS_PACKAGES):
+    for name in ("torch", *model_file.KERAS_PACKAGES):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, loaded, np)
     with refused(message):
-        user_file.read(str(written(tmp_path, "\ndef model():\n    pass\n")), None)
+        model_file.read(str(written(tmp_path, "\ndef model():\n    pass\n")), None)
 
 
 @pytest.mark.parametrize(
@@ -327,13 +327,13 @@ def test_a_sound_file_is_a_workload_with_its_name_its_parameters_and_its_flops(t
 )
 def test_optimizers_whose_state_can_begin_anew_are_taken(made, tmp_path):
     text = PLAIN + f"\nLEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.{made}\n"
-    user_checks.check(UserModel(str(written(tmp_path, text)), None))
+    user_model.check(UserModel(str(written(tmp_path, text)), None))
 
 
 def test_parameters_have_the_numbers_that_ddp_gives_them(tmp_path):
     text = PLAIN.replace("    return nn.Linear(3, width)", "    net = nn.Linear(3, width)\n    net.head = nn.Linear(2, 2)\n    return net")
     frozen = text.replace("    return net", "    net.bias.requires_grad = False\n    return net")
-    assert user_checks.trained(UserModel(str(written(tmp_path, frozen)), None)) == ["weight", "head.weight", "head.bias"]
+    assert user_model.trained(UserModel(str(written(tmp_path, frozen)), None)) == ["weight", "head.weight", "head.bias"]
 
 
 def test_flops_that_the_counter_does_not_see_are_not_known(tmp_path):
@@ -414,13 +414,13 @@ def test_random_numbers_of_a_sample_follow_from_seed_epoch_and_index(tmp_path):
 def test_what_a_file_draws_leaves_the_generator_of_dropout_as_it_was(tmp_path):
     import torch
 
-    file = user_file.read(str(written(tmp_path, AUGMENTED)), None)
+    file = model_file.read(str(written(tmp_path, AUGMENTED)), None)
     before = torch.get_rng_state()
-    user_model.build(file, seed=5)
-    train, _ = user_file.data_of(file)
-    assert user_file.draws(file, train, 1)
-    assert not user_file.draws(file, [(1, 2)], 1)
-    user_file.seeded_sample(file, train, 3, 1)
+    model_file.build(file, seed=5)
+    train, _ = user_data.data_of(file)
+    assert user_data.draws(file, train)
+    assert not user_data.draws(file, [(1, 2)])
+    user_data.seeded_sample(file, train, 3, 1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -487,7 +487,7 @@ def test_samples_that_draw_late_are_seeded_too(tmp_path):
 
 
 def test_threads_read_the_same_batches_ahead_and_data_that_draw_are_refused(tmp_path, monkeypatch):
-    rows, threads, sample = [[3, 0], [4, 7], [1, 2]], set(), user_file.sample
+    rows, threads, sample = [[3, 0], [4, 7], [1, 2]], set(), user_data.sample
 
     def noted(*arguments):
         threads.add(threading.current_thread().name)
@@ -495,7 +495,7 @@ def test_threads_read_the_same_batches_ahead_and_data_that_draw_are_refused(tmp_
 
     expected = read_with(written(tmp_path), rows)
     with monkeypatch.context() as changed:
-        changed.setattr(user_file, "sample", noted)
+        changed.setattr(user_data, "sample", noted)
         np.testing.assert_array_equal(read_with(written(tmp_path), rows, num_workers=2), expected)
     assert any(name.startswith("reader") for name in threads)
     for name, text in (("augmented.py", AUGMENTED), ("collated.py", COLLATED)):
@@ -510,7 +510,7 @@ def test_the_largest_repeated_blocks_are_the_layers_where_the_file_names_none():
         return nn.Sequential(nn.Linear(width, width), nn.ReLU())
 
     def layers_of(module):
-        return user_model.repeated_blocks(module)
+        return model_file.repeated_blocks(module)
 
     small, large = [block(), block(), block()], [block(8), block(8)]
     assert layers_of(nn.Sequential(*small, nn.Linear(4, 8), *large, block(2))) == large

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.model import user_checks
+from common.model import user_model
 from common.model.user_model import UserModel
 from tests.support.user_models import BEGINNING, SOUND
 
@@ -13,5 +13,5 @@ def test_models_of_many_kinds_pass_the_checks_and_their_operations_are_counted(n
     path = tmp_path / "mine.py"
     path.write_text(BEGINNING + SOUND[name])
     model = UserModel(str(path), None)
-    user_checks.check(model)
+    user_model.check(model)
     assert model.training_flops() > 0

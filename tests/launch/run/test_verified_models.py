@@ -5,9 +5,8 @@ import pytest
 from common.backends import file_of, settings_of
 from common.command_line import flag
 from common.config import Settings
-from common.model import user_causes
 from common.model.user_model import UserModel
-from launch.run import verify
+from launch.run import verify, verify_causes
 from tests.support.made_records import typed
 from tests.support.running import train_in_turn
 from tests.support.user_models import BEGINNING, SOUND, TRAPS
@@ -102,7 +101,7 @@ def test_sound_models_agree_and_the_causes_of_differences_are_found(names, verif
     runs = verified(*((name, model) for name in names for model in TRAINED[name]))
     for (name, model), run in runs.items():
         described = UserModel(str(paths[model]), None)
-        cause = user_causes.of_ranks(described) or user_causes.of_optimizer(described)
+        cause = verify_causes.of_ranks(described) or verify_causes.of_optimizer(described)
         if (name, model) == ("fsdp", "tied-weights"):
             assert "'layers.0.table.weight' is shared with a parameter already managed by another FSDP group" in run.reason
         elif model == "batch-norm":

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.model import user_causes
 from common.model.user_model import UserModel
+from launch.run import verify_causes
 from tests.support.user_models import BEGINNING, SOUND, TRAPS
 
 CLIPS = "the backward pass changes gradients before they are averaged over the ranks, as where they are clipped"
@@ -37,12 +37,12 @@ def model_of(name, folder):
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_nothing_is_found_in_sound_models(name, tmp_path):
     model = model_of(name, tmp_path)
-    assert (user_causes.of_ranks(model), user_causes.of_optimizer(model)) == (None, None)
+    assert (verify_causes.of_ranks(model), verify_causes.of_optimizer(model)) == (None, None)
 
 
 def test_halves_of_a_batch_are_collated_by_themselves(tmp_path):
     (tmp_path / "mine.py").write_text(BEGINNING + RAGGED)
-    assert user_causes.of_ranks(UserModel(str(tmp_path / "mine.py"), None)) is None
+    assert verify_causes.of_ranks(UserModel(str(tmp_path / "mine.py"), None)) is None
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_halves_of_a_batch_are_collated_by_themselves(tmp_path):
 )
 def test_what_ranks_compute_otherwise_is_named(name, cause, tmp_path):
     model = model_of(name, tmp_path)
-    assert user_causes.of_ranks(model).startswith(cause)
-    assert user_causes.of_optimizer(model) is None
+    assert verify_causes.of_ranks(model).startswith(cause)
+    assert verify_causes.of_optimizer(model) is None
 
 
 @pytest.mark.parametrize(
@@ -72,5 +72,5 @@ def test_what_ranks_compute_otherwise_is_named(name, cause, tmp_path):
 )
 def test_what_shards_update_otherwise_is_named(name, cause, tmp_path):
     model = model_of(name, tmp_path)
-    assert user_causes.of_optimizer(model).startswith(cause)
-    assert user_causes.of_ranks(model) is None
+    assert verify_causes.of_optimizer(model).startswith(cause)
+    assert verify_causes.of_ranks(model) is None

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from common.model import conventions
 from common.model.decoder import Decoder, rotary_tables
-from frameworks.shared.tensorflow.models.layers import Low, Weights, Wrap, attention, heads, in_layers, merged
+from frameworks.shared.networks.layers_tensorflow import Low, Weights, Wrap, attention, heads, in_layers, merged
 
 
-def decoder(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: tf.Tensor, _: bool) -> tf.Tensor:
+def outputs(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: tf.Tensor, _: bool) -> tf.Tensor:
     """Computes the decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
     def product(x: tf.Tensor, weight: tf.Tensor | tf.Variable) -> tf.Tensor:

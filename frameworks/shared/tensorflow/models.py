@@ -1,29 +1,21 @@
 """The models in TensorFlow, and how a run builds its model."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from common.config import Settings
 from common.errors import UserError
-from common.model.cnn import Cnn
-from common.model.decoder import Decoder
 from common.model.description import Model as Described
 from common.model.description import parameters_of
-from common.model.encoder_decoder import EncoderDecoder
-from common.model.resnet import ResNet50
 from common.ranks.launcher_variables import Ranks
 from common.workloads import workload_of
-from frameworks.shared.tensorflow.models.cnn import cnn
-from frameworks.shared.tensorflow.models.decoder import decoder
-from frameworks.shared.tensorflow.models.encoder_decoder import encoder_decoder
-from frameworks.shared.tensorflow.models.layers import in_bfloat16, unchanged
-from frameworks.shared.tensorflow.models.resnet import resnet50
+from frameworks.shared.networks.layers_tensorflow import in_bfloat16, unchanged
 from frameworks.shared.tensorflow.states import as_tensor
 
-MODELS: dict[type[Described], Callable[..., tf.Tensor]] = {Cnn: cnn, Decoder: decoder, EncoderDecoder: encoder_decoder, ResNet50: resnet50}
+NETWORKS = "frameworks.shared.networks.{}_tensorflow"
 # The types of parameters, their gradients and the loss.
 DTYPES = {"fp32": tf.float32, "fp64": tf.float64, "bf16": tf.float32, "tf32": tf.float32}
 
@@ -41,7 +33,7 @@ class Model(tf.Module):
             for name, initial in parameters_of(model).items()
         }
         wrap, low = tf.recompute_grad if recompute else unchanged, in_bfloat16 if precision == "bf16" else unchanged
-        self.compute = functools.partial(MODELS[type(model)], model, wrap, low)
+        self.compute = functools.partial(model.file_in(NETWORKS).content.outputs, model, wrap, low)
 
     def forward(self, parameters: Mapping[str, tf.Variable], inputs: tf.Tensor, dropout: bool) -> tf.Tensor:
         """Computes the logits, in the type of the parameters."""

@@ -4,10 +4,10 @@ import tensorflow as tf
 
 from common.model import conventions
 from common.model.encoder_decoder import EncoderDecoder
-from frameworks.shared.tensorflow.models.layers import Low, Weights, Wrap, attention, heads, in_layers, merged
+from frameworks.shared.networks.layers_tensorflow import Low, Weights, Wrap, attention, heads, in_layers, merged
 
 
-def encoder_decoder(model: EncoderDecoder, wrap: Wrap, low: Low, parameters: Weights, x: tf.Tensor, dropout: bool) -> tf.Tensor:
+def outputs(model: EncoderDecoder, wrap: Wrap, low: Low, parameters: Weights, x: tf.Tensor, dropout: bool) -> tf.Tensor:
     """PyTorch's nn.Transformer: (samples, source and target positions, width) -> (samples, width, target positions)."""
 
     def affine(x: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:

@@ -5,27 +5,30 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from common.model import cnn, conventions
-from frameworks.shared.pytorch.models.layers import Convolution, autocast
+from common.model import conventions
+from common.model.cnn import Cnn
+from frameworks.shared.networks.layers_pytorch import Convolution, FlattenedLinear, cross_entropy, is_right, zeroed
+
+loss, metric = cross_entropy, is_right
+
+
+def model(description: Cnn) -> nn.Module:
+    return zeroed(CnnModule(description))
 
 
 class CnnModule(nn.Module):
     """The CNN of common/model/cnn.py: images (samples, height, width) -> (samples, classes) logits."""
 
-    mixed = False
-
-    def __init__(self, model: cnn.Cnn, dropout: bool) -> None:
+    def __init__(self, model: Cnn) -> None:
         super().__init__()
         first, second = model.channels
         self.conv1 = Convolution(1, first, model.window)
         self.conv2 = Convolution(first, second, model.window)
         self.pooling = model.pooling
-        self.dense1 = nn.Linear(math.prod(model.pooled_shape), model.hidden)
+        self.dense1 = FlattenedLinear(math.prod(model.pooled_shape), model.hidden)
         self.dense2 = nn.Linear(model.hidden, model.num_classes)
-        rates = conventions.CNN_DROPOUT if dropout else (0.0, 0.0)
-        self.dropout1, self.dropout2 = nn.Dropout(rates[0]), nn.Dropout(rates[1])
+        self.dropout1, self.dropout2 = map(nn.Dropout, conventions.CNN_DROPOUT)
 
-    @autocast
     def forward(self, x: Tensor) -> Tensor:
         for part in self.parts():
             x = part(x)

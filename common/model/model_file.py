@@ -1,25 +1,27 @@
-"""A user's file with a model of its own in plain PyTorch: how it is read, called and checked.
+"""The file of a model: its functions, how they are called, and what they may return.
 
-A mistake in it is a UserError, one line with the place in the file. PyTorch is the file's import: nothing here loads it.
+A built-in model has a file for each framework in frameworks/shared/networks/; a user's file, in plain PyTorch, also says what data the
+model trains on and how. A mistake in a file is a UserError, one line with the place in it. PyTorch is the file's import: nothing here
+loads it.
 """
 
 import ast
 import contextlib
-import ctypes
 import functools
 import hashlib
+import importlib
 import importlib.util
 import json
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.random.mtrand import get_bit_generator
 
 from common.command_line import shortened
 from common.errors import UserError
@@ -39,8 +41,6 @@ CONSTANTS: dict[str, tuple[type, Any, str, Callable[[Any], bool]]] = {
     "CLIP_NORM": (float, None, "a number above 0", lambda value: value > 0),
     "LOWER_IS_BETTER": (bool, False, "True or False", lambda _: True),
 }
-# The Mersenne Twister's: 624 words and the position in them.
-NUMPY_STATE_BYTES = 4 * 625
 KERAS_PACKAGES = {"keras", "tf_keras"}
 OF_KERAS = (
     "the model is Keras's; backends on PyTorch take a file whose model() returns an nn.Module, "
@@ -48,7 +48,7 @@ OF_KERAS = (
 )
 
 
-class UserFile(NamedTuple):
+class ModelFile(NamedTuple):
     """A file that has been imported.
 
     `arguments` are those of model(). The digest is of the source of the file, and of the modules in its folder that it imports.
@@ -140,14 +140,14 @@ def name_of(source: str) -> str:
     return located(source).stem
 
 
-def read(source: str, arguments: str | None) -> UserFile:
+def read(source: str, arguments: str | None) -> ModelFile:
     """Imports a file and checks what it defines. Raises UserError for a mistake in it."""
     return _read(located(source), arguments)
 
 
 @functools.cache
-def _read(path: Path, arguments: str | None) -> UserFile:
-    file = UserFile(path, ModuleType(path.stem), _arguments_of(arguments), "")
+def _read(path: Path, arguments: str | None) -> ModelFile:
+    file = ModelFile(path, ModuleType(path.stem), _arguments_of(arguments), "")
     _import(file)
     file = file._replace(digest=_digest(file))
     for name, definition in REQUIRED.items():
@@ -177,6 +177,12 @@ def _read(path: Path, arguments: str | None) -> UserFile:
     return file
 
 
+def of_module(name: str, **arguments: Any) -> ModelFile:
+    """Returns the file of a module, which is imported, with these arguments of its model()."""
+    content = importlib.import_module(name)
+    return ModelFile(Path(str(content.__file__)), content, arguments, "")
+
+
 def _arguments_of(text: str | None) -> dict[str, Any]:
     try:
         arguments = json.loads(text) if text else {}
@@ -187,7 +193,7 @@ def _arguments_of(text: str | None) -> dict[str, Any]:
     return arguments
 
 
-def _import(file: UserFile) -> None:
+def _import(file: ModelFile) -> None:
     """Runs the file as a module, of its package if it is in one. Modules beside it can be imported."""
     root, package = _package_of(file.path)
     sys.path[:0] = [str(file.path.parent), *([str(root)] if package else [])]
@@ -217,7 +223,7 @@ def _package_of(path: Path) -> tuple[Path, str]:
     return folder, ".".join(names)
 
 
-def _digest(file: UserFile) -> str:
+def _digest(file: ModelFile) -> str:
     """Returns the SHA-256 of the file and of the modules in its folder or package that it has imported, wherever they lie."""
     root, package = _package_of(file.path)
     folder, sha256 = root / package.partition(".")[0], hashlib.sha256(file.path.read_bytes())
@@ -256,119 +262,64 @@ def generators_kept() -> Iterator[None]:
 def seeded(*seeds: int) -> Iterator[None]:
     """Is a context in which random numbers follow from the seeds alone. Afterwards the generators are as they were."""
     with generators_kept():
-        seed_generators(_seed(*seeds))
+        seed_generators(seed_of(*seeds))
         yield
 
 
-def _seed(*seeds: int) -> int:
+def seed_of(*seeds: int) -> int:
     return int(np.random.SeedSequence(seeds).generate_state(1)[0])
 
 
-def states() -> tuple[bytes, bytes, tuple[Any, ...]]:
-    """Returns the states of PyTorch's, NumPy's and Python's generators, which a draw changes.
+def build(file: ModelFile, seed: int) -> Any:
+    """Calls model(), under the seed. Raises UserError where it returns no nn.Module with parameters of floating-point numbers."""
+    with generators_kept():
+        seed_generators(seed)
+        module = file.call("model", **file.arguments)
+    if not isinstance(module, torch().nn.Module):
+        is_of_keras = any(base.__module__.partition(".")[0] in KERAS_PACKAGES for base in type(module).__mro__)
+        file.refuse("model", OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
+    parameters = dict(module.named_parameters())
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        file.refuse("model", "model() returns a module without parameters to train")
+    for name, parameter in parameters.items():
+        if torch().nn.parameter.is_lazy(parameter):
+            file.refuse("model", f"model() returns {name} without a shape, as of a lazy layer; give the layer its number of inputs")
+        if parameter.device.type != torch().get_default_device().type or not parameter.is_floating_point():
+            file.refuse(
+                "model", f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU"
+            )
+    return module
 
-    NumPy's is read from its memory: get_state() takes a tenth of a millisecond, and every batch is watched.
+
+def repeated_blocks(module: Any) -> list[Any]:
+    """Returns the modules of several layers each that have one class and parameters of the same shapes: the blocks with most parameters.
+
+    Blocks that share parameters with other modules are none, since whoever shards them would part these.
     """
-    generator = get_bit_generator()
-    is_default = isinstance(generator, np.random.MT19937)
-    of_numpy = ctypes.string_at(generator.ctypes.state_address, NUMPY_STATE_BYTES) if is_default else repr(generator.state).encode()
-    return torch().get_rng_state().numpy().tobytes(), of_numpy, random.getstate()
+    num_owners = Counter(id(parameter) for part in module.modules() for parameter in part.parameters(recurse=False))
+    containers = (torch().nn.ModuleList, torch().nn.ModuleDict)
+    blocks: dict[Any, list[Any]] = {}
+    for part in module.modules():
+        parameters = list(part.parameters())
+        is_block = part is not module and not isinstance(part, containers) and any(True for _ in part.children())
+        if is_block and parameters and all(num_owners[id(parameter)] == 1 for parameter in parameters):
+            blocks.setdefault((type(part), *(tuple(parameter.shape) for parameter in parameters)), []).append(part)
+    # A block that only wraps another one has its parameters.
+    repeated = [parts for parts in blocks.values() if len(parts) > 1 and parts[1] not in list(parts[0].modules())]
+    return max(repeated, key=lambda parts: len(parts) * sum(parameter.numel() for parameter in parts[0].parameters()), default=[])
 
 
-def draws(file: UserFile, dataset: Any, num_samples: int) -> bool:
-    """Returns whether one of the first samples of a data set draws random numbers, as augmentation does."""
-    with generators_kept():
-        before = states()
-        for index in range(min(len(dataset), num_samples)):
-            sample(file, dataset, index)
-        return states() != before
+def layers_of(file: ModelFile, module: Any) -> list[Any]:
+    """Returns the layers of a module: those of the file's layers(), a list of modules by the name of layers or blocks, or repeated blocks.
 
-
-def collate_draws(file: UserFile, dataset: Any, num_samples: int) -> bool:
-    """Returns whether collate() draws random numbers for a batch of the first samples."""
-    with generators_kept():
-        samples = [sample(file, dataset, index) for index in range(min(len(dataset), num_samples))]
-        before = states()
-        collated(file, samples)
-        return states() != before
-
-
-def seeded_sample(file: UserFile, dataset: Any, index: int, *seeds: int) -> Any:
-    """Returns a sample whose random numbers follow from the seeds and its index alone, and so not from the number of ranks."""
-    return seeded_samples(file, dataset, [index], *seeds)[0]
-
-
-def seeded_samples(file: UserFile, dataset: Any, indices: Sequence[int], *seeds: int) -> list[Any]:
-    """Does as `seeded_sample` for several: keeping the generators takes as long as seeding them."""
-    samples = []
-    with generators_kept():
-        for index in indices:
-            seed_generators(_seed(*seeds, index))
-            samples.append(sample(file, dataset, index))
-    return samples
-
-
-def data_of(file: UserFile) -> tuple[Any, Any]:
-    """Calls data(). Raises UserError where it does not return two map-style data sets."""
-    with generators_kept():
-        seed_generators(0)
-        data = file.call("data")
-    if not isinstance(data, tuple | list) or len(data) != 2:
-        file.refuse("data", "data() must return two data sets, for training and held out: return train, test")
-    for name, dataset in zip(("training", "held-out"), data, strict=True):
-        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            file.refuse("data", f"the {name} data set of data() is {type(dataset).__name__}; it must have len() and [i]")
-        if not file.attempt("data", len, dataset):
-            file.refuse("data", f"the {name} data set of data() is empty")
-    return data[0], data[1]
-
-
-def sample(file: UserFile, dataset: Any, index: int) -> Any:
-    """Returns a sample of a data set. Raises UserError where it is no pair."""
-    pair = file.attempt("data", dataset.__getitem__, index)
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        file.refuse("data", f"a data set of data() has {shortened(repr(pair))} at {index}; a sample is a pair (inputs, target)")
-    return pair
-
-
-def batch_of(file: UserFile, samples: list[Any], *seeds: int) -> tuple[Any, Any]:
-    """Collates samples into inputs and targets as a DataLoader does, or by collate(), whose random numbers follow from the seeds."""
-    if file.has("collate"):
-        with seeded(*seeds):
-            return collated(file, samples)
-    return collated(file, samples)
-
-
-def collated(file: UserFile, samples: list[Any]) -> tuple[Any, Any]:
-    """Does as `batch_of`, with the generators as they are."""
-    if file.has("collate"):
-        pair = file.call("collate", samples)
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            file.refuse("collate", f"collate() returns {shortened(repr(pair))}; it must return a pair (inputs, targets)")
-        return pair[0], pair[1]
-    return tuple(file.attempt("data", torch().utils.data.default_collate, samples))
-
-
-def mapped(function: Callable[[Any], Any], values: Any) -> Any:
-    """Applies a function to each tensor in nested tuples, lists and dictionaries."""
-    if isinstance(values, Mapping):
-        return {key: mapped(function, value) for key, value in values.items()}
-    if isinstance(values, tuple | list):
-        return type(values)(mapped(function, value) for value in values) if type(values) in (tuple, list) else values
-    return function(values) if hasattr(values, "untyped_storage") else values
-
-
-def bytes_of(tensor: Any) -> bytes:
-    """Returns the numbers of a tensor, of whatever type, as bytes."""
-    return tensor.detach().to_dense().contiguous().flatten().view(torch().uint8).numpy().tobytes()
-
-
-def in_precision(values: Any, precision: str) -> Any:
-    """Converts the floating-point numbers of a batch to the type of the parameters. No gradient goes into the data."""
-
-    def converted(tensor: Any) -> Any:
-        if not tensor.is_floating_point():
-            return tensor
-        return (tensor.double() if precision == "fp64" else tensor.float()).detach()
-
-    return mapped(converted, values)
+    Raises UserError where layers() returns something else.
+    """
+    lists = (torch().nn.ModuleList, torch().nn.Sequential)
+    if not file.has("layers"):
+        named: list[Any] = [getattr(module, name, None) for name in ("layers", "blocks")]
+        return next((list(layers) for layers in named if isinstance(layers, lists)), None) or repeated_blocks(module)
+    layers = file.call("layers", module)
+    is_list = isinstance(layers, (list, tuple, *lists)) and len(layers) > 0
+    if not (is_list and set(map(id, layers)) <= set(map(id, module.modules())) - {id(module)}):
+        file.refuse("layers", "layers() must return a list of modules inside of the model that it is given")
+    return list(layers)

@@ -4,7 +4,18 @@ import torch
 from torch import Tensor, nn
 
 from common.model import resnet
-from frameworks.shared.pytorch.models.layers import Convolution, autocast
+from common.model.resnet import ResNet50
+from frameworks.shared.networks.layers_pytorch import Convolution, cross_entropy, is_right, zeroed
+
+loss, metric = cross_entropy, is_right
+
+
+def model(description: ResNet50) -> nn.Module:
+    return zeroed(ResNet50Module(description))
+
+
+def layers(model: "ResNet50Module") -> list[nn.Module]:
+    return [block for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for block in stage]
 
 
 class BatchNorm(nn.Module):
@@ -24,7 +35,7 @@ def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tenso
     return nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=epsilon)
 
 
-def layers(convolution: resnet.Convolution, epsilon: float) -> tuple[Convolution, BatchNorm]:
+def normed(convolution: resnet.Convolution, epsilon: float) -> tuple[Convolution, BatchNorm]:
     """Returns the Convolution and the BatchNorm after it."""
     _, _, num_inputs, num_outputs, size, stride, _ = convolution
     return Convolution(num_inputs, num_outputs, size, stride, size // 2, bias=False), BatchNorm(num_outputs, epsilon)
@@ -36,10 +47,10 @@ class Bottleneck(nn.Module):
     def __init__(self, block: resnet.Bottleneck, epsilon: float) -> None:
         super().__init__()
         first, second, third = block.convolutions
-        self.conv1, self.bn1 = layers(first, epsilon)
-        self.conv2, self.bn2 = layers(second, epsilon)
-        self.conv3, self.bn3 = layers(third, epsilon)
-        self.downsample = nn.Sequential(*layers(block.shortcut, epsilon)) if block.shortcut else nn.Identity()
+        self.conv1, self.bn1 = normed(first, epsilon)
+        self.conv2, self.bn2 = normed(second, epsilon)
+        self.conv3, self.bn3 = normed(third, epsilon)
+        self.downsample = nn.Sequential(*normed(block.shortcut, epsilon)) if block.shortcut else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.bn1(self.conv1(x)).relu_()
@@ -50,13 +61,12 @@ class Bottleneck(nn.Module):
 class ResNet50Module(nn.Module):
     """The ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
-    mixed = False
     means: Tensor
     deviations: Tensor
 
-    def __init__(self, model: resnet.ResNet50, _: bool) -> None:
+    def __init__(self, model: ResNet50) -> None:
         super().__init__()
-        self.conv1, self.bn1 = layers(resnet.first_convolution(model), model.norm_epsilon)
+        self.conv1, self.bn1 = normed(resnet.first_convolution(model), model.norm_epsilon)
         self.layer1, self.layer2, self.layer3, self.layer4 = (
             nn.Sequential(*(Bottleneck(block, model.norm_epsilon) for block in stage)) for stage in resnet.stages(model)
         )
@@ -64,11 +74,6 @@ class ResNet50Module(nn.Module):
         self.register_buffer("means", 255 * torch.tensor(model.pixel_means, dtype=torch.float64), persistent=False)
         self.register_buffer("deviations", 255 * torch.tensor(model.pixel_deviations, dtype=torch.float64), persistent=False)
 
-    def layers(self) -> list[nn.Module]:
-        """Returns the layers that keep no activations with --recompute, and that FSDP shards by themselves."""
-        return [block for stage in (self.layer1, self.layer2, self.layer3, self.layer4) for block in stage]
-
-    @autocast
     def forward(self, pixels: Tensor) -> Tensor:
         x = ((pixels - self.means) / self.deviations).permute(0, 3, 1, 2)
         x = self.bn1(self.conv1(x)).relu_()

@@ -6,13 +6,13 @@ import tensorflow as tf
 
 from common.model import resnet
 from common.model.resnet import ResNet50
-from frameworks.shared.tensorflow.models.layers import Low, Weights, Wrap
+from frameworks.shared.networks.layers_tensorflow import Low, Weights, Wrap
 
 # Before and after height and width; stride 2 under TensorFlow's SAME would pad one side only.
 ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 
 
-def resnet50(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels: tf.Tensor, _: bool) -> tf.Tensor:
+def outputs(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels: tf.Tensor, _: bool) -> tf.Tensor:
     """Computes the ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     def convolved(weights: Weights, convolution: resnet.Convolution, x: tf.Tensor) -> tf.Tensor:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from common.command_line import shortened
-from common.model import user_file, user_model
-from common.model.user_file import UserFile
+from common.model import model_file, user_data, user_model
+from common.model.model_file import ModelFile
 from common.model.user_model import UserModel
 
 # Relative, in float64.
@@ -36,8 +36,8 @@ def of_ranks(model: UserModel) -> str | None:
     """
     file = model.file
     module = _module(file)
-    size = user_model.NUM_FIRST // 2
-    batch, *halves = (user_file.in_precision(user_model.first_batch(model, *part), "fp64") for part in ((2 * size,), (size,), (size, size)))
+    size = user_data.NUM_FIRST // 2
+    batch, *halves = (user_data.in_precision(user_model.first_batch(model, *part), "fp64") for part in ((2 * size,), (size,), (size, size)))
     before = _attributes(module)
     whole, again = (_pass(file, module, batch) for _ in range(2))
     if _differ(whole.outputs, again.outputs):
@@ -54,7 +54,7 @@ def of_ranks(model: UserModel) -> str | None:
     return _of_gradients(file, module, batch, halves)
 
 
-def _of_gradients(file: UserFile, module: Any, batch: Any, halves: list[Any]) -> str | None:
+def _of_gradients(file: ModelFile, module: Any, batch: Any, halves: list[Any]) -> str | None:
     """Says that something changes gradients within the backward pass, otherwise than in proportion."""
     hooked = [name for name, parameter in module.named_parameters() if parameter._backward_hooks or parameter._post_accumulate_grad_hooks]
     for factor in (1.0, LARGE):
@@ -88,13 +88,13 @@ def of_optimizer(model: UserModel) -> str | None:
     return None
 
 
-def _updates(file: UserFile, sharded: bool) -> Iterator[list[Any]]:
+def _updates(file: ModelFile, sharded: bool) -> Iterator[list[Any]]:
     """Yields the first halves of all parameters after each of some steps of the optimizer, or nothing where it has changed none.
 
     A `sharded` optimizer has these halves alone.
     """
-    torch = user_file.torch()
-    with user_file.generators_kept():
+    torch = model_file.torch()
+    with model_file.generators_kept():
         parameters = [parameter for parameter in _module(file).parameters() if parameter.requires_grad]
         optimizer = file.call("optimizer", iter(parameters))
         leaves = [torch.nn.Parameter(_first_half(parameter).clone()) for parameter in parameters] if sharded else parameters
@@ -104,7 +104,7 @@ def _updates(file: UserFile, sharded: bool) -> Iterator[list[Any]]:
         for step in range(NUM_OPTIMIZER_STEPS):
             optimizer.zero_grad()
             before = [_first_half(leaf).clone() for leaf in leaves]
-            user_file.seed_generators(step)
+            model_file.seed_generators(step)
             for parameter, leaf in leaf_of.items():
                 gradient = (LARGE if step % 2 else 1.0) * torch.randn_like(parameter)
                 gradient = _first_half(gradient) if sharded else gradient
@@ -119,9 +119,9 @@ def _first_half(tensor: Any) -> Any:
     return flat[: (len(flat) + 1) // 2]
 
 
-def _module(file: UserFile) -> Any:
+def _module(file: ModelFile) -> Any:
     """Builds the module in float64, without dropout, and with the norms of evaluation."""
-    module, torch = user_model.build(file, seed=0).double(), user_file.torch()
+    module, torch = model_file.build(file, seed=0).double(), model_file.torch()
     for layer in module.modules():
         if isinstance(layer, torch.nn.modules.dropout._DropoutNd) or getattr(layer, "running_mean", None) is not None:
             layer.eval()
@@ -130,28 +130,28 @@ def _module(file: UserFile) -> Any:
     return module
 
 
-def _pass(file: UserFile, module: Any, batch: tuple[Any, Any], seed: int = 0, factor: float = 1.0) -> Pass:
+def _pass(file: ModelFile, module: Any, batch: tuple[Any, Any], seed: int = 0, factor: float = 1.0) -> Pass:
     inputs, targets = copy.deepcopy(batch)
     module.zero_grad()
-    with user_file.generators_kept():
-        user_file.seed_generators(seed)
+    with model_file.generators_kept():
+        model_file.seed_generators(seed)
         outputs = file.attempt("model", module, inputs)
         loss = file.call("loss", outputs, targets).mean()
         (factor * loss).backward()
     gradients = {name: parameter.grad for name, parameter in module.named_parameters() if parameter.grad is not None}
     tensors: list[Any] = []
-    user_file.mapped(lambda tensor: tensors.append(tensor.detach().clone()), outputs)
+    user_data.mapped(lambda tensor: tensors.append(tensor.detach().clone()), outputs)
     return Pass(tensors, loss.detach(), gradients)
 
 
 def _flat(tensors: Iterable[Any]) -> Any:
-    return user_file.torch().cat([tensor.flatten() for tensor in tensors])
+    return model_file.torch().cat([tensor.flatten() for tensor in tensors])
 
 
 def _joined(first: Any, second: Any) -> Any:
     """Returns the outputs of the samples of two batches; None where the first axis is not theirs, or others are padded."""
-    has_samples = first.dim() > 0 and len(first) == len(second) == user_model.NUM_FIRST // 2
-    return user_file.torch().cat([first, second]) if has_samples and first.shape == second.shape else None
+    has_samples = first.dim() > 0 and len(first) == len(second) == user_data.NUM_FIRST // 2
+    return model_file.torch().cat([first, second]) if has_samples and first.shape == second.shape else None
 
 
 def _differ(tensors: Iterable[Any], others: Iterable[Any]) -> bool:

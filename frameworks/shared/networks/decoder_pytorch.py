@@ -8,18 +8,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
-from common.model import conventions, decoder
-from common.model.decoder import rotary_tables
-from frameworks.shared.pytorch.models.layers import autocast
+from common.model import conventions
+from common.model.decoder import Decoder, rotary_tables
+from frameworks.shared.networks.layers_pytorch import cross_entropy, is_right, zeroed
 
 # Cosines and sines.
 Rotary = tuple[Tensor, Tensor]
+
+loss, metric = cross_entropy, is_right
+
+
+def model(description: Decoder) -> nn.Module:
+    return zeroed(DecoderModule(description))
 
 
 class Block(nn.Module):
     """A decoder layer: attention and SwiGLU with residual connections; (samples, context, width) in and out."""
 
-    def __init__(self, model: decoder.Decoder) -> None:
+    def __init__(self, model: Decoder) -> None:
         super().__init__()
         width, hidden = model.width, model.hidden
         self.head_width = model.head_width
@@ -61,11 +67,10 @@ def rotated(x: Tensor, rotary: Rotary) -> Tensor:
 class DecoderModule(nn.Module):
     """The decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
-    mixed = False
     cosine: Tensor
     sine: Tensor
 
-    def __init__(self, model: decoder.Decoder, _: bool) -> None:
+    def __init__(self, model: Decoder) -> None:
         super().__init__()
         self.description = model
         self.embedding = nn.Embedding(model.num_tokens, model.width)
@@ -76,7 +81,6 @@ class DecoderModule(nn.Module):
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
 
-    @autocast
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
         for block in self.blocks:
@@ -86,10 +90,6 @@ class DecoderModule(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         normed = self.norm(x)
         return self.head(normed) if self.head else linear(normed, self.embedding.weight)
-
-    def layers(self) -> nn.ModuleList:
-        """Returns the layers that keep no activations with --recompute, and that FSDP shards by themselves."""
-        return self.blocks
 
     def parts(self) -> tuple[Callable[[Tensor], Tensor], ...]:
         """Returns the functions that compute the parts of the model."""

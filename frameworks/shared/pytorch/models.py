@@ -1,0 +1,168 @@
+"""How a run builds its model in PyTorch, and what it computes from the outputs: by the functions of the model's file."""
+
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
+
+from common.config import Settings
+from common.errors import UserError
+from common.model import model_file, user_model
+from common.model.model_file import ModelFile
+from common.ranks.launcher_variables import Ranks
+from common.workloads import workload_of
+
+NETWORKS = "frameworks.shared.networks.{}_pytorch"
+# The types of parameters, their gradients and the loss.
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "tf32": torch.float32}
+
+
+def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Module:
+    """Builds the model on its device: the same on all ranks. Without --dropout its dropout is off.
+
+    Raises UserError where SyncBatchNorm cannot have the statistics of all ranks.
+    """
+    device, file = torch.device(device), _file_of(settings)
+    module: Any = model_file.build(file, settings.seed)
+    _expect_synchronized(module, file, device, ranks)
+    if not settings.dropout:
+        without_dropout(module)
+    module.mixed = settings.precision == "bf16"
+    if module.mixed:
+        change_forward(module, autocast)
+    module = module.to(device=device, dtype=DTYPES[settings.precision])
+    if settings.recompute:
+        for layer in layers_of(settings, module):
+            if any(getattr(part, "running_mean", None) is not None for part in layer.modules()):
+                raise UserError("--recompute would update the running statistics of a layer's batch norm twice a step; leave it out")
+            change_forward(layer, recomputed)
+    # Dropout, and the forward pass and the loss of a file, may draw random numbers.
+    seed = settings.seed * 100_003 + ranks.rank
+    model_file.seed_generators(seed % 2**32)
+    torch.manual_seed(seed)
+    if settings.compile:
+        compile_forward(module)
+    return module
+
+
+def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
+    """Returns the layers of a model that keep no activations with --recompute, and that FSDP shards by themselves."""
+    return model_file.layers_of(_file_of(settings), module)
+
+
+def optimizer_of(settings: Settings, module: nn.Module) -> Optimizer | None:
+    """Returns the optimizer that the file of the model makes; None where it makes none."""
+    file = _file_of(settings)
+    return file.call("optimizer", module.parameters()) if file.has("optimizer") else None
+
+
+@final
+class Criterion:
+    """The loss of a model and what its evaluation counts, from its outputs. `num_sums` are those of a file with finish()."""
+
+    def __init__(self, settings: Settings) -> None:
+        model: Any = workload_of(settings).model
+        self.file = model.file_in(NETWORKS)
+        self.num_sums = user_model.num_sums(model) if self.file.has("finish") else 0
+
+    def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
+        """Returns the weighted sum of the losses of a batch, which have equal weights where the file returns their mean."""
+        losses = self.file.call("loss", outputs, targets)
+        return (losses * weights.flatten()).sum() if losses.dim() else losses.to(weights.dtype) * weights.sum()
+
+    def totals(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
+        """Returns the Totals of a batch as a tensor. A batch that has only padding has weight 0."""
+        has_samples, metric = weights.sum() > 0, self.file.call("metric", outputs, targets)
+        if self.num_sums:
+            right, sums = torch.zeros_like(weights.sum()), user_model.flat_sums(metric, weights.device)
+        else:
+            right, sums = torch.as_tensor(metric, device=weights.device), weights.new_zeros(0)
+            right = (right * weights).sum() if right.shape == weights.shape else right.to(weights.dtype) * has_samples
+        totals = torch.stack([self.loss(outputs, targets, weights), right, weights.sum()])
+        return torch.cat([totals, torch.where(has_samples, sums, 0.0)])
+
+
+def _file_of(settings: Settings) -> ModelFile:
+    return workload_of(settings).model.file_in(NETWORKS)
+
+
+def _expect_synchronized(module: nn.Module, file: ModelFile, device: torch.device, ranks: Ranks) -> None:
+    """Raises UserError for a SyncBatchNorm on CPUs, where PyTorch has none, and with a library that has its own, as Horovod."""
+    if not any(isinstance(layer, nn.SyncBatchNorm) for layer in module.modules()):
+        return
+    if dist.is_initialized() and device.type == "cpu":
+        file.refuse("model", "SyncBatchNorm is for GPUs (--device cuda); on CPUs use BatchNorm, whose statistics are by rank")
+    if ranks.size > 1 and not dist.is_initialized():
+        file.refuse("model", "SyncBatchNorm needs torch.distributed, which this backend does not use; use BatchNorm, or ddp")
+
+
+def without_dropout(module: nn.Module) -> None:
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd):
+            layer.p = 0.0
+        elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
+            layer.dropout = 0.0
+
+
+def change_forward(module: nn.Module, change: Callable[[Callable], Callable]) -> None:
+    """Replaces a module's forward by what a function makes of it.
+
+    It replaces the class, since copies of a module, such as DataParallel's, keep it and their own parameters.
+    """
+    module.__class__ = _changed_class(type(module), change)
+
+
+@functools.cache
+def _changed_class(module_class: type[nn.Module], change: Callable[[Callable], Callable]) -> type[nn.Module]:
+    return type(module_class.__name__, (module_class,), {"forward": change(module_class.forward)})
+
+
+def autocast(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes the matrix products, convolutions and attention of a module's forward bfloat16 where the module's `mixed` is true.
+
+    Autocast begins inside of the module: DataParallel's threads and DeepSpeed's engine do not take it over from outside.
+    """
+
+    @functools.wraps(forward)
+    def computed(module: Any, *arguments: Any, **named: Any) -> Any:
+        if not module.mixed:
+            return forward(module, *arguments, **named)
+        with torch.autocast(next(module.parameters()).device.type, torch.bfloat16):
+            return forward(module, *arguments, **named)
+
+    return computed
+
+
+def recomputed(function: Callable) -> Callable:
+    """Returns a function that keeps its arguments alone for the backward pass, which computes the rest again."""
+
+    def computed(*arguments: Any, **settings: Any) -> Any:
+        return checkpoint(function, *arguments, use_reentrant=False, **settings)
+
+    return computed
+
+
+def compile_forward(module: nn.Module) -> None:
+    """Replaces a module's forward by one that is compiled, with its backward, at the first training step.
+
+    Raises UserError if the C++ compiler that torch.compile calls is missing.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if not shutil.which(compiler):
+        raise UserError(f"--compile requires a C++ compiler, but {compiler} was not found; install it, or set CXX, e.g. CXX=clang++")
+    plain = module.forward
+    # No graph breaks: they are slower and may be compiled later, on the clock.
+    compiled = torch.compile(plain, fullgraph=True, dynamic=False)
+
+    def forward(inputs: torch.Tensor) -> torch.Tensor:
+        # The size of evaluation batches is known only when the data has been read, on the clock, too late to compile for it.
+        return compiled(inputs) if module.training else plain(inputs)
+
+    module.forward = forward
