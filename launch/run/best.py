@@ -6,9 +6,9 @@ in a folder of their own, and a run that has a record there is not made again.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from statistics import geometric_mean
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from common import workloads
 from common.backends import settings_of_library
@@ -17,7 +17,7 @@ from common.cost import state_memory
 from common.ranks import gpus, machine
 from common.record import files
 from common.record.definition import Record
-from common.terminal import Cell, filled, print_tables
+from common.terminal import filled, print_tables
 from common.words import ranks_of
 from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
@@ -33,6 +33,7 @@ LEAST_STEPS = 4
 FOLDER = "best"
 MIB = 2**20
 QUESTION = "And if each may choose?"
+SPEED = "samples/s"
 NOTE = (
     "Batch and setting were searched in runs of one epoch, and the backends followed one another. Samples/s and gain are of runs of the "
     "default and the best in turns. These runs are in no other table."
@@ -95,23 +96,6 @@ class Gain(NamedTuple):
 GainOf = Callable[[list[float], list[float]], Gain]
 
 
-class Best(NamedTuple):
-    """What a search has found so far for a backend at a size."""
-
-    workload: str
-    num_ranks: int
-    backend: str
-    default: Trial
-    chosen: Trial
-    # Of the runs in turns, or else of those that searched.
-    default_speed: float | None
-    speed: float | None
-    gain: Gain | None
-    rank_bytes: float | None
-    seconds_to_target: Cell
-    end: str | None
-
-
 def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, gain_of: GainOf) -> int:
     """Searches for each backend, workload and size of the jobs, prints the table, and returns the exit status: 1 where a default failed."""
     remaining = Remaining(batch_systems.end_time())
@@ -135,9 +119,10 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, g
                     runs_of_job[name] = runs, space
                 print(describe(job, trial, runs, record), flush=True)
     finally:
-        bests = [best_of(*name, runs, space, gain_of) for name, (runs, space) in runs_of_job.items()]
-        show([best for best in bests if best])
-    return 0 if all(bests) else 1
+        rows = [row_of(*name, runs, space, gain_of) for name, (runs, space) in runs_of_job.items()]
+        ordered = sorted(filter(None, rows), key=lambda row: (row["workload"], row["ranks"], -(row[SPEED] or 0.0)))
+        print_tables(filled(QUESTION, ordered), [NOTE] if ordered else [])
+    return 0 if all(rows) else 1
 
 
 def is_repeat(job: Job) -> bool:
@@ -237,10 +222,10 @@ def next_trial(runs: Runs, space: SearchSpace) -> Trial | None:
     if runs[default].samples_per_second is None:
         return None
     if end_of_batches(runs, space) is None:
-        return Trial(2 * _largest(runs))
-    batch_size = _fastest(runs, [trial for trial in _searched(runs) if trial.setting == NO_SETTING]).batch_size
+        return Trial(2 * batches_of(runs)[-1])
+    batch_size = fastest(runs, {NO_SETTING}).batch_size
     after_batches = [Trial(batch_size, setting) for setting in space.settings]
-    best = fastest({trial: measured for trial, measured in runs.items() if trial.purpose == "search"})
+    best = fastest(runs)
     if all(trial in runs for trial in after_batches):
         after_batches += paired_trials(default, best, space.num_pairs)
         after_batches += [best._replace(purpose="solution")] if space.has_target else []
@@ -258,14 +243,20 @@ def paired_trials(default: Trial, best: Trial, num_pairs: int) -> list[Trial]:
     return repeats
 
 
-def fastest(runs: Runs) -> Trial:
-    """Returns the fastest run of those that searched."""
-    return _fastest(runs, _searched(runs))
+def fastest(runs: Runs, settings: Container[str] | None = None) -> Trial:
+    """Returns the fastest run of those that searched, with one of these settings of the library, or with any."""
+    searched = [trial for trial in runs if trial.purpose == "search" and (settings is None or trial.setting in settings)]
+    return max(searched, key=lambda trial: runs[trial].samples_per_second or 0.0)
+
+
+def batches_of(runs: Runs) -> list[int]:
+    """Returns the batch sizes that were tried with the library's defaults, the smallest first."""
+    return sorted(trial.batch_size for trial in runs if trial.purpose == "search" and trial.setting == NO_SETTING)
 
 
 def end_of_batches(runs: Runs, space: SearchSpace) -> str | None:
     """Returns why no larger batch is tried; None where one is."""
-    batches = sorted(trial.batch_size for trial in _searched(runs) if trial.setting == NO_SETTING)
+    batches = batches_of(runs)
     measured = [runs[Trial(size)] for size in batches]
     speeds = [run.samples_per_second for run in measured]
     if speeds[-1] is None:
@@ -289,20 +280,11 @@ def expected_bytes(bytes_by_batch: list[float | None], state_bytes: float) -> fl
     return last + max(growth, 0.0)
 
 
-def _searched(runs: Runs) -> list[Trial]:
-    return [trial for trial in runs if trial.purpose == "search"]
+def row_of(workload: str, num_ranks: int, backend: str, runs: Runs, space: SearchSpace, gain_of: GainOf) -> dict[str, Any] | None:
+    """Returns the row of what a search has found so far; None before its first run has completed.
 
-
-def _largest(runs: Runs) -> int:
-    return max(trial.batch_size for trial in _searched(runs))
-
-
-def _fastest(runs: Runs, trials: list[Trial]) -> Trial:
-    return max(trials, key=lambda trial: runs[trial].samples_per_second or 0.0)
-
-
-def best_of(workload: str, num_ranks: int, backend: str, runs: Runs, space: SearchSpace, gain_of: GainOf) -> Best | None:
-    """Returns what a search has found; None before its first run has completed."""
+    Throughputs are of the runs in turns, or else of those that searched.
+    """
     default = Trial(space.default_batch)
     if runs.get(default, Measured(None)).samples_per_second is None:
         return None
@@ -312,13 +294,22 @@ def best_of(workload: str, num_ranks: int, backend: str, runs: Runs, space: Sear
         above, below = [list(side) for side in zip(*speeds, strict=True)]
         gain = gain_of(above, below)
         default_speed, speed = geometric_mean(below), geometric_mean(above)
-    solution = runs.get(chosen._replace(purpose="solution"))
-    seconds_to_target: Cell = None
-    if solution:
-        seconds_to_target = "not reached" if solution.seconds_to_target is None else solution.seconds_to_target
-    end = end_of_batches(runs, space)
-    rank_bytes = runs[chosen].rank_bytes
-    return Best(workload, num_ranks, backend, default, chosen, default_speed, speed, gain, rank_bytes, seconds_to_target, end)
+    solution, rank_bytes = runs.get(chosen._replace(purpose="solution")), runs[chosen].rank_bytes
+    return {
+        "workload": workload,
+        "ranks": num_ranks,
+        "backend": backend,
+        SPEED: speed,
+        "--batch-size": chosen.batch_size,
+        "setting": None if chosen.setting == NO_SETTING else chosen.setting,
+        "gain": gain and gain.value,
+        "95 % interval": gain and gain.interval,
+        "default samples/s": default_speed,
+        "default batch": default.batch_size,
+        "memory of a rank (MiB)": rank_bytes and rank_bytes / MIB,
+        "time to solution (s)": solution and ("not reached" if solution.seconds_to_target is None else solution.seconds_to_target),
+        "no larger batch, since": end_of_batches(runs, space),
+    }
 
 
 def paired_speeds(default: Trial, chosen: Trial, runs: Runs, num_pairs: int) -> list[tuple[float, float]]:
@@ -329,27 +320,3 @@ def paired_speeds(default: Trial, chosen: Trial, runs: Runs, num_pairs: int) -> 
         if above.samples_per_second and below.samples_per_second:
             pairs.append((above.samples_per_second, below.samples_per_second))
     return pairs
-
-
-def _row(best: Best) -> dict[str, Cell]:
-    return {
-        "workload": best.workload,
-        "ranks": best.num_ranks,
-        "backend": best.backend,
-        "samples/s": best.speed,
-        "--batch-size": best.chosen.batch_size,
-        "setting": None if best.chosen.setting == NO_SETTING else best.chosen.setting,
-        "gain": best.gain and best.gain.value,
-        "95 % interval": best.gain and best.gain.interval,
-        "default samples/s": best.default_speed,
-        "default batch": best.default.batch_size,
-        "memory of a rank (MiB)": best.rank_bytes and best.rank_bytes / MIB,
-        "time to solution (s)": best.seconds_to_target,
-        "no larger batch, since": best.end,
-    }
-
-
-def show(bests: Sequence[Best]) -> None:
-    """Prints the table, the fastest of each workload and size first."""
-    ordered = sorted(bests, key=lambda best: (best.workload, best.num_ranks, -(best.speed or 0.0)))
-    print_tables(filled(QUESTION, map(_row, ordered)), [NOTE] if bests else [])

@@ -18,52 +18,16 @@ PLAIN_INTERVAL_SECONDS = 30.0
 BAR_WIDTH = 40
 
 
-class Pace:
-    """The time that ended groups of runs took, by which those that are left are estimated."""
-
-    def __init__(self, num_runs: int, now: Callable[[], float]) -> None:
-        self._num_runs = num_runs
-        self._now = now
-        self._began = self._group_began = now()
-        self._num_ended, self._seconds = 0, 0.0
-
-    @property
-    def elapsed_seconds(self) -> float:
-        """The seconds since the matrix began."""
-        return self._now() - self._began
-
-    @property
-    def group_seconds(self) -> float:
-        """The seconds since the group of runs began."""
-        return self._now() - self._group_began
-
-    def begin_group(self) -> None:
-        """Notes that a group of runs begins."""
-        self._group_began = self._now()
-
-    def end_group(self, num_runs: int) -> None:
-        """Notes that the group of so many runs has ended."""
-        self._num_ended += num_runs
-        self._seconds += self.group_seconds
-        self.begin_group()
-
-    def seconds_left(self) -> float | None:
-        """Returns the seconds that the runs still take which have not ended; None before a group has ended."""
-        if not self._num_ended:
-            return None
-        expected = self._seconds / self._num_ended * max(self._num_runs - self._num_ended, 0)
-        return max(expected - self.group_seconds, 0.0)
-
-
 class Display:
     """Shows how far a matrix is, and what it waits for. It is a context manager around the whole matrix."""
 
     def __init__(self, num_jobs: int, console: Console | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self.console = console or Console()
-        self.num_jobs = num_jobs
+        self.num_jobs, self.num_ended = num_jobs, 0
         self.now = now
-        self.pace = Pace(num_jobs, now)
-        self.num_ended = 0
+        self.began = self.group_began = now()
+        # Those of the groups that have ended.
+        self.num_timed, self.seconds = 0, 0.0
         self.group: Sequence[NumberedJob] = ()
         self.num_started, self.group_records = 0, list[Record]()
         self.waits_for = ""
@@ -90,7 +54,7 @@ class Display:
     def begin_group(self, group: Sequence[NumberedJob]) -> None:
         """Notes the runs that take turns from now on."""
         self.group, self.num_started, self.group_records = group, 0, []
-        self.pace.begin_group()
+        self.group_began = self.now()
 
     def begin(self, number: int, job: Job) -> None:
         self.num_started += 1
@@ -111,9 +75,11 @@ class Display:
 
     def end_group(self) -> None:
         """Prints the line of the group, and estimates the time left anew."""
+        group_seconds = self.now() - self.group_began
         if len(self.group) > 1:
-            self.print_line(f"[{self.num_ended}/{self.num_jobs}] {summary(self.group_records, self.pace.group_seconds)}")
-        self.pace.end_group(len(self.group))
+            self.print_line(f"[{self.num_ended}/{self.num_jobs}] {summary(self.group_records, group_seconds)}")
+        self.num_timed, self.seconds = self.num_timed + len(self.group), self.seconds + group_seconds
+        self.group_began = self.now()
 
     def show(self, waits_for: str) -> None:
         """Shows what is waited for: on a terminal beside the bar, elsewhere as a line, of which there are few."""
@@ -124,9 +90,12 @@ class Display:
 
     def how_far(self) -> str:
         """Returns how many runs have ended, in which time, and how long the others take."""
-        seconds_left = self.pace.seconds_left()
-        left = f", about {duration(seconds_left)} left" if seconds_left else ""
-        return f"{self.num_ended}/{self.num_jobs} runs in {duration(self.pace.elapsed_seconds)}{left}"
+        left = ""
+        if self.num_timed:
+            expected = self.seconds / self.num_timed * max(self.num_jobs - self.num_timed, 0)
+            seconds_left = expected - (self.now() - self.group_began)
+            left = f", about {duration(seconds_left)} left" if seconds_left > 0 else ""
+        return f"{self.num_ended}/{self.num_jobs} runs in {duration(self.now() - self.began)}{left}"
 
     def state(self) -> Group:
         """Returns what a terminal shows: what is waited for, and the bar below it."""

@@ -94,8 +94,8 @@ def test_a_batch_whose_run_fails_ends_the_batches_and_the_one_before_counts():
 
 def test_a_search_whose_default_fails_ends():
     assert described(searched(lambda *_: None)) == [(16, "none")]
-    assert best.best_of("cnn", 2, "ddp", {Trial(16): Measured(None)}, SPACE, gain_of) is None
-    assert best.best_of("cnn", 2, "ddp", {}, SPACE, gain_of) is None
+    assert best.row_of("cnn", 2, "ddp", {Trial(16): Measured(None)}, SPACE, gain_of) is None
+    assert best.row_of("cnn", 2, "ddp", {}, SPACE, gain_of) is None
 
 
 def test_the_default_and_the_best_are_repeated_in_turns_and_a_whole_training_ends_the_search():
@@ -120,17 +120,17 @@ def test_the_gain_is_that_of_the_pairs_and_not_that_of_the_runs_by_which_the_bes
     for repeat, (below, above) in enumerate([(100.0, 120.0), (200.0, 260.0), (50.0, 61.0)]):
         runs[Trial(16, purpose="pair", repeat=repeat)] = Measured(below)
         runs[chosen._replace(purpose="pair", repeat=repeat)] = Measured(above)
-    best_so_far = best.best_of("cnn", 2, "ddp", runs, space, gain_of)
-    assert best_so_far.gain.value == pytest.approx(math.prod((1.2, 1.3, 1.22)) ** (1 / 3))
-    low, high = map(float, best_so_far.gain.interval.split(" to "))
+    row = best.row_of("cnn", 2, "ddp", runs, space, gain_of)
+    assert row["gain"] == pytest.approx(math.prod((1.2, 1.3, 1.22)) ** (1 / 3))
+    low, high = map(float, row["95 % interval"].split(" to "))
     assert low < 1.2 < high
-    assert (best_so_far.default_speed, best_so_far.speed) == (pytest.approx(100.0), pytest.approx(100 * best_so_far.gain.value))
-    assert (best_so_far.chosen, best_so_far.seconds_to_target) == (chosen, "not reached")
+    assert (row["default samples/s"], row["samples/s"]) == (pytest.approx(100.0), pytest.approx(100 * row["gain"]))
+    assert (row["--batch-size"], row["setting"], row["time to solution (s)"]) == (64, "view=True", "not reached")
     runs[chosen._replace(purpose="solution")] = Measured(150.0, None, 3.5)
     # An interrupted pair does not count.
     del runs[Trial(16, purpose="pair", repeat=2)]
-    unfinished = best.best_of("cnn", 2, "ddp", runs, space, gain_of)
-    assert (unfinished.seconds_to_target, unfinished.gain.interval) == (3.5, None)
+    unfinished = best.row_of("cnn", 2, "ddp", runs, space, gain_of)
+    assert (unfinished["time to solution (s)"], unfinished["95 % interval"]) == (3.5, None)
 
 
 OPTIONS = best.Options(num_pairs=2, time_limit_seconds=60.0, limit_bytes=8e9)
