@@ -126,13 +126,13 @@ chosen_python=$("$root/launch/setup/find_python.sh" "$conda") || exit 2
 "$python" -P -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python$version-venv)"
 mpi_folder=""
 if [ -z "$folder" ]; then
-  built_with=$("$python" "$root/launch/setup/compilers.py" ${mpicc:+--mpicc "$mpicc"}) || exit 2
+  built_with=$("$python" "$root/launch/setup/build_tools.py" ${mpicc:+--mpicc "$mpicc"}) || exit 2
   { read -r mpicc && read -r mpi_folder; } <<<"$built_with" || true
 fi
 pinned() { sed -n 's/^ *'"$1"': *"\(.*\)"/\1/p' "$root/environment.yml"; }
 cuda_home="" needed_gib=6 needed_files=75000
 if [ "$device" = cuda ] && [ -z "$folder" ]; then
-  cuda_home=$("$python" "$root/launch/setup/cuda_toolkit.py" "$(pinned TANDEM_CUDA_VERSION)") || exit 2
+  cuda_home=$("$python" "$root/launch/setup/build_tools.py" --cuda "$(pinned TANDEM_CUDA_VERSION)") || exit 2
   [ -d "$venv/lib/python$version/site-packages/nvidia" ] || { needed_gib=17 needed_files=80000; }
 fi
 [ -n "$cache" ] || die "neither HOME nor XDG_CACHE_HOME is set, and the cache needs a folder; set one of them"

@@ -3,31 +3,42 @@
 python -m launch.lesson.sends [RANKS] [OPTIONS OF launch/matrix.sh], such as 4 --backends ddp,fsdp --workloads transformer
 """
 
-from common.cost import sharing
+from collections.abc import Iterable
+
+from common.cost import sharing, volumes
 from common.declarations import BASELINE
-from common.terminal import Table, print_tables
+from common.record.definition import Record
+from common.terminal import Table, filled, print_tables
 from launch.lesson import running
-from launch.report import entries, environments
-from launch.report.questions import choice
-
-COLUMNS = ("backend", "ranks", "sent per step (MB)", "by formula (MB)", "by collective (MB)")
 
 
-def table_of(table: Table) -> Table:
-    """Selects the columns of the report's table on what is sent, and sorts the backends by bytes."""
-    rows = sorted(table.rows, key=lambda row: sent if isinstance(sent := row[COLUMNS[2]], float) else 0.0)
-    return table._replace(rows=[{heading: row[heading] for heading in COLUMNS} for row in rows])
+def table_of(records: Iterable[Record]) -> list[Table]:
+    """Makes a table of what each run sends, with the backends in the order of their bytes."""
+
+    def in_mb(num_bytes: float | None) -> float | None:
+        return None if num_bytes is None else num_bytes / volumes.MB
+
+    rows = [
+        {
+            "workload": record.workload,
+            "backend": record.backend,
+            "ranks": record.num_ranks,
+            "sent per step (MB)": in_mb(volumes.sent_bytes(record)),
+            "by formula (MB)": in_mb(volumes.expected_sent_bytes(record)),
+            "by collective (MB)": volumes.describe_collectives(record),
+        }
+        for record in sorted(records, key=lambda record: (record.workload, volumes.sent_bytes(record) or 0.0))
+    ]
+    return filled("", rows)
 
 
 def main() -> None:
     """Runs the lesson."""
     ways = ",".join(way for way in sharing.every_way() if way != BASELINE)
     completed = running.matrix("sends", "2", "--backends", ways, "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
-    limit_of = environments.limits_of(completed)
-    tables = [table_of(table) for comparison in entries.comparisons(completed) for table in choice.tables(comparison, limit_of)]
     formulas = {record.backend: way.formula for record in completed if (way := sharing.of(record.backend))}
     lines = [f"{backend}: {formula}" for backend, formula in formulas.items()]
-    print_tables(tables, ["by formula, of n ranks, r replicas and P bytes of parameters:", *lines])
+    print_tables(table_of(completed), ["by formula, of n ranks, r replicas and P bytes of parameters:", *lines])
 
 
 if __name__ == "__main__":

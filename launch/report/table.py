@@ -13,8 +13,9 @@ from typing import Any, Literal
 import polars
 from polars import DataFrame, DataType, Series
 
+from common.cost import volumes
 from common.record.definition import Record
-from launch.report import entries, environments, volumes
+from launch.report import entries, environments
 
 # What no column has: summaries of traces, whose runs are not compared and which have pages of their own, and settings that are in columns
 # of the record.

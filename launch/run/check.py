@@ -40,9 +40,7 @@ Lines = Iterator[tuple[Level, str]]
 OK: Level = "ok"
 NOTE: Level = "note"
 PROBLEM: Level = "problem"
-GB, MB = 1e9, 1e6
-# The sizes of a run's record with its part of the page, and of the traces of a rank.
-RECORD_BYTES, TRACE_BYTES, RECORD_FILES, TRACE_FILES = 1e6, 50e6, 2, 4
+GB = 1e9
 OPEN_MPI = "Open MPI"
 ENVIRONMENT = str(VENV_BIN / "python")
 NCCL_PLUGINS = ("NCCL_NET", "NCCL_NET_PLUGIN")
@@ -373,21 +371,6 @@ def existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def disk(facts: Facts) -> Lines:
-    file_system = os.statvfs(existing(files.folder(facts.settings)))
-    free_bytes, free_files = file_system.f_bavail * file_system.f_frsize, file_system.f_favail
-    num_traced = sum(job.num_ranks for job in facts.jobs if job.settings.trace or job.settings.timeline)
-    needed_bytes = len(facts.jobs) * RECORD_BYTES + num_traced * TRACE_BYTES
-    needed_files = len(facts.jobs) * RECORD_FILES + num_traced * TRACE_FILES
-    text = f"{free_bytes / GB:.1f} GB and {free_files} inodes are free for results, and about {needed_bytes / MB:.0f} MB"
-    text += f" in {needed_files} files are needed"
-    # Some file systems do not count inodes.
-    if free_bytes < needed_bytes or (file_system.f_files and free_files < needed_files):
-        yield PROBLEM, f"only {text}; {ELSEWHERE}"
-    else:
-        yield OK, f"{text}; quotas are not known here"
-
-
 def packages(facts: Facts) -> Lines:
     pins, installed = pinned(), facts.node["packages"]
     # The build for GPUs has another name.
@@ -425,6 +408,6 @@ def environment(facts: Facts) -> Lines:
 
 LINES: dict[str, Callable[[Facts], Lines]] = {
     "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores,
-    "memory": memory, "/dev/shm": shared, "results": results, "disk": disk, "packages": packages,
+    "memory": memory, "/dev/shm": shared, "results": results, "packages": packages,
     "environment": environment,
 }  # fmt: skip

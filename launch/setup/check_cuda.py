@@ -1,9 +1,11 @@
 """Prints, in a line for each framework, the libraries for GPUs in this environment; exit status 1 if Horovod lacks something.
 
-The machine needs no GPU. Each question is asked in a process of its own, where no library is found only because another framework has
-loaded it before.
+The machine needs no GPU. Each question is asked in a process of its own, python -m launch.setup.check_cuda QUESTION ARGUMENT…, where no
+library is found only because another framework has loaded it before.
 """
 
+import ctypes
+import importlib
 import json
 import os
 import re
@@ -28,10 +30,38 @@ OF_TENSORFLOW = (
 
 
 def ask(question: str, *arguments: str, **variables: str) -> tuple[str, str]:
-    """Returns (output, last line of the error) of a question of launch/setup/cuda_questions.py."""
-    command = [sys.executable, "-m", "launch.setup.cuda_questions", question, *arguments]
+    """Returns (output, last line of the error) of one of QUESTIONS."""
+    command = [sys.executable, "-m", "launch.setup.check_cuda", question, *arguments]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
     return done.stdout, (done.stderr.strip().splitlines() or ["it ended without a word"])[-1] if done.returncode else ""
+
+
+def horovod(framework: str, nccl: str) -> tuple[bool, int, int, int]:
+    """Returns whether Horovod for a framework has CUDA, the NCCL that it is built with, the loaded one, and how many copies are loaded.
+
+    `nccl` is the name of NCCL's file.
+    """
+    hvd = importlib.import_module(f"horovod.{framework}")
+    version = ctypes.c_int()
+    if hvd.nccl_built():
+        ctypes.CDLL(nccl).ncclGetVersion(ctypes.byref(version))
+    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if f"/{nccl}" in line}
+    return hvd.cuda_built(), hvd.nccl_built(), version.value, len(loaded)
+
+
+def nccl_of_pytorch() -> tuple[object, ...]:
+    """Returns the version of the NCCL that PyTorch loads."""
+    from torch.cuda import nccl
+
+    return nccl.version()
+
+
+def load(library: str) -> None:
+    """Loads a library. Raises OSError where it is not found."""
+    ctypes.CDLL(library)
+
+
+QUESTIONS = {"horovod": horovod, "nccl_of_pytorch": nccl_of_pytorch, "load": load}
 
 
 def of_horovod(framework: str, nccl_of_pytorch: int) -> tuple[str, bool]:
@@ -79,4 +109,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:]:
+        print(json.dumps(QUESTIONS[sys.argv[1]](*sys.argv[2:])))
+    else:
+        sys.exit(main())

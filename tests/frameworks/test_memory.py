@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from common import workloads
 from common.backends import file_of, settings_of
 from common.config import Settings
-from common.cost import sharing
+from common.cost import sharing, volumes
 from common.declarations import declared
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
@@ -27,7 +27,6 @@ from common.model.encoder_decoder import EncoderDecoder
 from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch import divided_layers, fully_shard, models, steps
 from launch import memory
-from launch.report import volumes
 from tests.support import pipeline_memory_run
 from tests.support.agreement_runs import FLOAT32
 from tests.support.contract import HELD, named

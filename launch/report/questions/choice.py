@@ -4,11 +4,12 @@ from collections.abc import Callable, Hashable
 from operator import attrgetter
 
 from common.backends import file_of
+from common.cost import volumes
 from common.declarations import declared
 from common.record.definition import Record
 from common.terminal import Table, filled
 from common.words import ranks_of
-from launch.report import environments, measures, volumes
+from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.environments import Limit
 from launch.report.questions import step
@@ -64,7 +65,5 @@ def _share_of_limit(entry: Entry, limit_of: dict[Hashable, Limit]) -> float | No
 
 
 def _collectives(entry: Entry) -> str | None:
-    """Returns the collectives by which a rank sends, with the MB of each, the largest first, of the first run that has them."""
-    sent_bytes = next((sent for record in entry.ok if (sent := volumes.sent_by_collective(record))), {})
-    texts = {name: f"{size / MB:.2f}" for name, size in sorted(sent_bytes.items(), key=lambda item: -item[1])}
-    return ", ".join(f"{name.replace('_', '-')} {text}" for name, text in texts.items() if float(text)) or None
+    """Returns the collectives by which a rank sends, of the first run that has counted them."""
+    return next((text for record in entry.ok if (text := volumes.describe_collectives(record))), None)

@@ -186,11 +186,6 @@ def raises(number):
     return function
 
 
-def full(**free):
-    values = dict.fromkeys(("f_bsize", "f_frsize"), 4096) | dict.fromkeys(("f_bavail", "f_files", "f_favail"), 1 << 30) | free
-    return lambda _: SimpleNamespace(**values)
-
-
 @pytest.mark.parametrize(
     ("name", "function", "line"),
     [
@@ -198,8 +193,6 @@ def full(**free):
         ("tempfile.TemporaryFile", raises(errno.EROFS), ("results", "(Read-only file system)", "give another folder with --results")),
         ("tempfile.TemporaryFile", raises(errno.EDQUOT), ("results", "(Disk quota exceeded)", "; make room, or give another folder")),
         ("fcntl.flock", raises(errno.ENOLCK), ("results", "cannot be locked (No locks available)", "; give --results on another")),
-        ("os.statvfs", full(f_bavail=100), ("disk", "only 0.0 GB and ", "; make room, or give another folder")),
-        ("os.statvfs", full(f_favail=3), ("disk", "only 4398.0 GB and 3 inodes", "; make room, or give another folder")),
     ],
 )
 def test_a_fault_of_the_results_has_one_line_with_its_remedy(name, function, line, root, tmp_path, monkeypatch):
@@ -208,11 +201,6 @@ def test_a_fault_of_the_results_has_one_line_with_its_remedy(name, function, lin
     assert (level, subject) == ("problem", line[0])
     assert line[1] in text
     assert line[2] in text
-
-
-def test_a_file_system_that_does_not_count_inodes_has_room(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "statvfs", full(f_files=0, f_favail=0))
-    assert not_ok(facts(tmp_path)) == []
 
 
 @pytest.mark.parametrize(("variables", "text"), [({}, STALE[7:]), ({"SLURM_JOB_ID": "7"}, f"{STALE[7:]} on a login node")])

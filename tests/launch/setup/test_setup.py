@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.launchers.commands import ALLOCATIONS
-from launch.setup import compilers, cuda_toolkit
+from launch.setup import build_tools
 from tests.support.running import ROOT, completed, copied
 
 TOOLS = ("bash", "awk", "cat", "cut", "df", "dirname", "env", "flock", "g++", "grep", "make", "mkdir", "sed", "sha256sum", "sort", "uname")
@@ -205,15 +205,15 @@ def test_too_few_inodes_are_named(fresh):
 )
 def test_a_cuda_toolkit_that_cannot_build_horovod_is_named(toolkit, cuda_home, message, tmp_path):
     with_toolkit(tmp_path, **toolkit)
-    with pytest.raises(cuda_toolkit.ToolkitError, match=re.escape(message) + "load a module of CUDA 13.0, or set CUDA_HOME"):
-        cuda_toolkit.toolkit(environ_of(tmp_path, cuda_home), "13.0")
+    with pytest.raises(build_tools.ToolError, match=re.escape(message) + "load a module of CUDA 13.0, or set CUDA_HOME"):
+        build_tools.toolkit(environ_of(tmp_path, cuda_home), "13.0")
 
 
 @pytest.mark.parametrize(("nvcc", "cuda_home"), [("bin/nvcc", None), ("cuda/bin/nvcc", "cuda")])
 @pytest.mark.parametrize("libraries", ["cuda/lib64", "cuda/lib"])
 def test_the_toolkit_is_that_of_nvcc_or_of_cuda_home(nvcc, cuda_home, libraries, tmp_path):
     with_toolkit(tmp_path, nvcc, "13.1", libraries=libraries, static=libraries)
-    assert cuda_toolkit.toolkit(environ_of(tmp_path, cuda_home), "13.0") == tmp_path / "cuda"
+    assert build_tools.toolkit(environ_of(tmp_path, cuda_home), "13.0") == tmp_path / "cuda"
 
 
 def test_an_earlier_choice_holds_until_another_is_made(fresh):
@@ -294,24 +294,24 @@ def test_the_wrapper_of_a_sites_mpi_is_one_that_shows_how_it_links(wrapper, of_f
         make_script(tmp_path / "mpich/bin/mpicc", of_folder)
     environ = {name: str(tmp_path / folder) for name, folder in variables.items()}
     if " " in expected:
-        with pytest.raises(compilers.CompilerError, match=re.escape(expected)):
-            compilers.site_mpicc(str(tmp_path / "cc"), environ)
+        with pytest.raises(build_tools.ToolError, match=re.escape(expected)):
+            build_tools.site_mpicc(str(tmp_path / "cc"), environ)
     else:
-        assert compilers.site_mpicc(str(tmp_path / "cc"), environ) == str(tmp_path / expected)
+        assert build_tools.site_mpicc(str(tmp_path / "cc"), environ) == str(tmp_path / expected)
 
 
 @pytest.mark.parametrize(("version", "refused"), [("8.5.0", True), ("7.5.0", True), ("9.4.0", False), ("13.2.1", False), ("", False)])
 def test_a_compiler_without_the_whole_of_cxx17_is_refused(version, refused):
     if refused:
-        with pytest.raises(compilers.CompilerError, match=f"g\\+\\+ is of GCC {version}, .* load a newer compiler's module"):
-            compilers.expect_compiler(version)
+        with pytest.raises(build_tools.ToolError, match=f"g\\+\\+ is of GCC {version}, .* load a newer compiler's module"):
+            build_tools.expect_compiler(version)
     else:
-        compilers.expect_compiler(version)
+        build_tools.expect_compiler(version)
 
 
 @pytest.mark.parametrize(("shown", "folder"), [("gcc -L/a -L /b/lib -lmpi", "/b/lib"), ("gcc -lmpi", "")])
 def test_the_folder_of_the_library_is_the_last_that_is_shown(shown, folder):
-    assert compilers.library_folder(shown) == folder
+    assert build_tools.library_folder(shown) == folder
 
 
 @pytest.mark.parametrize(

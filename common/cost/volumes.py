@@ -9,6 +9,8 @@ from common.errors import UserError
 from common.record.definition import Record
 from common.workloads import WORKLOADS, workload_of
 
+MB = 10**6
+
 
 def state_bytes(record: Record) -> int | None:
     """Returns the bytes of parameters, gradients and optimizer state together where a step and the ranks have most."""
@@ -28,6 +30,13 @@ def sent_by_collective(record: Record) -> dict[str, float] | None:
         name: collectives.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, *place))
         for name, operation in breakdown.operations.items()
     }
+
+
+def describe_collectives(record: Record) -> str | None:
+    """Returns the collectives by which a rank sends in a step, with the MB of each, the largest first."""
+    sent = sorted((sent_by_collective(record) or {}).items(), key=lambda item: -item[1])
+    texts = {name: f"{num_bytes / MB:.2f}" for name, num_bytes in sent}
+    return ", ".join(f"{name.replace('_', '-')} {text}" for name, text in texts.items() if float(text)) or None
 
 
 def sent_bytes(record: Record) -> float | None:
