@@ -39,6 +39,15 @@ PRECISIONS = {
     "bf16_masters": Precision(2, 4, 4),
 }
 TWO_BYTES, FLOAT32_BYTES = 2, 4
+# The share of its size that a rank sends in a collective at n ranks, as nccl-tests count it (doc/PERFORMANCE.md derives these bus factors).
+# A send and a receive have their whole size on the bus.
+BUS_FACTORS = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "barrier": lambda n: 0,
+}
 
 
 class Sharing(NamedTuple):
@@ -55,7 +64,7 @@ class Sharing(NamedTuple):
 
 
 def _all_reduce(n: int, _: Settings) -> float:
-    return 2 * (n - 1) / n
+    return BUS_FACTORS["all_reduce"](n)
 
 
 def _gathered_twice(n: int, _: Settings) -> float:
@@ -176,3 +185,12 @@ def num_replicas(sharing: Sharing, num_nodes: int) -> int:
 def replicas_on(num_nodes: int) -> int:
     """Returns the number of replicas where each node has one. On a single node each half of the ranks has one."""
     return max(2, num_nodes)
+
+
+def bus_bytes(name: str, num_bytes: float, num_ranks: int) -> float:
+    """Returns the bytes that a rank sends in a collective to which it contributes `num_bytes`: all of them where it has no bus factor.
+
+    The size of a collective is the larger of the bytes that a rank sends and those that it receives.
+    """
+    size = num_bytes * num_ranks if name == "all_gather" else num_bytes
+    return BUS_FACTORS[name](num_ranks) * size if name in BUS_FACTORS else size

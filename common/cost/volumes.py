@@ -4,7 +4,7 @@ All functions return None for what the run has not counted, and where the backen
 """
 
 from common.config import Settings
-from common.cost import collectives, sharing
+from common.cost import sharing
 from common.errors import UserError
 from common.record.definition import Record
 from common.workloads import WORKLOADS, workload_of
@@ -27,7 +27,7 @@ def sent_by_collective(record: Record) -> dict[str, float] | None:
         return None
     place = record.num_ranks, record.num_nodes or 1
     return {
-        name: collectives.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, *place))
+        name: sharing.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, *place))
         for name, operation in breakdown.operations.items()
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from common import tokens
 from common.config import Settings
-from common.data import image_folders, images, stored, texts
+from common.data import images, stored, texts
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model import user_data, user_model
@@ -52,7 +52,7 @@ def _of_texts(name: str, model: Any, settings: Settings) -> Reader:
 
 
 def _of_folders(_: str, model: Any, settings: Settings) -> Reader:
-    return image_folders.reader(settings.data_dir, model)
+    return images.folder_reader(settings.data_dir, model)
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:
@@ -77,7 +77,7 @@ def _random_images(model: ResNet50, _: OnProgress) -> Dataset:
     """Draws pixels and classes. An image of ResNet-50 has 150,528 bytes."""
     stream = np.random.default_rng(0)
     pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
-    return image_folders.dataset(pixels, stream.integers(0, model.num_classes, len(pixels)))
+    return images.dataset_of_pixels(pixels, stream.integers(0, model.num_classes, len(pixels)))
 
 
 def _random_vectors(model: EncoderDecoder, precision: str, _: OnProgress) -> Dataset:

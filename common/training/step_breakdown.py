@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, SupportsFloat
 import numpy as np
 
 from common.config import Settings
-from common.cost.collectives import bus_bytes
+from common.cost.sharing import bus_bytes
 from common.ranks import binding
 from common.ranks.launcher_variables import by_rank
 from common.record.definition import Record

@@ -1,5 +1,7 @@
 """Models of the user's own, in plain PyTorch: sound ones of kinds that Tandem has no family of, and traps."""
 
+from common.config import Settings
+
 BEGINNING = """
 import torch
 from torch import nn
@@ -345,3 +347,33 @@ def optimizer(parameters):
     return EverySecond(parameters, lr=LEARNING_RATE)
 """,
 }
+# What a file has at least, with a metric.
+PLAIN = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def model(width=4):
+    return nn.Linear(3, width)
+
+def data():
+    inputs = torch.arange(60.0).reshape(20, 3) / 60
+    targets = torch.arange(20) % 4
+    return TensorDataset(inputs, targets), TensorDataset(inputs, targets)
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets)
+
+def metric(outputs, targets):
+    return (outputs.argmax(1) == targets).sum()
+"""
+
+
+def written(folder, text=PLAIN, name="mine.py"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def settings_of(path, **settings):
+    return Settings(model=str(path), **settings)
