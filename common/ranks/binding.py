@@ -72,22 +72,6 @@ def cores_for(allowed: Iterable[int], local_rank: int, cores_per_rank: int, core
     return {ordered[(local_rank * cores_per_rank + i) % len(ordered)][1] for i in range(cores_per_rank)}
 
 
-def oversubscribed(
-    allowed: Collection[int], local_size: int, cores_per_rank: int, total: int, core_of: Mapping[int, int], quota_cores: float | None = None
-) -> bool:
-    """Decides whether the ranks of a node need more physical cores than are available to them; the node has `total`.
-
-    A CPU quota counts as that many cores. A rank with fewer cores than it needs is oversubscribed, as where a launcher has counted the
-    hardware threads of a core.
-    """
-    num_allowed = num_cores(allowed, core_of)
-    if num_allowed < cores_per_rank:
-        return True
-    bound_by_launcher = num_allowed == cores_per_rank < total
-    num_available = total if bound_by_launcher else num_allowed
-    return local_size * cores_per_rank > (num_available if quota_cores is None else min(num_available, quota_cores))
-
-
 def num_gpus_to_share(num_gpus: int | None) -> int | None:
     """Counts the GPUs for all ranks of a node, where a rank sees `num_gpus`; None if a launcher has selected the only one for it."""
     return None if num_gpus == 1 and any(name in os.environ for name in VISIBLE_GPUS) else num_gpus

@@ -17,13 +17,12 @@ import numpy as np
 import pynvml
 
 from common.errors import UserError
-from common.ranks.launcher_variables import Ranks, Summing, by_rank, node_number
+from common.ranks.launcher_variables import Ranks, Summing, node_name, values_by_rank
 
 # NVML's handle of a GPU, which is only given back to it.
 Handle = Any
 Value = TypeVar("Value")
 Unknown = TypeVar("Unknown")
-NO_GPU = -1
 # Of the GPUs with bfloat16 and TF32 (CUDA C++ Programming Guide, "Feature Support per Compute Capability").
 AMPERE = (8, 0)
 DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
@@ -213,28 +212,20 @@ def of_processes(pids: Iterable[int]) -> list[Handle]:
 
 def expect_own(run: Summing, device: Device) -> None:
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
-    bus_id = bus_id_of(device)
-    places = by_rank(run, node_number())
-    numbers = by_rank(run, NO_GPU if bus_id is None else pci_number(bus_id))
-    if shared := sharing(places, numbers):
-        raise UserError(describe_shared(*shared[0]))
+    ranks_of: dict[tuple[str, str], list[int]] = {}
+    for rank, (node, bus_id) in enumerate(values_by_rank(run, [node_name(), bus_id_of(device)])):
+        # It is None on a CPU, and where the driver does not tell.
+        if bus_id:
+            ranks_of.setdefault((node, bus_id), []).append(rank)
+    for (_, bus_id), ranks in ranks_of.items():
+        if len(ranks) > 1:
+            raise UserError(describe_shared(ranks, bus_id))
 
 
-def sharing(nodes: Iterable[float], numbers: Iterable[float]) -> list[tuple[list[int], int]]:
-    """Finds the GPUs that several ranks have: these ranks and the number of the GPU.
-
-    `nodes` and `numbers` have the node and the GPU of each rank; a rank without a GPU has NO_GPU.
-    """
-    ranks: dict[tuple[float, float], list[int]] = {}
-    for rank, place in enumerate(zip(nodes, numbers, strict=True)):
-        ranks.setdefault(place, []).append(rank)
-    return [(on_gpu, int(number)) for (_, number), on_gpu in ranks.items() if number != NO_GPU and len(on_gpu) > 1]
-
-
-def describe_shared(ranks: Iterable[int], number: int) -> str:
+def describe_shared(ranks: Iterable[int], bus_id: str) -> str:
     """Describes in one line the ranks that share a GPU."""
     return (
-        f"ranks {' and '.join(map(str, ranks))} share the GPU {pci_text(number)}; "
+        f"ranks {' and '.join(map(str, ranks))} share the GPU {bus_id}; "
         "start at most one rank for each GPU, where CUDA_VISIBLE_DEVICES has one for each, or use --device cpu"
     )
 
@@ -242,18 +233,12 @@ def describe_shared(ranks: Iterable[int], number: int) -> str:
 def describe_nccl_error(text: str) -> str | None:
     """Describes in one line NCCL's error of ranks that share a GPU, from its first collective; None for other errors."""
     match = DUPLICATE_GPU.search(text)
-    return match and describe_shared(sorted(int(rank) for rank in match.group(1, 2)), int(match[3], 16))
-
-
-def pci_number(text: str) -> int:
-    """Converts a PCI bus id to a number that float64 holds: its hexadecimal digits, as NCCL numbers GPUs."""
-    return int(text.replace(":", "").replace(".", ""), 16)
-
-
-def pci_text(number: int) -> str:
-    """Converts a number of `pci_number` back to the PCI bus id, domain:bus:device.function."""
-    digits = f"{number:09x}"
-    return f"{digits[:-5]}:{digits[-5:-3]}:{digits[-3:-1]}.{digits[-1]}"
+    if not match:
+        return None
+    # Domain, bus, device and function in one number.
+    digits = match[3].zfill(9)
+    bus_id = f"{digits[:-5]}:{digits[-5:-3]}:{digits[-3:-1]}.{digits[-1]}"
+    return describe_shared(sorted(int(rank) for rank in match.group(1, 2)), bus_id)
 
 
 def version_text(code: int | None) -> str | None:

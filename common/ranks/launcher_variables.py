@@ -1,12 +1,12 @@
 """Rank and world size of this process, from the environment variables of the launcher, what ranks add up, and the name of the node."""
 
-import hashlib
+import json
 import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,6 +38,16 @@ def by_rank(run: Summing, value: float) -> np.ndarray:
     values = np.zeros(run.ranks.size)
     values[run.ranks.rank] = value
     return run.sum(values)
+
+
+def values_by_rank(run: Summing, value: Any) -> list[Any]:
+    """All-gathers a value of each rank that JSON can express. All ranks call this."""
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    sizes = by_rank(run, len(text)).astype(int)
+    texts = np.zeros((run.ranks.size, sizes.max()))
+    texts[run.ranks.rank, : len(text)] = text
+    texts = run.sum(texts.ravel()).reshape(texts.shape).astype(np.uint8)
+    return [json.loads(bytes(of_rank[:size])) for of_rank, size in zip(texts, sizes, strict=True)]
 
 
 class Source(NamedTuple):
@@ -238,8 +248,3 @@ def node_name() -> str:
         return BOOT_ID.read_text().strip()
     except OSError:
         return socket.gethostname()
-
-
-def node_number() -> int:
-    """Converts the name of the node to a number that float64 holds."""
-    return int.from_bytes(hashlib.sha256(node_name().encode()).digest()[:6], "big")

@@ -13,7 +13,7 @@ from common.config import Settings
 from common.data.samples import Samples, read_ahead
 from common.data.sharding import DataParallel
 from common.model.description import Model
-from common.ranks.launcher_variables import by_rank
+from common.ranks.launcher_variables import values_by_rank
 from common.ranks.watchdog import Watchdog
 from common.record.parts import Reading
 from common.trainer import Batch, Trainer
@@ -44,11 +44,8 @@ class ReadingCost:
 
     def of_all_ranks(self, trainer: Trainer) -> Reading:
         """Gathers the costs of all ranks, which all call this."""
-        return Reading(
-            num_steps=self.num_steps,
-            wait_seconds_by_rank=by_rank(trainer, self.wait_seconds).tolist(),
-            sample_bytes_by_rank=by_rank(trainer, self.sample_bytes).astype(int).tolist(),
-        )
+        wait_seconds, sample_bytes = zip(*values_by_rank(trainer, [self.wait_seconds, self.sample_bytes]), strict=True)
+        return Reading(self.num_steps, list(wait_seconds), list(sample_bytes))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import math
 import os
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from common.data.samples import Dataset
 from common.errors import Diverged, RunError
 from common.model import weights
 from common.ranks import binding, machine
-from common.ranks.launcher_variables import by_rank, node_number
+from common.ranks.launcher_variables import by_rank, node_name, values_by_rank
 from common.record.definition import Record
 from common.trainer import NO_LOSS, Trainer
 from common.training.checkpoints import About
@@ -29,10 +29,6 @@ from common.training.checkpoints import About
 # Settings that may differ between ranks, such as folders and names.
 OF_A_NODE = {*config.with_role(config.Role.MAY_DIFFER), "checkpoint_dir"} - {*config.TRAINING_SETTINGS}
 REMEDY = "lower --learning-rate, or give more --warmup-epochs"
-# The longest label of a host name has 63.
-HOST_BYTES = 64
-# So many cores make a number that float64 holds.
-CORES_PER_NUMBER = 48
 
 
 class OutOfSync(RunError):
@@ -149,7 +145,7 @@ def compare_digests(trainer: Trainer, digest: bytes, flag: bool = False) -> Comp
     Integers are equal on all ranks if and only if their sum is `size` times the value of each rank. The digest is summed as eight
     32-bit integers, which is exact in float64.
     """
-    numbers = _numbers(digest)
+    numbers = np.frombuffer(digest, np.uint32).astype(np.float64)
     has_unequal_sum = (trainer.sum(numbers) != trainer.ranks.size * numbers).any()
     num_differing, num_flagged = trainer.sum(np.array([has_unequal_sum, flag], dtype=np.float64)).tolist()
     return Comparison(num_differing > 0, num_flagged > 0)
@@ -161,12 +157,11 @@ def expect_same(trainer: Trainer, digest: bytes, difference: str, remedy: str) -
     The difference is the end of a sentence that begins with "the ranks", such as "have read different data".
     """
     if compare_digests(trainer, digest).differs:
-        numbers = np.array([by_rank(trainer, number) for number in _numbers(digest)])
-        digests = [of_rank.astype(np.uint32).tobytes() for of_rank in numbers.T]
-        raise OutOfSync(f"the ranks {difference}: {describe_different(digests, host_by_rank(trainer, socket.gethostname()))}; {remedy}")
+        digests, hosts = zip(*values_by_rank(trainer, [digest.hex(), socket.gethostname()]), strict=True)
+        raise OutOfSync(f"the ranks {difference}: {describe_different(digests, hosts)}; {remedy}")
 
 
-def describe_different(digests: list[bytes], hosts: list[str]) -> str:
+def describe_different(digests: Sequence[str], hosts: Sequence[str]) -> str:
     """Names the ranks, and their nodes, whose digest is not the most frequent one. Of equally frequent ones the lowest rank decides."""
     # Counter returns the first of equally frequent digests.
     most_frequent = Counter(digests).most_common(1)[0][0]
@@ -176,20 +171,6 @@ def describe_different(digests: list[bytes], hosts: list[str]) -> str:
     return f"{', '.join(shown)} {'has' if len(different) == 1 else 'have'} not the same as rank {reference} ({hosts[reference]})"
 
 
-def _numbers(digest: bytes) -> np.ndarray:
-    return np.frombuffer(digest, np.uint32).astype(np.float64)
-
-
-def host_by_rank(trainer: Trainer, host: str) -> list[str]:
-    """All-gathers the host name of each rank, up to HOST_BYTES of it. All ranks call this."""
-    size, rank = trainer.ranks.size, trainer.ranks.rank
-    letters = np.zeros((size, HOST_BYTES))
-    data = host.encode()[:HOST_BYTES]
-    letters[rank, : len(data)] = list(data)
-    letters_by_rank = trainer.sum(letters.ravel()).reshape(size, HOST_BYTES).astype(np.uint8)
-    return [bytes(row[row > 0]).decode(errors="replace") for row in letters_by_rank]
-
-
 def check_cores(trainer: Trainer, settings: Settings, cores: Set[int]) -> tuple[list[list[int]], bool]:
     """Returns the cores of each rank, and whether ranks are oversubscribed. All ranks call this, each with its own cores.
 
@@ -197,7 +178,8 @@ def check_cores(trainer: Trainer, settings: Settings, cores: Set[int]) -> tuple[
     """
     cores_of_ranks = expect_on_cores(trainer, cores, settings.bind)
     expect_num_threads(trainer, settings.threads)
-    of_node = on_this_node(trainer, cores_of_ranks)
+    nodes = values_by_rank(trainer, node_name())
+    of_node = [cores_of_rank for cores_of_rank, node in zip(cores_of_ranks, nodes, strict=True) if node == node_name()]
     crowded = oversubscribed(of_node, config.cores_per_rank(settings), binding.core_of_threads(), machine.quota_cores())
     return cores_of_ranks, bool(by_rank(trainer, crowded).any())
 
@@ -209,15 +191,14 @@ def expect_on_cores(trainer: Trainer, cores: Set[int], is_bound: bool) -> list[l
     communication inherit the binding of the rank, under every backend. Without a binding of ours it is the launcher's, whatever that is.
     """
     cores = cores if is_bound else os.sched_getaffinity(0)
-    assigned = gathered(trainer, cores)
-    actual = gathered(trainer, (is_bound and misplaced(cores)) or cores)
-    for rank, (cores_of_rank, cores_of_threads) in enumerate(zip(assigned, actual, strict=True)):
+    pairs = values_by_rank(trainer, [sorted(cores), sorted((is_bound and misplaced(cores)) or cores)])
+    for rank, (cores_of_rank, cores_of_threads) in enumerate(pairs):
         if cores_of_rank != cores_of_threads:
             raise RunError(
                 f"rank {rank} has {cores_text(cores_of_rank)}, and a thread of it may run on {cores_text(cores_of_threads)}: a library or "
                 "the launcher has changed its binding; turn that off, or leave the binding to it with --no-bind"
             )
-    return actual
+    return [cores_of_threads for _, cores_of_threads in pairs]
 
 
 def expect_num_threads(trainer: Trainer, num_threads: int) -> None:
@@ -242,23 +223,6 @@ def misplaced(cores: Set[int]) -> Set[int] | None:
         if not allowed <= cores or (thread == main and allowed != cores):
             return allowed
     return None
-
-
-def gathered(trainer: Trainer, cores: Collection[int]) -> list[list[int]]:
-    """All-gathers the cores that each rank gives, sorted. All ranks call this."""
-    num_numbers = int(by_rank(trainer, max(cores) // CORES_PER_NUMBER + 1).max())
-    parts = [[1 << core % CORES_PER_NUMBER for core in cores if core // CORES_PER_NUMBER == part] for part in range(num_numbers)]
-    numbers = [by_rank(trainer, sum(bits)).astype(np.int64).tolist() for bits in parts]
-    return [
-        [part * CORES_PER_NUMBER + bit for part, mask in enumerate(masks) for bit in range(CORES_PER_NUMBER) if mask >> bit & 1]
-        for masks in zip(*numbers, strict=True)
-    ]
-
-
-def on_this_node(trainer: Trainer, values: list[list[int]]) -> list[list[int]]:
-    """Returns the values of the ranks of this node. All ranks call this."""
-    places = by_rank(trainer, node_number())
-    return [value for value, place in zip(values, places, strict=True) if place == places[trainer.ranks.rank]]
 
 
 def oversubscribed(

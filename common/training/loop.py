@@ -20,7 +20,7 @@ from common.data.sharding import DataParallel
 from common.model import weights
 from common.progress import OnProgress, Progress, format_line, reading
 from common.ranks import gpus, messages
-from common.ranks.launcher_variables import Ranks, by_rank
+from common.ranks.launcher_variables import Ranks, by_rank, values_by_rank
 from common.ranks.messages import Place
 from common.ranks.watchdog import Watchdog
 from common.record import definition
@@ -84,7 +84,7 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     heartbeat()
     checks.compare_replicas(trainer, record, "before training")
     record.num_nodes = int(by_rank(trainer, trainer.ranks.local_rank == 0).sum())
-    pids_by_rank = by_rank(trainer, os.getpid()).astype(int).tolist()
+    pids_by_rank = values_by_rank(trainer, os.getpid())
     record.pids_by_rank = pids_by_rank
     return Turns(trainer, step_seconds, pids_by_rank)
 
@@ -109,11 +109,9 @@ def _warm_up(trainer: Trainer, settings: Settings, record: Record, heartbeat: Ca
     with trainer.memory() as held:
         trainer.train_epoch([batch], observe)
     checks.expect_applied(np.diff(num_skipped) > 0, "the warm-up", "check model(), loss() and optimizer() on the first samples")
-    bytes_by_rank = {
-        point: HeldByRank(**{name: by_rank(trainer, size).astype(int).tolist() for name, size in held[point]._asdict().items()})
-        for point in POINTS
-    }
-    record.tensor_bytes_by_rank = TensorBytesByRank(**bytes_by_rank)
+    of_ranks = values_by_rank(trainer, held)
+    held_by_rank = {point: HeldByRank(*map(list, zip(*(of_rank[point] for of_rank in of_ranks), strict=True))) for point in POINTS}
+    record.tensor_bytes_by_rank = TensorBytesByRank(**held_by_rank)
     if workload.target is not None:
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (workload.evaluation_batch_size, workload.evaluation_batch_size + 1)
@@ -318,7 +316,7 @@ def _record_use(run: Run) -> None:
     record.staleness = trainer.staleness and list(trainer.staleness)
     record.left_out = trainer.left_out
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    peak_bytes_by_rank = by_rank(trainer, peak_bytes).astype(int).tolist()
+    peak_bytes_by_rank = values_by_rank(trainer, peak_bytes)
     record.peak_memory_bytes_by_rank, record.peak_memory_bytes = peak_bytes_by_rank, max(peak_bytes_by_rank)
     record.num_turns, record.steps_per_turn, record.turns_of_others_seconds = turns.num_ended, turns.num_steps, run.clock.paused["turns"]
     record.check_seconds = run.clock.paused["checks"]
@@ -329,12 +327,8 @@ def gpu_memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
     """Returns the memory that the ranks have used of their GPUs since its peaks began; None on CPUs. All ranks call this."""
     device = trainer.describe_device()
     peaks = device.memory.peak() if device.memory else (None, None)
-    sizes_by_name: dict[str, list[int | None]] = {}
-    names = ("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes")
-    for name, value in zip(names, (*peaks, gpus.used_bytes(device)), strict=True):
-        sizes = by_rank(trainer, math.nan if value is None else value).tolist()
-        sizes_by_name[name] = [None if math.isnan(size) else int(size) for size in sizes]
-    return None if device.gpu is None else GpuMemoryByRank(**sizes_by_name)
+    of_ranks = values_by_rank(trainer, [*peaks, gpus.used_bytes(device)])
+    return None if device.gpu is None else GpuMemoryByRank(*map(list, zip(*of_ranks, strict=True)))
 
 
 def _reading(ranks: Ranks, watchdog: Watchdog) -> OnProgress:

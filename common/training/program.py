@@ -23,7 +23,7 @@ from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
 from common.ranks import binding, ending, gpus, machine, watchdog
-from common.ranks.launcher_variables import Ranks, expect_variables, from_environment
+from common.ranks.launcher_variables import Ranks, expect_variables, from_environment, values_by_rank
 from common.ranks.watchdog import Hang, Late, Watchdog
 from common.record import definition, environment, files
 from common.record.definition import Record
@@ -163,7 +163,7 @@ def prepare(
     record.environment.nccl_network = gpus.nccl_network_of(nccl_log)
     cores_by_rank, record.oversubscribed = checks.check_cores(trainer, settings, cores)
     record.environment.cores_by_rank = list(cores_by_rank)
-    record.environment.host_by_rank = checks.host_by_rank(trainer, record.environment.host)
+    record.environment.host_by_rank = values_by_rank(trainer, record.environment.host)
     return turns
 
 

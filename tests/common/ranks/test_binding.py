@@ -23,7 +23,6 @@ from common.ranks.binding import (
     cores_for,
     gpu_for,
     num_cores,
-    oversubscribed,
 )
 from common.ranks.launcher_variables import Ranks
 from common.training import program
@@ -52,37 +51,6 @@ NEIGHBOURS = {0: 0, 1: 0, 2: 2, 3: 2, 4: 4, 5: 4, 6: 6, 7: 6}
 )
 def test_each_rank_gets_the_next_cores_and_a_physical_one_before_any_gets_a_second_thread(core_of, allowed, threads, used_cores):
     assert [cores_for(set(allowed), rank, threads, core_of) for rank in range(len(used_cores))] == used_cores
-
-
-@pytest.mark.parametrize(
-    ("allowed", "local_size", "threads", "total", "core_of", "crowded"),
-    [
-        (range(4), 4, 1, 4, {}, False),
-        (range(4), 5, 1, 4, {}, True),
-        (range(4), 3, 2, 4, {}, True),
-        (range(1), 2, 1, 1, {}, True),
-        # A container or a batch system gives fewer cores than the node has.
-        (range(4), 4, 1, 64, {}, False),
-        (range(4), 5, 1, 64, {}, True),
-        # Bound by the launcher, each rank to cores of its own: then the node's cores count.
-        (range(1), 8, 1, 8, {}, False),
-        (range(1), 9, 1, 8, {}, True),
-        (range(2), 4, 2, 8, {}, False),
-        # Eight hardware threads are four cores.
-        (range(8), 4, 1, 4, SIBLINGS, False),
-        (range(8), 5, 1, 4, SIBLINGS, True),
-        # Bound by the launcher to both threads of one core.
-        ({1, 5}, 4, 1, 4, SIBLINGS, False),
-        ({1, 5}, 5, 1, 4, SIBLINGS, True),
-        # The launcher has counted 16 hardware threads for a rank of 16 cores.
-        ({*range(8), *range(64, 72)}, 4, 16, 64, {thread: thread % 64 for thread in range(128)}, True),
-        ({*range(16), *range(64, 80)}, 4, 16, 64, {thread: thread % 64 for thread in range(128)}, False),
-    ],
-)
-def test_ranks_are_oversubscribed_when_they_need_more_cores_than_there_are(allowed, local_size, threads, total, core_of, crowded):
-    assert oversubscribed(set(allowed), local_size, threads, total, core_of) is crowded
-    assert oversubscribed(set(allowed), local_size, threads, total, core_of, local_size * threads) is crowded
-    assert oversubscribed(set(allowed), local_size, threads, total, core_of, local_size * threads - 0.5)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pynvml
 import pytest
 
 from common.ranks import ending, gpus
 from common.ranks.gpus import Device, GpuMemory
-from common.ranks.launcher_variables import Ranks, node_number
+from common.ranks.launcher_variables import Ranks
 from common.record import environment
 from common.record.parts import Gpu, GpuMemoryByRank
 from common.training import loop
@@ -25,35 +24,8 @@ from tests.support.mistakes import refused
 from tests.support.rank_0 import ON_CPU, Rank0
 from tests.support.running import ROOT, train, train_in_turn
 
-NO = gpus.NO_GPU
 ONE_EPOCH = ("--epochs", 1)
-HERE, THERE = 11.0, 22.0
 ON_GPU_1 = Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
-
-
-@pytest.mark.parametrize(
-    ("nodes", "numbers", "shared"),
-    [
-        ([HERE] * 4, [1, 2, 3, 4], []),
-        ([HERE] * 2, [1, 1], [([0, 1], 1)]),
-        ([HERE] * 4, [1, 2, 2, 1], [([0, 3], 1), ([1, 2], 2)]),
-        # Nodes number their GPUs alike.
-        ([HERE, HERE, THERE, THERE], [1, 2, 1, 2], []),
-        ([HERE, THERE, HERE, THERE], [1, 1, 2, 1], [([1, 3], 1)]),
-        # On CPUs, or where the driver does not tell, nothing is shared.
-        ([HERE] * 3, [NO, NO, NO], []),
-        ([HERE] * 3, [0, 0, NO], [([0, 1], 0)]),
-    ],
-)
-def test_ranks_of_one_node_with_one_pci_bus_id_share_a_gpu(nodes, numbers, shared):
-    assert gpus.sharing(nodes, numbers) == shared
-
-
-@pytest.mark.parametrize("text", ["0000:00:00.0", "0000:07:00.0", "0001:ff:1f.7", "ffffffff:ff:1f.7"])
-def test_a_pci_bus_id_is_a_number_that_float64_holds(text):
-    number = gpus.pci_number(text)
-    assert gpus.pci_text(int(np.float64(number))) == text
-    assert np.float64(number) != np.float64(number + 1)
 
 
 def test_the_gpus_of_processes_are_those_on_which_they_compute(monkeypatch):
@@ -100,16 +72,25 @@ def bus_ids(monkeypatch):
     return ids
 
 
+A, B = "0000:07:00.0", "0000:08:00.0"
+
+
 @pytest.mark.parametrize(
-    ("device", "of_rank_1", "is_shared"),
-    [(ON_GPU_1, "0000:07:00.0", True), (ON_GPU_1, "0000:08:00.0", False), (ON_CPU, "0000:07:00.0", False)],
+    ("nodes_and_gpus", "ranks"),
+    [
+        ([("here", A), ("here", B)], None),
+        ([("here", A), ("here", A)], "0 and 1"),
+        ([("here", A), ("here", B), ("here", B), ("here", A)], "0 and 3"),
+        # Nodes number their GPUs alike.
+        ([("here", A), ("there", A), ("here", B), ("there", A)], "1 and 3"),
+        # On CPUs, or where the driver does not tell, nothing is shared.
+        ([("here", None), ("here", None)], None),
+    ],
 )
-@pytest.mark.usefixtures("bus_ids")
-def test_a_rank_that_shares_its_gpu_is_refused(device, of_rank_1, is_shared):
-    trainer = Rank0(node_number(), gpus.pci_number(of_rank_1), device=device)
-    message = "ranks 0 and 1 share the GPU 0000:07:00.0; start at most one rank for each GPU"
-    with refused(message) if is_shared else contextlib.nullcontext():
-        gpus.expect_own(trainer, device)
+def test_ranks_of_one_node_with_one_pci_bus_id_are_refused(nodes_and_gpus, ranks, monkeypatch):
+    monkeypatch.setattr(gpus, "values_by_rank", lambda *_: nodes_and_gpus)
+    with refused(f"ranks {ranks} share the GPU {A}; start at most one rank for each GPU") if ranks else contextlib.nullcontext():
+        gpus.expect_own(Rank0(), ON_CPU)
 
 
 @pytest.mark.usefixtures("bus_ids")

@@ -15,7 +15,7 @@ import pytest
 from common.config import Settings
 from common.declarations import ROOT
 from common.errors import Diverged, RunError
-from common.ranks.launcher_variables import Ranks
+from common.ranks.launcher_variables import Ranks, values_by_rank
 from common.training import checks
 from tests.common.training.test_checkpoints import ABOUT
 from tests.common.training.test_loop import new_record
@@ -88,7 +88,7 @@ def test_nodes_may_have_folders_and_names_of_their_own():
     ],
 )
 def test_ranks_are_named_that_differ_from_most(digests, named):
-    assert checks.describe_different([digest.encode() for digest in digests], [f"n{rank}" for rank in range(len(digests))]).endswith(named)
+    assert checks.describe_different(digests, [f"n{rank}" for rank in range(len(digests))]).endswith(named)
 
 
 def test_replicas_that_differ_end_the_run():
@@ -176,19 +176,9 @@ def test_ranks_are_oversubscribed_where_they_need_more_cores_than_they_run_on(
     assert checks.oversubscribed(cores_of_ranks, cores_per_rank, core_of, quota_cores) is crowded
 
 
-def test_cores_are_gathered_whatever_their_numbers():
-    # The second rank has cores 1, 48 and 143.
-    two_ranks = Rank0(3, 2, 1, 1 << 47)
-    assert checks.gathered(two_ranks, {0, 47, 50}) == [[0, 47, 50], [1, 48, 143]]
-
-
-@pytest.mark.parametrize("host", ["nid001240", "n" * 63, "müller"])
-def test_the_hosts_of_ranks_are_gathered(host):
-    assert checks.host_by_rank(Rank0(), host) == [host]
-    of_ranks = np.zeros((2, checks.HOST_BYTES))
-    of_ranks[1, :2] = list(b"n2")
-    trainer = SimpleNamespace(ranks=Ranks(0, 2, 0, 1), sum=lambda values: values + of_ranks.ravel())
-    assert checks.host_by_rank(trainer, host) == [host, "n2"]
+@pytest.mark.parametrize("values", [[7, None], ["müller", ""], [{"a": [0, 47, 143]}, [1.5, 2**40]]])
+def test_values_of_all_ranks_are_gathered_whatever_they_are(values):
+    assert on_ranks(*(lambda trainer, value=value: values_by_rank(trainer, value) for value in values)) == [values] * 2
 
 
 def test_a_rank_that_computes_with_other_threads_is_named():
