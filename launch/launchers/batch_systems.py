@@ -53,8 +53,6 @@ class JobSyntax(NamedTuple):
     number: str
     # The option by which a job waits for the end of the one before, however that ends.
     after: str
-    # The command that cancels the job $1.
-    cancel: str
 
 
 JOB_SYNTAXES = {
@@ -71,8 +69,6 @@ JOB_SYNTAXES = {
 #SBATCH --open-mode=append""",
         gpus="\n#SBATCH {gpu_request}", queue="\n#SBATCH {queue_option}={name}", submit="sbatch --parsable",
         number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"',
-        # Behind a semicolon stands the cluster, where that was chosen.
-        cancel='case $1 in *";"*) scancel --clusters="${1#*;}" "${1%%;*}" ;; *) scancel "$1" ;; esac',
     ),
     "pbs": JobSyntax(
         """#PBS -N tandem-{sizes}
@@ -83,7 +79,7 @@ JOB_SYNTAXES = {
 #PBS -j oe
 #PBS -r y""",
         gpus=":ngpus={ranks_per_node}", queue="\n#PBS -q {name}", submit="qsub", number="[0-9]+(\\[\\])?(\\.[A-Za-z0-9_.-]+)?",
-        after='-W "depend=afterany:$previous"', cancel='qdel "$1"',
+        after='-W "depend=afterany:$previous"',
     ),
 }  # fmt: skip
 

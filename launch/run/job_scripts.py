@@ -32,40 +32,20 @@ STEP_MINUTES = 10
 OF_PRINTING = ("one_job", "queue")
 OF_EACH_JOB = ("sizes", "print_jobs", "run", *OF_PRINTING)
 HEAD = """#!/usr/bin/env bash
-# Submits jobs, each after the one before, however that ended: all jobs or none. Arguments are for {program}, such as --account or -A, and
-# override the lines of the jobs.
+# Submits jobs, each after the one before, however that ended. Arguments are for {program}, such as --account or -A, and override the
+# lines of the jobs.
 set -euo pipefail
 
 # Submits the script on standard input; `previous` is then the number of its job, the last line that looks like one.
 submit() {{
-  local output status=0
-  output=$({submit} "$@") || status=$?
+  local output
+  output=$({submit} "$@")
   previous=$(sed -nE 's/^[[:space:]]*(Submitted batch job )?({number})[[:space:]]*$/\\2/p' <<<"$output" | tail -n 1)
-  # The last comes first: it would begin if the one that it waits for were cancelled before it.
-  [ -z "$previous" ] || submitted=("$previous" ${{submitted[@]+"${{submitted[@]}}"}})
-  [ -z "$interrupted" ] || give_up "interrupted"
-  [ $status = 0 ] && [ -n "$previous" ] && return
-  printf '%s\\n' "$output" >&2
-  [ $status = 0 ] || give_up "{program} ended with exit status $status"
-  give_up "{program} printed no number of a job, so that one may be queued that is not cancelled here"
-}}
-
-cancel() {{ {cancel}; }}
-
-give_up() {{
-  trap "" INT TERM HUP
-  echo "error: $1" >&2
-  for job in ${{submitted[@]+"${{submitted[@]}}"}}; do
-    if cancel "$job"; then echo "cancelled: $job" >&2; else echo "not cancelled: $job" >&2; fi
-  done
+  [ -n "$previous" ] && return
+  printf '%s\\n' "$output" "error: {program} printed no number of a job" >&2
   exit 1
 }}
 
-# Called at the end: what is read in part submits nothing.
-submit_all() {{
-submitted=() interrupted=""
-# The number of a job that is being submitted is read first.
-trap 'interrupted=yes' INT TERM HUP
 """
 # Only a login shell knows `module` everywhere.
 JOB = """submit{after} "$@" <<'{end}'
@@ -80,9 +60,6 @@ SCRIPT = """#!/bin/bash -l
 set -euo pipefail
 cd {folder}
 exec {command}"""
-TAIL = """}
-
-submit_all "$@\""""
 # What launch/setup.sh has noted of the modules that were loaded when it ran: for the environment, else for a site's Python.
 SETUP_FILES = (ROOT / ".venv" / "tandem-modules", ROOT / ".light" / "modules")
 SETUP_TITLE = "# Loaded when launch/setup.sh ran:"
@@ -115,7 +92,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, ear
         after = f" {kind.after}" if number else ""
         ranks = ", ".join(map(ranks_of, sizes_of(jobs_of_script)))
         parts.append(JOB.format(after=after, end=end_of(script), script=script, ranks=ranks))
-    return "".join([*parts, TAIL])
+    return "".join(parts)
 
 
 def noted_at_setup(files: Iterable[Path]) -> dict[str, str]:

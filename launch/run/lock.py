@@ -9,7 +9,6 @@ import errno
 import fcntl
 import os
 import socket
-import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -89,19 +88,17 @@ def _refusal(descriptor: int) -> UserError:
 def _opened(path: Path) -> Iterator[int]:
     """Opens the file, which it makes for all users where there is none; the context is its descriptor.
 
-    Raises UserError where it cannot be opened, and where it is not a regular file with one name: what else may lie there, such as a link,
-    would be written into, or block.
+    Raises UserError where it cannot be opened, as a link, into whose target it would write.
     """
     # Linux may refuse O_CREAT for a file of another user in /tmp (fs.protected_regular).
     is_new = not os.path.lexists(path)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if is_new else 0), 0o666)
     except OSError as problem:
-        raise _unusable(path, f"cannot be opened ({problem.strerror})") from None
+        name = str(path) if len(str(path)) <= MAX_PATH_SHOWN else f"{str(path)[:MAX_PATH_SHOWN]}…"
+        reason = f"the lock {name!r} cannot be opened ({problem.strerror})"
+        raise UserError(f"{reason}; remove it, or name another file in {VARIABLE}") from None
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise _unusable(path, "is not a regular file with one name")
         if is_new:
             # The umask does not apply to this. Where another user has just made the file, it is done already.
             with contextlib.suppress(PermissionError):
@@ -109,11 +106,6 @@ def _opened(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _unusable(path: Path, reason: str) -> UserError:
-    name = str(path) if len(str(path)) <= MAX_PATH_SHOWN else f"{str(path)[:MAX_PATH_SHOWN]}…"
-    return UserError(f"the lock {name!r} {reason}; remove it, or name another file in {VARIABLE}")
 
 
 def try_lock(descriptor: int, path: Path) -> bool:
