@@ -164,12 +164,6 @@ def test_a_program_runs_once_on_a_node_as_a_rank_of_a_job_does(name, agent_launc
     assert on_a_node(("the", "program"), job, launcher) == expected
 
 
-@pytest.mark.parametrize(("num_ranks", "ranks_per_node", "nodes"), [(1, 1, 1), (4, 4, 1), (4, 2, 2), (5, 4, 2), (3, 1, 3)])
-def test_nodes_are_as_many_as_the_ranks_need(num_ranks, ranks_per_node, nodes):
-    job = Job("ddp", num_ranks, ranks_per_node, Settings())
-    assert job.num_nodes == start_of(job, TORCHRUN).num_nodes == nodes
-
-
 def test_a_host_file_with_fewer_nodes_than_the_ranks_need_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts").write_text("x1\nx2\n")
@@ -289,14 +283,6 @@ def test_the_first_node_is_named_by_its_fast_interface(text, suffix, node, insta
     assert first_node_of(None, suffix) is None
     install({}, {"SLURM_JOB_NODELIST": "x[1-2]", "PBS_NODEFILE": str(hosts)})
     assert first_node_of(None, suffix) == node
-
-
-@pytest.mark.parametrize(
-    ("node_list", "node"), [("x[001-004,7],y1", "x001i"), ("y1,x[1-2]", "y1i"), ("rack[2-3]n[05,7]-ib", "rack2n05-ibi")]
-)
-def test_the_first_node_of_an_allocation_of_slurm(node_list, node, install):
-    install({}, {"SLURM_JOB_NODELIST": node_list})
-    assert first_node_of(None, "i") == node
 
 
 def test_a_dry_run_may_name_a_launcher_that_is_not_here(install):

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from launch.run import processes, supervisor
-from tests.support import kills, made_backends, site, slurm_cluster
+from tests.support import kills, site, slurm_cluster
 from tests.support.backends import LAUNCHED
 from tests.support.running import BIN, completed, environ, left_over, matrix, records_in
 
@@ -122,18 +122,6 @@ def test_the_end_of_an_allocation_is_known(slurm):
     ask = "from launch.launchers import batch_systems; print(batch_systems.end_time())"
     done = completed("salloc", "--quiet", "-N1", "--time=5", BIN / "python", "-c", ask, variables=slurm)
     assert time.time() + 200 < float(done.stdout) < time.time() + 301, done.stderr
-
-
-# test_rank_faults.py stops one under MPICH.
-@pytest.mark.long
-def test_a_rank_that_is_stopped_under_srun_is_named_and_ended(slurm, checkout, tmp_path):
-    settings = ("--ranks-per-node", "1", "--watchdog-timeout", "15")
-    around = ("salloc", "--quiet", "-N2", "-n2")
-    records, left = made_backends.run(checkout, ["horovod_torch"], "stopped", tmp_path, *settings, around=around, variables=slurm)
-    record = records["horovod_torch"]
-    assert (record["status"], record["launcher"]) == ("failed", "srun")
-    assert record["error"].startswith("rank 1 hung without a report")
-    assert left == []
 
 
 def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes(slurm, checkout, tmp_path):

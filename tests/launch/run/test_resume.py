@@ -15,6 +15,7 @@ from launch.run.plan import plan
 from tests.support import kills
 from tests.support.forked import run_module
 from tests.support.made_records import made, repeats, typed
+from tests.support.mistakes import refused
 from tests.support.running import matrix, records_in
 
 
@@ -89,27 +90,11 @@ def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_files_that_are_no
         assert resume.matrices_in(tmp_path) == []
 
 
-def hold(path, results, may_end):
-    try:
-        with resume.locked(path):
-            results.put("held")
-            may_end.wait()
-    except UserError as refusal:
-        results.put(str(refusal))
-
-
-def test_of_matrices_of_one_identity_that_begin_at_once_a_single_one_runs(tmp_path):
-    fork = multiprocessing.get_context("fork")
-    results, may_end = fork.Queue(), fork.Event()
-    paths = [resume.path_of(tmp_path, identity_in(tmp_path, **changes)) for changes in ({}, {"epochs": 3})]
-    processes = [fork.Process(target=hold, args=(paths[number % 2], results, may_end), daemon=True) for number in range(20)]
-    for process in processes:
-        process.start()
-    refusal = f"the same matrix runs with its records in {tmp_path}; wait for it, or give another folder with --results"
-    assert sorted(results.get(timeout=30) for _ in processes) == ["held"] * 2 + [refusal] * 18
-    may_end.set()
-    for process in processes:
-        process.join()
+def test_a_second_matrix_of_one_identity_is_refused_and_one_of_another_is_not(tmp_path):
+    path, other_path = (resume.path_of(tmp_path, identity_in(tmp_path, **changes)) for changes in ({}, {"epochs": 3}))
+    message = f"the same matrix runs with its records in {tmp_path}; wait for it, or give another folder with --results"
+    with resume.locked(path), resume.locked(other_path), refused(message), resume.locked(path):
+        pass
 
 
 @pytest.fixture

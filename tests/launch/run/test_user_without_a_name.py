@@ -1,11 +1,10 @@
 """Runs of a user who has no name and no HOME, as in a container that is started with --user 12345."""
 
-import json
 import subprocess
 
 import pytest
 
-from tests.support.running import BIN, ROOT, completed, matrix, records_in
+from tests.support.running import ROOT, matrix, records_in
 
 EXAMPLE = ROOT / "frameworks/own_model/rings.py"
 # In a namespace of its own, so that the files of whoever runs the tests are this user's.
@@ -38,12 +37,3 @@ def test_a_matrix_runs(checkout, tmp_path):
     # What a library takes for the home folder.
     assert not (checkout / "~").exists()
     assert {record["backend"]: record["status"] for record in records_in(tmp_path)} == dict.fromkeys(backends, "ok")
-
-
-@pytest.mark.long
-def test_a_model_is_compiled(tmp_path):
-    place = ("--results", tmp_path, "--machine", "here", "--run-id", "run")
-    command = (*NAMELESS, BIN / "python", "-m", "frameworks.single", "--compile", "--model", EXAMPLE, *SHORT, *place)
-    done = completed(*command, variables={"TMPDIR": str(tmp_path)})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads((tmp_path / "here" / "run.json").read_text())["status"] == "ok"

@@ -176,13 +176,6 @@ def test_too_little_space_is_named(fresh, device, free_kib, message):
     assert f"{6 if device == 'cpu' else 17} GiB are needed" in error
 
 
-def test_the_system_is_asked_first_since_others_lack_the_tools(fresh):
-    executable(fresh / "bin" / "uname", "#!/bin/bash\necho Darwin\n")
-    for tool in ("df", "flock", "sha256sum"):
-        (fresh / "bin" / tool).unlink()
-    assert "Tandem runs on Linux; on Darwin use" in refusal(fresh)
-
-
 def test_too_few_inodes_are_named(fresh):
     executable(fresh / "bin" / "df", f"#!/bin/bash\necho header; [ $1 = -Pi ] && echo disk 9 8 10000 || echo disk 9 8 {1 << 30}\n")
     assert "only 10000 more files fit" in (error := refusal(fresh))
@@ -307,11 +300,6 @@ def test_a_compiler_without_the_whole_of_cxx17_is_refused(version, refused):
             build_tools.expect_compiler(version)
     else:
         build_tools.expect_compiler(version)
-
-
-@pytest.mark.parametrize(("shown", "folder"), [("gcc -L/a -L /b/lib -lmpi", "/b/lib"), ("gcc -lmpi", "")])
-def test_the_folder_of_the_library_is_the_last_that_is_shown(shown, folder):
-    assert build_tools.library_folder(shown) == folder
 
 
 @pytest.mark.parametrize(

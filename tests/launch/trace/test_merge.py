@@ -11,9 +11,8 @@ from common import chrome_trace
 from common.errors import UserError
 from launch.trace import sources
 from launch.trace.sources import Clock, ClockOfRank, Placed, Source
-from launch.trace.timeline import MARGIN_NANOSECONDS, MERGED, TracedCollective, describe_file, files, gather, merge
-from tests.frameworks.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle, named
-from tests.support.mistakes import refused
+from launch.trace.timeline import MARGIN_NANOSECONDS, MERGED, TracedCollective, describe_file, gather, merge
+from tests.frameworks.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle
 from tests.support.running import BIN, completed
 
 EPOCH_NANOSECONDS = 1795283289401788 * 1000
@@ -205,14 +204,6 @@ def test_what_is_wrong_with_one_file_is_listed_and_the_others_are_merged(name, c
     assert max(spans) < 60e6
 
 
-def test_files_are_found_by_rank(tmp_path):
-    for name in ("torch.10.json.gz", "torch.2.json.gz", "spans.0.json.gz", "tensorflow.1.json.gz", "torch.2.txt", "trace.json.gz"):
-        (tmp_path / name).touch()
-    assert {kind: list(files(tmp_path, kind)) for kind in ("spans", "torch", "tensorflow")} == {
-        "spans": [0], "torch": [2, 10], "tensorflow": [1],
-    }  # fmt: skip
-
-
 def test_threads_of_one_name_have_tracks_of_their_own(tmp_path):
     """TensorFlow names several threads `python`."""
     named = [{"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": {"name": "python"}} for tid in (4, 5)]
@@ -291,21 +282,3 @@ def test_a_bad_timeline_is_an_error(content, tmp_path):
     with pytest.raises(UserError, match=str(path)) as raised:
         describe_file(path)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        (b'loss "train"', "up to there, event 1: lexical error"),
-        (rb"C:\path", "up to there, event 1: lexical error: inside a string, '\\' occurs"),
-        (b"Gewicht-\xe4", "up to there, event 1: lexical error: invalid bytes in UTF8 string"),
-        (b'a","ts":99999999999999999999,"b":"', "up to there, event 1: parse error: integer overflow"),
-        (b"a\nb", "up to there, event 1: lexical error: invalid character inside string"),
-    ],
-)
-def test_why_reading_stopped_before_the_first_tensor_is_in_the_error(name, reason, tmp_path):
-    path = tmp_path / "timeline.json"
-    before, after = json.dumps([EPOCH, named(1, "NAME"), *NEGOTIATED]).encode().split(b"NAME")
-    path.write_bytes(before + name + after)
-    with refused(f"{path} is not a timeline of Horovod: {path} is truncated or damaged", reason):
-        describe_file(path)
