@@ -8,7 +8,7 @@ from common.declarations import Backend
 from common.errors import UserError
 from common.trainer import Batches, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import devices, models, steps
+from frameworks.shared.pytorch import models, steps
 from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer, OneProcessTrainer
 
 # The copies of a compiled module would all compute with the parameters of the first.
@@ -29,7 +29,7 @@ def gpus(device: torch.device) -> list[int]:
 
 
 class Trainer(ModuleTrainer, OneProcessTrainer):
-    device_problems = (devices.device_problem, problem)
+    device_problems = (*ModuleTrainer.device_problems, problem)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -14,7 +14,8 @@ from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
-from frameworks.shared.tensorflow import devices, keras, steps
+from frameworks.shared.tensorflow import keras
+from frameworks.shared.tensorflow.optimizer import Optimizer
 from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
@@ -29,7 +30,7 @@ BACKEND = Backend(
 
 
 class Trainer(TensorFlowTrainer):
-    device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
+    device_problems = (*TensorFlowTrainer.device_problems, lambda device: horovod.device_problem(hvd, device))
     nccl = horovod.nccl_version(hvd)
 
     def __init__(self, settings: Settings) -> None:
@@ -37,7 +38,7 @@ class Trainer(TensorFlowTrainer):
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.model = keras.build(settings, self.ranks)
         self.module = self.model.module
-        self.optimizer = steps.optimizer_for(settings, self.module)
+        self.optimizer = Optimizer(settings, self.module.parameters)
         optimizer = keras.Optimizer(self.optimizer, self.module.parameters)
         distributed = hvd.DistributedOptimizer(optimizer, op=hvd.Average, sparse_as_dense=True)
         self.model.compile(distributed, loss=keras.Loss(reduction="sum"))

@@ -15,7 +15,8 @@ from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
 from frameworks.shared.replaced import replaced
-from frameworks.shared.tensorflow import devices, models, steps
+from frameworks.shared.tensorflow import losses, models
+from frameworks.shared.tensorflow.optimizer import Optimizer
 from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
@@ -30,7 +31,7 @@ BACKEND = Backend(
 
 
 class Trainer(TensorFlowTrainer):
-    device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
+    device_problems = (*TensorFlowTrainer.device_problems, lambda device: horovod.device_problem(hvd, device))
     nccl = horovod.nccl_version(hvd)
 
     def __init__(self, settings: Settings) -> None:
@@ -38,12 +39,12 @@ class Trainer(TensorFlowTrainer):
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.gpu is not None)
         self.communicates = True
         self.module = models.build(settings, self.ranks)
-        self.optimizer = steps.optimizer_for(settings, self.module)
+        self.optimizer = Optimizer(settings, self.module.parameters)
         # The optimizer state is needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_variables([*self.module.parameters.values(), *self.optimizer.state.values()], root_rank=0)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
-        for inputs, targets, weights, learning_rate in steps.tensors(batches, self.module):
+        for inputs, targets, weights, learning_rate in losses.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate, self.communicates))
 
     @tf.function(reduce_retracing=True)
@@ -52,7 +53,7 @@ class Trainer(TensorFlowTrainer):
     ) -> tf.Tensor:
         parameters = self.module.parameters
         with tf.GradientTape() as tape:
-            loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
+            loss = losses.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
         if communicates:
             tape = hvd.DistributedGradientTape(tape, op=hvd.Average, sparse_as_dense=True)
         gradients = tape.gradient(loss, list(parameters.values()))

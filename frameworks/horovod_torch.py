@@ -9,7 +9,7 @@ from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import devices, models, steps
+from frameworks.shared.pytorch import models, steps
 from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer
 
 BACKEND = Backend(
@@ -30,7 +30,7 @@ BACKEND = Backend(
 
 
 class Trainer(ModuleTrainer):
-    device_problems = (devices.device_problem, lambda device: horovod.device_problem(hvd, device))
+    device_problems = (*ModuleTrainer.device_problems, lambda device: horovod.device_problem(hvd, device))
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

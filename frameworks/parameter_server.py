@@ -4,7 +4,7 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import asynchronous_sgd, devices, models, steps
+from frameworks.shared.pytorch import asynchronous_sgd, models, steps
 
 BACKEND = Backend(
     needs_mpi=True, can_compile=True, approximate=True, by_default=False, num_servers=1,
@@ -13,7 +13,7 @@ BACKEND = Backend(
 
 
 class Trainer(asynchronous_sgd.ServerTrainer):
-    device_problems = (devices.device_problem, asynchronous_sgd.device_problem)
+    device_problems = (*asynchronous_sgd.ServerTrainer.device_problems, asynchronous_sgd.device_problem)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -10,7 +10,8 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
-from frameworks.shared.tensorflow import keras, steps
+from frameworks.shared.tensorflow import keras
+from frameworks.shared.tensorflow.optimizer import Optimizer
 from frameworks.shared.tensorflow.tensorflow_trainer import OneProcessTrainer
 
 BACKEND = Backend(framework="Keras", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
@@ -21,7 +22,7 @@ class Trainer(OneProcessTrainer):
         super().__init__(settings)
         self.model = keras.build(settings, self.ranks)
         self.module = self.model.module
-        self.optimizer = steps.optimizer_for(settings, self.module)
+        self.optimizer = Optimizer(settings, self.module.parameters)
         self.model.compile(keras.Optimizer(self.optimizer, self.module.parameters), loss=keras.Loss(reduction="sum"))
         self.pipeline = keras.Pipeline()
 

@@ -6,7 +6,8 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
-from frameworks.shared.tensorflow import models, steps
+from frameworks.shared.tensorflow import losses, models
+from frameworks.shared.tensorflow.optimizer import Optimizer
 from frameworks.shared.tensorflow.tensorflow_trainer import OneProcessTrainer
 
 BACKEND = Backend(framework="TensorFlow", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
@@ -16,17 +17,17 @@ class Trainer(OneProcessTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = models.build(settings, self.ranks)
-        self.optimizer = steps.optimizer_for(settings, self.module)
+        self.optimizer = Optimizer(settings, self.module.parameters)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
-        for inputs, targets, weights, learning_rate in steps.tensors(batches, self.module):
+        for inputs, targets, weights, learning_rate in losses.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate))
 
     @tf.function(reduce_retracing=True)
     def train_step(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, learning_rate: tf.Tensor) -> tf.Tensor:
         parameters = self.module.parameters
         with tf.GradientTape() as tape:
-            loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
+            loss = losses.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
         self.optimizer.step(parameters, tape.gradient(loss, list(parameters.values())), learning_rate)
         return loss
 

@@ -7,7 +7,8 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.tensorflow import mirrored, models, steps
+from frameworks.shared.tensorflow import losses, mirrored, models
+from frameworks.shared.tensorflow.optimizer import Optimizer
 from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
@@ -28,10 +29,10 @@ class Trainer(TensorFlowTrainer):
         # The strategy gives every rank the initial values of rank 0.
         with self.strategy.scope():
             self.module = models.build(settings, self.ranks)
-            self.optimizer = steps.optimizer_for(settings, self.module)
+            self.optimizer = Optimizer(settings, self.module.parameters)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
-        for inputs, targets, weights, learning_rate in steps.tensors(batches, self.module):
+        for inputs, targets, weights, learning_rate in losses.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate, self.average))
 
     @tf.function(reduce_retracing=True)
@@ -45,7 +46,7 @@ class Trainer(TensorFlowTrainer):
     ) -> tf.Tensor:
         parameters = self.module.parameters
         with tf.GradientTape() as tape:
-            loss = steps.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
+            loss = losses.summed(self.loss, (inputs, targets, weights), list(parameters.values()), self.accumulate)
         gradients = average(tape.gradient(loss, list(parameters.values())))
         self.optimizer.step(parameters, gradients, learning_rate)
         return loss

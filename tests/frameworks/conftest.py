@@ -24,6 +24,7 @@ def frameworks(request):
     """
     for name in ("devices", "models", "states", "steps"):
         setattr(request.module, name, importlib.import_module(f"frameworks.shared.pytorch.{name}"))
+    for name in ("losses", "models", "optimizer", "tensorflow_trainer", "variables"):
         importlib.import_module(f"frameworks.shared.tensorflow.{name}")
     request.module.tensorflow = importlib.import_module("frameworks.shared.tensorflow")
 

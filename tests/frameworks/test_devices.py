@@ -31,18 +31,18 @@ def find(monkeypatch):
             (torch.cuda, "device_count", num_gpus or 0),
             (torch.cuda.nccl, "version", (2, 27, 3)),
             (torch.backends.cudnn, "version", 91002),
-            (tensorflow.steps.tf.test, "is_built_with_cuda", num_gpus is not None),
+            (tensorflow.losses.tf.test, "is_built_with_cuda", num_gpus is not None),
             (
-                tensorflow.steps.tf.sysconfig,
+                tensorflow.losses.tf.sysconfig,
                 "get_build_info",
                 {"cuda_version": "12.5.1", "cudnn_version": "9"} if num_gpus is not None else {},
             ),
         ):
             monkeypatch.setattr(owner, name, lambda value=value: value)
-        monkeypatch.setattr(tensorflow.steps.tf.config, "list_physical_devices", lambda _: ["a GPU"] * (num_gpus or 0))
+        monkeypatch.setattr(tensorflow.losses.tf.config, "list_physical_devices", lambda _: ["a GPU"] * (num_gpus or 0))
         # They cannot be set once TensorFlow has computed, in another test of this process.
         for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
-            monkeypatch.setattr(tensorflow.steps.tf.config.threading, name, lambda _: None)
+            monkeypatch.setattr(tensorflow.losses.tf.config.threading, name, lambda _: None)
 
     return present
 
@@ -52,7 +52,7 @@ def test_the_pytorch_for_rocm_has_amd_gpus_as_cuda_and_says_which(find, monkeypa
     monkeypatch.setattr(torch.version, "hip", "6.4.43482")
     monkeypatch.setattr(torch.version, "cuda", None)
     assert [devices.device_problem(device) for device in ("cpu", "cuda")] == [None, "PyTorch finds no GPU"]
-    assert tensorflow.devices.device_problem("cuda") == "this TensorFlow has no CUDA"
+    assert tensorflow.tensorflow_trainer.device_problem("cuda") == "this TensorFlow has no CUDA"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     properties = SimpleNamespace(name="AMD Instinct MI250X", pci_domain_id=0, pci_bus_id=0xD1, pci_device_id=0)
@@ -75,7 +75,7 @@ def test_the_pytorch_for_rocm_has_amd_gpus_as_cuda_and_says_which(find, monkeypa
 )
 def test_a_device_that_a_framework_lacks_is_a_problem_in_words_with_which_a_run_is_refused(num_gpus, of_pytorch, of_tensorflow, find):
     find(num_gpus)
-    for framework, problem in ((devices, of_pytorch), (tensorflow.devices, of_tensorflow)):
+    for framework, problem in ((devices, of_pytorch), (tensorflow.tensorflow_trainer, of_tensorflow)):
         assert (framework.device_problem("cpu"), framework.device_problem("cuda")) == (None, problem)
         if problem:
             with refused(f"--device cuda, but {problem}; use --device cpu, or set up with"):
@@ -111,7 +111,7 @@ def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
 
 def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):
     find(2)
-    of_pytorch, of_tensorflow = devices.describe_device(torch.device("cuda", 1)), tensorflow.devices.describe_device(0, "2.18.5")
+    of_pytorch, of_tensorflow = devices.describe_device(torch.device("cuda", 1)), tensorflow.tensorflow_trainer.describe_device(0, "2.18.5")
     left_out = dict.fromkeys(("product", "memory", "num_threads"))
     assert of_pytorch._replace(cuda="13.0", **left_out) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
     assert of_tensorflow._replace(**left_out) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
@@ -127,8 +127,8 @@ def test_the_frameworks_count_the_memory_of_a_gpu(find, monkeypatch):
     ):
         monkeypatch.setattr(torch.cuda, name, of)
     for name, of in (("reset_memory_stats", reset.append), ("get_memory_info", {"GPU:0": {"peak": 7}}.get)):
-        monkeypatch.setattr(tensorflow.steps.tf.config.experimental, name, of)
-    of_pytorch, of_tensorflow = devices.describe_device(GPU_1).memory, tensorflow.devices.describe_device(1, None).memory
+        monkeypatch.setattr(tensorflow.losses.tf.config.experimental, name, of)
+    of_pytorch, of_tensorflow = devices.describe_device(GPU_1).memory, tensorflow.tensorflow_trainer.describe_device(1, None).memory
     of_pytorch.reset()
     of_tensorflow.reset()
     assert (reset, of_pytorch.peak(), of_tensorflow.peak()) == ([GPU_1, "GPU:0"], (5, 8), (7, None))
@@ -146,17 +146,21 @@ def test_batches_are_copied_to_a_gpu_from_pinned_memory_while_others_compute(dev
 
 def test_a_cpu_has_no_number(find):
     find(None)
-    assert devices.describe_device(torch.device("cpu")).memory is tensorflow.devices.describe_device(None, None).memory is None
-    assert devices.describe_device(torch.device("cpu"))[:3] == tensorflow.devices.describe_device(None, None)[:3] == ("cpu", None, False)
+    assert devices.describe_device(torch.device("cpu")).memory is tensorflow.tensorflow_trainer.describe_device(None, None).memory is None
+    assert (
+        devices.describe_device(torch.device("cpu"))[:3]
+        == tensorflow.tensorflow_trainer.describe_device(None, None)[:3]
+        == ("cpu", None, False)
+    )
 
 
 @pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("fp32", False), ("bf16", False)])
 def test_only_tf32_computes_in_it(precision, allowed, find, monkeypatch):
     find(None)
-    backends, config = torch.backends, tensorflow.steps.tf.config
+    backends, config = torch.backends, tensorflow.losses.tf.config
     monkeypatch.setattr(config, "set_visible_devices", lambda *_: None)
     for run_precision, expected in ((precision, allowed), ("fp32", False)):
-        for framework in (devices, tensorflow.devices):
+        for framework in (devices, tensorflow.tensorflow_trainer):
             framework.pick_device(SimpleNamespace(**vars(SETTINGS) | {"device": "cpu", "precision": run_precision}), Ranks())
         of_pytorch = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
         assert (*of_pytorch, config.experimental.tensor_float_32_execution_enabled()) == (expected,) * 3

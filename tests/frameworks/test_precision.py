@@ -75,16 +75,16 @@ def recorder(torch):
 
 def in_tensorflow(precision, shapes):
     """As in_pytorch."""
-    tf, settings = tensorflow.steps.tf, resolve(Settings(precision=precision, optimizer="adam"), 1)
+    tf, settings = tensorflow.losses.tf, resolve(Settings(precision=precision, optimizer="adam"), 1)
     model = tensorflow.models.build(settings, Ranks())
-    optimizer = tensorflow.steps.optimizer_for(settings, model)
-    tensorflow.states.restore(model.parameters, optimizer, weights.draw(parameters_of(shapes), 3, precision))
+    optimizer = tensorflow.optimizer.Optimizer(settings, model.parameters)
+    tensorflow.variables.restore(model.parameters, optimizer, weights.draw(parameters_of(shapes), 3, precision))
     samples = [tf.constant(array) for array in small_models.random_batch(shapes, 5, precision)[:3]]
 
     @tf.function
     def step(inputs, targets, loss_weights):
         with tf.GradientTape() as tape:
-            loss = tensorflow.steps.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
+            loss = tensorflow.losses.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
         gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, list(model.parameters.values()))]
         optimizer.step(model.parameters, gradients, tf.constant(0.001, loss.dtype))
         return loss, gradients
@@ -92,8 +92,13 @@ def in_tensorflow(precision, shapes):
     operations = step.get_concrete_function(*samples).graph.get_operations()
     products = {node.outputs[0].dtype.name for node in operations if "MatMul" in node.type or "Conv2D" in node.type}
     loss, gradients = step(*samples)
-    gradients = {name: tensorflow.states.as_array(name, value.numpy()) for name, value in zip(model.parameters, gradients, strict=True)}
-    return loss.numpy(), gradients, {value.dtype.name for value in tensorflow.states.gather(model.parameters, optimizer).values()}, products
+    gradients = {name: tensorflow.variables.as_array(name, value.numpy()) for name, value in zip(model.parameters, gradients, strict=True)}
+    return (
+        loss.numpy(),
+        gradients,
+        {value.dtype.name for value in tensorflow.variables.gather(model.parameters, optimizer).values()},
+        products,
+    )
 
 
 def distance(gradients, reference):
@@ -105,7 +110,7 @@ def distance(gradients, reference):
 @functools.cache
 def rounds_once():
     """Whether TensorFlow rounds a sum of products to bfloat16 once, as PyTorch does. Its kernels without AVX-512 do not."""
-    tf, numbers = tensorflow.steps.tf, np.random.default_rng(1).standard_normal((2, 512, 512))
+    tf, numbers = tensorflow.losses.tf, np.random.default_rng(1).standard_normal((2, 512, 512))
     left, right = (tf.cast(matrix, tf.bfloat16) for matrix in numbers)
     exact = tf.cast(left, tf.float64) @ tf.cast(right, tf.float64)
     return bool(tf.norm(tf.cast(left @ right, tf.float64) - exact) <= 2**-9 * tf.norm(exact))

@@ -36,7 +36,7 @@ def implementations(request, monkeypatch):
     # A block that ends in a batch norm of weight 0 would be left out.
     state |= {name: array + 0.5 for name, array in state.items() if name.endswith("bn3.weight")}
     model = tensorflow.models.build(SETTINGS, Ranks())
-    tensorflow.states.restore(model.parameters, tensorflow.steps.optimizer_for(SETTINGS, model), state)
+    tensorflow.variables.restore(model.parameters, tensorflow.optimizer.Optimizer(SETTINGS, model.parameters), state)
     module = models.build(SETTINGS, "cpu", Ranks())
     states.restore(module, steps.optimizer_for(SETTINGS, module), state)
     return request.param, model, module
@@ -46,18 +46,18 @@ def implementations(request, monkeypatch):
 def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations):
     shapes, model, module = implementations
     inputs, targets, loss_weights, _ = small_models.random_batch(shapes, 5)
-    torch, tf = steps.torch, tensorflow.steps.tf
+    torch, tf = steps.torch, tensorflow.losses.tf
     expected = module(torch.from_numpy(inputs))
     loss = models.Criterion(SETTINGS).loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
     loss.backward()
     with tf.GradientTape() as tape:
         logits = model.forward(model.parameters, tf.constant(inputs), False)
-        loss_here = tensorflow.steps.weighted_loss(logits, tf.constant(targets), tf.constant(loss_weights))
+        loss_here = tensorflow.losses.weighted_loss(logits, tf.constant(targets), tf.constant(loss_weights))
     np.testing.assert_allclose(logits.numpy(), expected.detach().numpy(), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(loss_here.numpy(), loss.item(), rtol=1e-12)
     gradients = tape.gradient(loss_here, model.parameters)
     for name, parameter in module.named_parameters():
-        gradient = tensorflow.states.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
+        gradient = tensorflow.variables.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
         np.testing.assert_allclose(gradient, states.as_array(name, parameter.grad, module), rtol=1e-9, atol=1e-11, err_msg=name)
     # Equal only if the layouts are: with axes or samples in another order it is another function.
     turned = inputs.swapaxes(1, 2) if isinstance(shapes, Cnn | ResNet50) else inputs[:, ::-1]
@@ -66,7 +66,7 @@ def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations
 
 def test_batch_norm_in_float32_is_that_in_float64():
     tf, stream, batch_norm = (
-        tensorflow.steps.tf,
+        tensorflow.losses.tf,
         np.random.default_rng(6),
         small_models.RESNET.file_in(tensorflow.models.NETWORKS).content.batch_norm,
     )
@@ -87,16 +87,16 @@ def test_batch_norm_in_float32_is_that_in_float64():
 @pytest.mark.parametrize("implementations", MODELS[:3], indirect=True, ids=lambda model: type(model).__name__)
 def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(implementations):
     shapes, model, _ = implementations
-    tf, parameters = tensorflow.steps.tf, list(model.parameters.values())
+    tf, parameters = tensorflow.losses.tf, list(model.parameters.values())
 
     def loss(inputs, targets, loss_weights):
-        return tensorflow.steps.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
+        return tensorflow.losses.weighted_loss(model.forward(model.parameters, inputs, False), targets, loss_weights)
 
     @tf.function
     def gradients(num_parts):
         with tf.GradientTape() as tape:
             # Twice, so that what the tape passes on counts.
-            total = 2 * tensorflow.steps.summed(loss, samples, parameters, num_parts)
+            total = 2 * tensorflow.losses.summed(loss, samples, parameters, num_parts)
         return [total, *map(tf.convert_to_tensor, tape.gradient(total, parameters))]
 
     samples = [tf.constant(array) for array in small_models.random_batch(shapes, 5)[:3]]
@@ -107,13 +107,13 @@ def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(implementati
 @pytest.mark.matrix
 @pytest.mark.parametrize("shapes", [model for model in MODELS if model.has_layers()], ids=lambda model: type(model).__name__)
 def test_layers_that_compute_their_activations_again_have_the_same_gradients(shapes):
-    tf, state, results = tensorflow.steps.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
+    tf, state, results = tensorflow.losses.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
     # An operation of each layer, and how often it occurs outside of the layers.
     operation, num_outside = ("Conv2D", 1) if isinstance(shapes, ResNet50) else ("Softmax", 0)
     inputs = tf.constant(small_models.random_batch(shapes, 5).inputs)
     for recompute in (False, True):
         model = tensorflow.models.Model(shapes, "fp64", recompute)
-        tensorflow.states.restore(model.parameters, tensorflow.steps.optimizer_for(SETTINGS, model), state)
+        tensorflow.variables.restore(model.parameters, tensorflow.optimizer.Optimizer(SETTINGS, model.parameters), state)
 
         @tf.function
         def gradients(model=model):
@@ -138,20 +138,20 @@ def test_both_frameworks_take_the_same_steps(optimizer):
     settings = resolve(Settings(precision="fp64", optimizer=optimizer), 1)
     state = weights.draw(parameters_of(Cnn()), 3, "fp64")
     model, module = tensorflow.models.build(settings, Ranks()), models.build(settings, "cpu", Ranks())
-    in_tensorflow, in_pytorch = tensorflow.steps.optimizer_for(settings, model), steps.optimizer_for(settings, module)
-    tensorflow.states.restore(model.parameters, in_tensorflow, state)
+    in_tensorflow, in_pytorch = tensorflow.optimizer.Optimizer(settings, model.parameters), steps.optimizer_for(settings, module)
+    tensorflow.variables.restore(model.parameters, in_tensorflow, state)
     states.restore(module, in_pytorch, state)
     stream = np.random.default_rng(5)
     for learning_rate in (0.1, 0.3, 0.2):
         # Small ones, beside which epsilon shows.
         gradients = {name: 1e-6 * stream.normal(size=value.shape) for name, value in state.items()}
-        in_order = [tensorflow.states.as_tensor(name, gradients[name]) for name in model.parameters]
-        in_tensorflow.step(model.parameters, in_order, tensorflow.steps.tf.constant(learning_rate, tensorflow.steps.tf.float64))
+        in_order = [tensorflow.variables.as_tensor(name, gradients[name]) for name in model.parameters]
+        in_tensorflow.step(model.parameters, in_order, tensorflow.losses.tf.constant(learning_rate, tensorflow.losses.tf.float64))
         for name, parameter in module.named_parameters():
             parameter.grad = states.as_tensor(name, gradients[name], module)
         steps.set_learning_rate(in_pytorch, learning_rate)
         in_pytorch.step()
-    expected, state = states.gather(module, in_pytorch), tensorflow.states.gather(model.parameters, in_tensorflow)
+    expected, state = states.gather(module, in_pytorch), tensorflow.variables.gather(model.parameters, in_tensorflow)
     assert state.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(state[name], value, rtol=1e-9, atol=1e-15, err_msg=name)

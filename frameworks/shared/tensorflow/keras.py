@@ -17,7 +17,7 @@ from common.config import Settings
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch, Batches, Observe
 from frameworks.shared.replaced import replaced
-from frameworks.shared.tensorflow import models, optimizer, steps
+from frameworks.shared.tensorflow import losses, models, optimizer
 
 BATCHES_AT_ONCE = 16
 
@@ -64,7 +64,7 @@ class Model(keras.Model):
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Keras's own step, but of several micro-batches. It returns the loss of this step instead of the epoch's running mean."""
         with tf.GradientTape() as tape:
-            loss = steps.summed(self.loss_of, data, self.trainable_variables, self.settings.accumulate)
+            loss = losses.summed(self.loss_of, data, self.trainable_variables, self.settings.accumulate)
         keras_optimizer: Any = self.optimizer
         keras_optimizer.minimize(loss, self.trainable_variables, tape)
         return {"loss": loss}
@@ -74,12 +74,12 @@ class Model(keras.Model):
 
 
 class Loss(keras.losses.Loss):
-    """The losses of frameworks/shared/tensorflow/steps.py; Keras computes their weighted sum."""
+    """The losses of frameworks/shared/tensorflow/losses.py; Keras computes their weighted sum."""
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         # fit adds a last axis to labels of shape (samples,).
         labels = tf.squeeze(y_true, -1) if y_true.dtype.is_integer and y_true.shape.rank == y_pred.shape.rank else y_true
-        return steps.losses(y_pred, labels)
+        return losses.losses(y_pred, labels)
 
 
 class Optimizer(keras.optimizers.Optimizer):

@@ -13,7 +13,7 @@ from common.model.description import parameters_of
 from common.ranks.launcher_variables import Ranks
 from common.workloads import workload_of
 from frameworks.shared.networks.layers_tensorflow import in_bfloat16, unchanged
-from frameworks.shared.tensorflow.states import as_tensor
+from frameworks.shared.tensorflow.variables import as_tensor
 
 NETWORKS = "frameworks.shared.networks.{}_tensorflow"
 # The types of parameters, their gradients and the loss.

@@ -12,18 +12,78 @@ import numpy as np
 import tensorflow as tf
 
 from common.config import Settings
-from common.ranks.gpus import Device
-from common.ranks.launcher_variables import from_environment
+from common.errors import UserError
+from common.ranks.binding import gpu_for
+from common.ranks.gpus import Device, GpuMemory
+from common.ranks.launcher_variables import Ranks, from_environment
 from common.trainer import POINTS, Batches, Held, Schedule, Totals, Trainer
-from frameworks.shared.tensorflow import devices, states, steps
+from frameworks.shared.tensorflow import losses, variables
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer
+
+
+def device_problem(device: str) -> str | None:
+    """Returns why TensorFlow cannot compute on `cpu` or `cuda` here; None if it can."""
+    if device == "cuda" and not tf.test.is_built_with_cuda():
+        return "this TensorFlow has no CUDA"
+    return "TensorFlow finds no GPU" if device == "cuda" and not tf.config.list_physical_devices("GPU") else None
+
+
+def describe_device(gpu: int | None, nccl: str | None) -> Device:
+    """Describes the device of a rank for the record: `gpu` is what pick_device returned, `nccl` the version that communicates."""
+    build = tf.sysconfig.get_build_info()
+    versions = build.get("cuda_version"), build.get("cudnn_version")
+    memory = None if gpu is None else gpu_memory()
+    num_threads = tf.config.threading.get_intra_op_parallelism_threads()
+    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl, product, None, memory, num_threads)
+
+
+def product(precision: str, size: int) -> Callable[[], None]:
+    """Returns the `product` of a Device."""
+    dtype = {"fp64": tf.float64, "bf16": tf.bfloat16}.get(precision, tf.float32)
+    # A GPU multiplies constants faster than other numbers.
+    matrix = tf.random.normal((size, size), dtype=dtype)
+
+    def multiply() -> None:
+        tf.matmul(matrix, matrix)[0, 0].numpy()
+
+    return multiply
+
+
+def gpu_memory() -> GpuMemory:
+    """Returns the GpuMemory of this process, which sees one GPU, 0 for TensorFlow, and does not count what the allocator reserves."""
+    return GpuMemory(
+        lambda: tf.config.experimental.reset_memory_stats("GPU:0"),
+        lambda: (tf.config.experimental.get_memory_info("GPU:0")["peak"], None),
+    )
+
+
+def pick_device(settings: Settings, ranks: Ranks) -> int | None:
+    """Returns CUDA's number of this rank's GPU, None on the CPU; also sets TensorFlow's number of threads, precision and GPU.
+
+    Must be called before any other use of TensorFlow. Raises UserError if CUDA is requested but not available, or if a node has more
+    ranks than GPUs.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    # With TF32, fp32 on a GPU would have a lower precision than on a CPU.
+    tf.config.experimental.enable_tensor_float_32_execution(settings.precision == "tf32")
+    problem = device_problem("cuda")
+    if settings.device == "cuda" and problem:
+        raise UserError(f"--device cuda, but {problem}; use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs")
+    if settings.device == "cpu" or problem:
+        tf.config.set_visible_devices([], "GPU")
+        return None
+    gpus = tf.config.list_physical_devices("GPU")
+    index = gpu_for(len(gpus), ranks)
+    tf.config.set_visible_devices([gpus[index]], "GPU")
+    return index
 
 
 class TensorFlowTrainer(Trainer):
     """A backend on TensorFlow. Its __init__ calls this one and makes `module`, which has the parameters, and `optimizer`."""
 
-    device_problems = (devices.device_problem,)
+    device_problems = (device_problem,)
     # The version of the NCCL that the library communicates with, if it does.
     nccl: str | None = None
     module: Model
@@ -32,17 +92,17 @@ class TensorFlowTrainer(Trainer):
     @abstractmethod
     def __init__(self, settings: Settings) -> None:
         self.ranks = from_environment()
-        self.gpu = devices.pick_device(settings, self.ranks)
+        self.gpu = pick_device(settings, self.ranks)
         self.accumulate, self.dropout = settings.accumulate, settings.dropout
 
     @final
     def describe_device(self) -> Device:
-        return devices.describe_device(self.gpu, self.nccl)
+        return describe_device(self.gpu, self.nccl)
 
     @final
     def loss(self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns the weighted loss of a micro-batch, with which every backend with a loop of its own begins its backward pass."""
-        return steps.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
+        return losses.weighted_loss(self.module.forward(self.module.parameters, inputs, self.dropout), targets, weights)
 
     @final
     def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
@@ -53,15 +113,15 @@ class TensorFlowTrainer(Trainer):
 
     @final
     def evaluate(self, batches: Batches) -> Totals:
-        return steps.evaluate(self.module, batches)
+        return losses.evaluate(self.module, batches)
 
     @final
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
-        return states.gather(self.module.parameters, self.optimizer if with_optimizer_state else None)
+        return variables.gather(self.module.parameters, self.optimizer if with_optimizer_state else None)
 
     @final
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        states.restore(self.module.parameters, self.optimizer, state)
+        variables.restore(self.module.parameters, self.optimizer, state)
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, Held]]:

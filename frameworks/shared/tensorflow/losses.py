@@ -1,4 +1,4 @@
-"""What the steps of every TensorFlow backend are made of: batches as tensors, the loss, the optimizer and the evaluation."""
+"""The losses of every TensorFlow backend: of a batch as tensors, summed over micro-batches, and in the evaluation."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common.config import Settings
 from common.trainer import Batch, Totals
 from frameworks.shared.tensorflow.models import Model
-from frameworks.shared.tensorflow.optimizer import Optimizer
 
 
 def losses(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
@@ -50,11 +48,6 @@ def summed(loss: Callable[..., tf.Tensor], samples: Sequence[tf.Tensor], paramet
 
     # tf.custom_gradient takes the function of the gradients off.
     return computed()  # pyright: ignore[reportReturnType]
-
-
-def optimizer_for(settings: Settings, model: Model) -> Optimizer:
-    """Returns the optimizer of the settings."""
-    return Optimizer(settings, model.parameters)
 
 
 def tensors(batches: Iterable[Batch], model: Model) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]]:
