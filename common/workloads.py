@@ -13,16 +13,13 @@ from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import Help, flag
 from common.config import SHARE, TRAINING_SETTINGS, Settings, as_json, check
 from common.errors import UserError
-from common.model import cnn, conventions, decoder, encoder_decoder, resnet
+from common.model import cnn, conventions, decoder, encoder_decoder, resnet, user_model
 from common.model.decoder import Decoder
 from common.model.description import Model, Workload
 from common.model.encoder_decoder import EncoderDecoder
-from common.model.user_model import UserModel
 from common.model.weights import DTYPES
 
 RESOLVED = "the settings are resolved"
-# The data set of a user's file.
-OF_FILE = "file"
 WORKLOADS = {**cnn.WORKLOADS, **decoder.WORKLOADS, **encoder_decoder.WORKLOADS, **resnet.WORKLOADS}
 # The workloads of a matrix that names none.
 BY_DEFAULT = ("cnn", "transformer")
@@ -59,20 +56,25 @@ def workload_of(settings: Settings) -> Workload:
     Raises UserError for an unknown workload, a mistake in a file, sizes that its model has not, and for --tokenizer with a model that has
     no tokens.
     """
+    workload = _named(settings)
+    name, sizes = workload.name or settings.workload, {name: size for name in SIZES if (size := getattr(settings, name)) is not None}
+    model = resized(workload.model, sizes, name)
+    if settings.tokenizer is not None:
+        if not isinstance(model, Decoder):
+            raise UserError(f"--tokenizer is not for {name}, which has no tokens; leave it out")
+        model = dataclasses.replace(model, num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens)
+    return workload._replace(model=model)
+
+
+def _named(settings: Settings) -> Workload:
+    """Returns the workload that --model or --workload names, as it is without other settings."""
     if settings.model is not None:
-        return _workload_of_file(settings)
+        return user_model.workload(str(settings.model), settings.model_args)
     if settings.model_args is not None:
         raise UserError("--model-args is for --model; leave it out")
     if settings.workload not in WORKLOADS:
         raise UserError(f"there is no workload {settings.workload!r}; choose from: {', '.join(WORKLOADS)}")
-    workload = WORKLOADS[settings.workload]
-    sizes = {name: size for name in SIZES if (size := getattr(settings, name)) is not None}
-    model = resized(workload.model, sizes, settings.workload)
-    if settings.tokenizer is not None:
-        if not isinstance(model, Decoder):
-            raise UserError(f"--tokenizer is not for {settings.workload}, which has no tokens; leave it out")
-        model = dataclasses.replace(model, num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens)
-    return workload._replace(model=model)
+    return WORKLOADS[settings.workload]
 
 
 def resized(model: Model, sizes: Mapping[str, int], workload: str) -> Model:
@@ -93,26 +95,6 @@ def resized(model: Model, sizes: Mapping[str, int], workload: str) -> Model:
         even = "an even width" if has_rotary else "a whole width"
         raise UserError(f"--width {changed.width} is not {even} for each of {changed.num_heads} heads; choose other --heads")
     return changed
-
-
-def _workload_of_file(settings: Settings) -> Workload:
-    for name in ("tokenizer", "dataset", "data_dir"):
-        if getattr(settings, name) not in (None, OF_FILE):
-            raise UserError(f"{flag(name)} is not for --model, whose data() reads its data itself; leave it out")
-    for name in SIZES:
-        if getattr(settings, name) is not None:
-            raise UserError(f"{flag(name)} is not for --model, whose sizes are --model-args; leave it out")
-    model = UserModel(str(settings.model), settings.model_args)
-    file = model.file
-    learning_rate = file.constant("LEARNING_RATE")
-    rates = {"sgd": learning_rate or 0.01, "adam": learning_rate or 0.001}
-    batch_size, epochs, target = (file.constant(name) for name in ("BATCH_SIZE", "EPOCHS", "TARGET"))
-    metric = "accuracy" if file.has_accuracy else "metric"
-    decided = {setting: function for setting, function in (("optimizer", "optimizer"), ("schedule", "scheduler")) if file.has(function)}
-    return Workload(
-        model, (OF_FILE,), batch_size, batch_size, epochs, target, "sgd", rates, metric, file.constant("LOWER_IS_BETTER"),
-        file.constant("CLIP_NORM"), decided, file.name,
-    )  # fmt: skip
 
 
 def gradient_bytes(settings: Settings) -> int:
@@ -139,7 +121,8 @@ def resolve(settings: Settings, degree: int) -> Settings:
     check(settings)
     workload = workload_of(settings)
     if settings.dataset is not None and settings.dataset not in workload.datasets:
-        raise UserError(f"--dataset {settings.dataset} is not for {settings.workload}; choose from: {', '.join(workload.datasets)}")
+        name = workload.name or settings.workload
+        raise UserError(f"--dataset {settings.dataset} is not for {name}; choose from: {', '.join(workload.datasets)}")
     if settings.target is not None and workload.target is None:
         raise UserError(f"--target is not for {settings.workload}, which is for throughput only")
     if workload.metric == "accuracy" and settings.target is not None and (problem := SHARE.problem(settings.target)):

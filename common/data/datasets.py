@@ -19,7 +19,7 @@ from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
 from common.model.weights import DTYPES
 from common.progress import OnProgress, no_progress
-from common.workloads import OF_FILE, workload_of
+from common.workloads import workload_of
 
 Reader = Callable[[OnProgress], Dataset]
 
@@ -33,7 +33,7 @@ def loader(settings: Settings) -> Callable[..., Dataset]:
     workload = workload_of(settings)
     name = settings.dataset or workload.datasets[0]
     if settings.data_format != "memory":
-        if name == OF_FILE:
+        if name == user_model.DATASET:
             raise UserError(f"--data-format {settings.data_format} is for Tandem's own workloads; data() of --model reads its data itself")
         if settings.data_dir is None:
             raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
@@ -56,6 +56,8 @@ def _of_folders(_: str, model: Any, settings: Settings) -> Reader:
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:
+    if settings.data_dir is not None:
+        raise UserError("--data-dir is not for --model, whose data() reads its data itself; leave it out")
     user_model.check(model)
     return lambda _: Dataset(*user_data.read(model.file, in_threads=settings.num_workers > 0))
 
@@ -67,7 +69,7 @@ def _random(_: str, model: Any, settings: Settings) -> Reader:
 # By the name of a data set, which the row of a workload has with a model that it is for.
 READERS: dict[str, Callable[[str, Model, Settings], Reader]] = {
     "digits": _of_images, "mnist": _of_images, "pydoc-types": _of_texts, **dict.fromkeys(TEXTS, _of_texts), "random": _random,
-    "imagefolder": _of_folders, OF_FILE: _of_file,
+    "imagefolder": _of_folders, user_model.DATASET: _of_file,
 }  # fmt: skip
 NUM_RANDOM_SAMPLES = 2048
 NUM_RANDOM_IMAGES = 256

@@ -12,11 +12,15 @@ import numpy as np
 
 from common.command_line import shortened
 from common.model import model_file, user_data
-from common.model.description import Layer, Model, Part, Samples
+from common.model.description import Layer, Model, Part, Samples, Workload
 from common.model.model_file import ModelFile
 from common.model.user_data import NUM_FIRST
 from common.model.weights import BUILT, DTYPES, OPTIMIZER_STATE, Initial
 
+# The name of the data set of a file.
+DATASET = "file"
+# The learning rates of a file that has none.
+LEARNING_RATES = {"sgd": 0.01, "adam": 0.001}
 # How far apart two losses of one batch may be, relative: they are in float32.
 TOLERANCE = 1e-3
 # Steps of the scheduler, of which it may have phases.
@@ -106,6 +110,28 @@ class UserModel(Model):
         Raises UserError where the scheduler changes something else, which the trainers would not follow.
         """
         return _scheduled_rates(self, learning_rate, optimizer, num_steps) if self.file.has("scheduler") else None
+
+
+def workload(source: str, arguments: str | None) -> Workload:
+    """Returns the workload of a file. Raises UserError for a mistake in it."""
+    model = UserModel(source, arguments)
+    file = model.file
+    rate, batch_size = file.constant("LEARNING_RATE"), file.constant("BATCH_SIZE")
+    return Workload(
+        model=model,
+        datasets=(DATASET,),
+        batch_size=batch_size,
+        evaluation_batch_size=batch_size,
+        epochs=file.constant("EPOCHS"),
+        target=file.constant("TARGET"),
+        optimizer="sgd",
+        learning_rates={optimizer: rate or default for optimizer, default in LEARNING_RATES.items()},
+        metric="accuracy" if file.has_accuracy else "metric",
+        lower_is_better=file.constant("LOWER_IS_BETTER"),
+        clip_norm=file.constant("CLIP_NORM"),
+        decided={name: function for name, function in (("optimizer", "optimizer"), ("schedule", "scheduler")) if file.has(function)},
+        name=file.name,
+    )
 
 
 def _scheduled_rates(model: UserModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:

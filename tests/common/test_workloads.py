@@ -79,11 +79,6 @@ def test_what_a_model_has_not_is_refused_in_one_line(name, sizes, message):
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_of_ones_own_has_its_sizes_in_its_arguments(tmp_path):
-    with pytest.raises(UserError, match="--width is not for --model, whose sizes are --model-args; leave it out"):
-        workload(model=str(tmp_path / "model.py"), width=64)
-
-
 @pytest.mark.parametrize(("base", "n", "warmup", "steps"), [(0.01, 8, 3, 14), (0.1, 2, 5, 7), (0.001, 64, 1, 100), (0.01, 3, 2, 1)])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_ramp_of_the_learning_rate_follows_the_formula_at_every_step_also_where_the_run_ends_on_it(base, n, warmup, steps, schedule):

@@ -211,7 +211,10 @@ def test_a_file_without_pytorch_is_refused(loaded, message, tmp_path, monkeypatc
     [
         ({"model_args": "{width: 5}"}, "--model-args is '{width: 5}'; give a JSON object"),
         ({"model_args": '{"depth": 5}'}, "mine.py, line 6: TypeError: model() got an unexpected keyword argument 'depth'"),
-        ({"dataset": "digits"}, "--dataset is not for --model"),
+        ({"dataset": "digits"}, "--dataset digits is not for mine; choose from: file"),
+        ({"data_dir": "data"}, "--data-dir is not for --model, whose data() reads its data itself"),
+        ({"width": 64}, "--width is not for mine, whose model has no such size"),
+        ({"tokenizer": "tokenizer.json"}, "--tokenizer is not for mine, which has no tokens"),
         ({"target": 0.5}, "--target is not for"),
     ],
 )
