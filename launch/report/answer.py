@@ -142,7 +142,7 @@ def short_names(comparisons: Iterable[Comparison]) -> dict[str, str]:
 def _groups(comparison: Comparison) -> list[Group]:
     """Returns the groups of a comparison by size, those of oversubscribed entries only where there are no others."""
     has_cores = any(not entry.oversubscribed for entry in comparison.entries)
-    machine = environments.machine_of(comparison.entries[0].records[0])
+    machine = comparison.machine
     return [
         Group(ranks_of(size), machine, size, _rows(entries, comparison.target is not None))
         for size in comparison.sizes

@@ -1,17 +1,18 @@
 """Groups records into entries: all runs of one backend at one number of ranks."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.command_line import flag
 from common.config import Role, Settings, with_role
 from common.declarations import BASELINE
 from common.errors import UserError
 from common.record.definition import Record
+from common.terminal import Cell
 from common.workloads import SIZES
-from launch.report import statistics
+from launch.report import statistics, table
 
 NOT_COMPARED = with_role(Role.NOT_COMPARED)
 SLOWED_DOWN = f"traced or shared a GPU ({', '.join(map(flag, NOT_COMPARED))})"
@@ -25,7 +26,7 @@ class Key(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """The repeats of one backend at one number of ranks: records in the order of their keys."""
+    """The repeats of one backend at one number of ranks: rows of the table, by their records in the order of their keys."""
 
     backend: str
     num_ranks: int
@@ -61,9 +62,22 @@ class Entry(NamedTuple):
         """Whether any of its runs had more ranks than cores."""
         return any(record.oversubscribed for record in self.records)
 
-    def trimmed_mean(self, value_of: Callable[[Record], float | None]) -> float | None:
-        """Returns the trimmed mean of a value over the completed runs; None where no run has one."""
-        return statistics.trimmed_mean(map(value_of, self.ok))
+    @property
+    def cells(self) -> dict[str, Cell]:
+        """The cells that say which entry a row of a report's table is of."""
+        return {"backend": self.backend, "ranks": self.num_ranks, "oversubscribed": "yes" if self.oversubscribed else None}
+
+    def values(self, column: str) -> dict[Key, Any]:
+        """Returns the values of the completed runs in a column of the table, without those that are not known."""
+        return {key_of(record): value for record in self.ok if (value := table.value_of(record, column)) is not None}
+
+    def trimmed_mean(self, column: str) -> float | None:
+        """Returns the trimmed mean of a column over the completed runs; None where no run has a value."""
+        return statistics.trimmed_mean(self.values(column).values())
+
+    def mean(self, column: str) -> float | None:
+        """Returns the mean of a column over the completed runs; None where no run has a value."""
+        return statistics.mean(self.values(column).values())
 
 
 class Comparison(NamedTuple):
@@ -75,14 +89,24 @@ class Comparison(NamedTuple):
     entries: tuple[Entry, ...]
 
     @property
+    def records(self) -> list[Record]:
+        """The records of all entries."""
+        return [record for entry in self.entries for record in entry.records]
+
+    @property
+    def machine(self) -> str:
+        """The name of the machine, which is the same in all runs."""
+        return table.machine(self.entries[0].records[0])
+
+    @property
     def target(self) -> float | None:
         """The accuracy, or the number of another metric, to reach; None for a workload without one."""
-        return next((record.target for entry in self.entries for record in entry.records if record.target is not None), None)
+        return next((record.target for record in self.records if record.target is not None), None)
 
     @property
     def metric(self) -> str:
         """The name of what is compared with the target."""
-        return next((record.metric for entry in self.entries for record in entry.records if record.metric != "accuracy"), "accuracy")
+        return next((record.metric for record in self.records if record.metric != "accuracy"), "accuracy")
 
     @property
     def precision(self) -> str:
@@ -174,8 +198,7 @@ def reading_of(settings: Settings) -> str:
 
 def key_of(record: Record) -> Key:
     """Returns the matrix and the repeat of a run."""
-    run_id = record.settings.run_id or ""
-    return Key(run_id.partition(f"-{record.workload}-{record.backend}-n")[0], record.repeat)
+    return Key(table.matrix(record), record.repeat)
 
 
 def matrices(records: Iterable[Record]) -> dict[str, list[Record]]:

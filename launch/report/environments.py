@@ -7,7 +7,8 @@ from common.backends import declaration_of
 from common.declarations import COMPUTES_BY
 from common.record.definition import Record
 from common.record.parts import Environment, Processor
-from launch.report.tables import MIB
+from launch.report import table
+from launch.report.findings import MIB
 
 # A framework whose product is below this share of the limit is named.
 LOW_SHARE = 0.8
@@ -43,12 +44,7 @@ class SlowProduct(NamedTuple):
 
 def machines_of(records: Iterable[Record]) -> list[str]:
     """Returns the names of the machines, each once."""
-    return sorted({machine_of(record) for record in records})
-
-
-def machine_of(record: Record) -> str:
-    """Returns the name of the machine of a record."""
-    return record.settings.machine or "unknown"
+    return sorted({table.machine(record) for record in records})
 
 
 def device_of(record: Record) -> str | None:
@@ -119,7 +115,7 @@ def limits_of(records: Iterable[Record]) -> dict[Hashable, Limit]:
 
 def limit_key(record: Record) -> Hashable:
     """Returns what the limit belongs to: a machine, and how it computes."""
-    return machine_of(record), computing(record)
+    return table.machine(record), computing(record)
 
 
 def computing(record: Record) -> Hashable:

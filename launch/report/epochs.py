@@ -1,14 +1,10 @@
-"""Time to solution as a product, epochs to the target times seconds per epoch, and the seconds of a step in training."""
+"""The test that no backend needs more epochs to the target than the others."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from common import metric
-from common.record.definition import Record
-from launch.report import statistics
+from launch.report import table
 from launch.report.entries import Entry
 
 # For each seed the epochs to the target, by the backends whose trainings are bitwise the same.
@@ -25,46 +21,6 @@ class MoreEpochs(NamedTuple):
     mean: float
     mean_of_others: float
     p_value: float
-
-
-def to_target(record: Record) -> int | None:
-    """Returns the number of epochs after which a run first met its target; None if it did not, or was resumed from a checkpoint."""
-    if record.status != "ok" or record.target is None or record.resumed_after_epochs:
-        return None
-    target = record.target
-    reached = (value is not None and metric.meets(value, target, record.lower_is_better) for value in record.accuracies)
-    return next((number for number, is_reached in enumerate(reached, 1) if is_reached), None)
-
-
-def seconds(record: Record, num_epochs: int | None = None) -> float | None:
-    """Returns the mean seconds of an epoch, training and evaluation, of a completed run; None where they are not known.
-
-    With `num_epochs` only the first epochs count.
-    """
-    trained, evaluated = training_seconds(record, num_epochs), statistics.complete(record.eval_seconds[:num_epochs])
-    if trained is None or evaluated is None:
-        return None
-    return trained + sum(evaluated) / len(record.train_seconds[:num_epochs])
-
-
-def training_seconds(record: Record, num_epochs: int | None = None) -> float | None:
-    """Returns the mean seconds of the training of an epoch, without its evaluation, as `seconds` does."""
-    trained = statistics.complete(record.train_seconds[:num_epochs])
-    return sum(trained) / len(trained) if record.status == "ok" and trained else None
-
-
-def evaluation_share(record: Record) -> float | None:
-    """Returns the share of evaluation in the seconds of an epoch; None where they are not known."""
-    whole, trained = seconds(record), training_seconds(record)
-    return 1 - trained / whole if whole and trained is not None else None
-
-
-def timed_step_seconds(record: Record) -> float | None:
-    """Returns the mean seconds of a step of the timed training, in its median epoch; None where they are not known."""
-    trained = statistics.present(record.train_seconds)
-    if not trained or not record.step_seconds:
-        return None
-    return float(np.median(trained)) * len(record.train_seconds) / len(record.step_seconds)
 
 
 def needing_more(blocks: Sequence[Block]) -> list[MoreEpochs]:
@@ -104,7 +60,7 @@ def blocks_of(entries_at_size: Iterable[Entry]) -> list[Block]:
     trainings_of: dict[int, dict[str, tuple[int, str]]] = {}
     for entry in entries_at_size:
         for record in entry.from_start:
-            number = to_target(record) or len(record.train_seconds) + 1
+            number = table.epochs_to_target(record) or len(record.train_seconds) + 1
             digest = record.parameter_digests[-1] if record.parameter_digests else entry.backend
             trainings_of.setdefault(record.seed, {})[entry.backend] = number, digest
     blocks = []

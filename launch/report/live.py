@@ -7,11 +7,11 @@ from pathlib import Path
 
 from common.errors import UserError, printable
 from common.record.definition import Record
-from launch.report import environments
+from launch.report import table
 from launch.report.answer import Answer, answer_of
 from launch.report.export import files, screen
+from launch.report.findings import Section
 from launch.report.report import Report, report_of
-from launch.report.tables import Section
 
 RELOAD_SECONDS = 5
 
@@ -41,7 +41,7 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
 
 def write_section(path: Path, records: Sequence[Record], section: Section) -> None:
     """Writes a page that has one section alone, as of a verification."""
-    report = Report(environments.machine_of(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
+    report = Report(table.machine(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
     _write(path, report, answer_of(report))
 
 

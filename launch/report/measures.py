@@ -1,54 +1,43 @@
-"""What is measured of entries: times to solution, seconds per epoch and other values, and the ratios of two entries in these."""
+"""What is measured of entries, and the ratios of two entries in it, over the repeats that form pairs."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from common.record.definition import Record
-from launch.report import epochs, statistics
+from launch.report import statistics, table
 from launch.report.entries import Entry, Key, key_of
 from launch.report.statistics import Ratio
 
 NOT_REACHED = "not reached"
+# The columns of the table with the time to solution, and with that from the start of the launcher on.
+TIME, TIME_WITH_STARTUP = "valid_time_seconds", "valid_time_with_startup_seconds"
+# Those with the seconds per epoch, and with those of its training alone.
+EPOCH, EPOCH_TRAINING = "epoch_seconds", "epoch_training_seconds"
 # The value of each run.
 Values = Mapping[Key, float]
-# A function of launch/report/epochs.py: the seconds per epoch of a run, or of its first epochs.
-SecondsPerEpoch = Callable[..., float | None]
 
 
-def times(entry: Entry) -> list[float | None]:
-    """Returns the time to solution of each run in seconds; None where it missed the target, failed, or was resumed from a checkpoint."""
-    return [record.time_to_solution_seconds if record.status == "ok" else None for record in entry.records]
+def scored_times(entry: Entry | None, column: str = TIME) -> dict[Key, float]:
+    """Returns the times of all runs of an entry as statistics.scored gives them; nothing for a missing or invalid entry."""
+    if entry is None:
+        return {}
+    times = statistics.scored([entry.values(column).get(key_of(record)) for record in entry.records])
+    return dict(zip(map(key_of, entry.records), times, strict=True)) if times else {}
 
 
-def scored_times(entry: Entry | None) -> list[float] | None:
-    """Returns the times of an entry as statistics.scored gives them; None for a missing or invalid entry."""
-    return statistics.scored(times(entry)) if entry else None
+def time_of(entry: Entry | None, column: str = TIME) -> float | None:
+    """Returns an entry's time to solution in seconds, or that of another column; None for a missing or invalid entry."""
+    return statistics.trimmed_mean(scored_times(entry, column).values())
 
 
 def misses(entry: Entry) -> list[str]:
     """Returns the status of each run without a time to solution; nothing for workloads without a target."""
     return [
         record.status if record.status != "ok" else "resumed" if record.reached else NOT_REACHED
-        for record, time in zip(entry.records, times(entry), strict=True)
-        if time is None and (record.status != "ok" or record.reached is not None)
+        for record in entry.records
+        if table.valid_time_seconds(record) is None and (record.status != "ok" or record.reached is not None)
     ]
-
-
-def time_of(entry: Entry | None) -> float | None:
-    """Returns the entry's time to solution in seconds; None for a missing or invalid entry."""
-    return statistics.trimmed_mean(scored_times(entry) or ())
-
-
-def time_with_startup(entry: Entry) -> float | None:
-    """Returns the seconds from the start of the launcher to the target; None where they are not known, as outside a matrix.
-
-    Repeats are scored as in `time_of`.
-    """
-    startup = (statistics.complete((record.launch_seconds, record.import_seconds, record.init_seconds)) for record in entry.records)
-    seconds = [None if time is None or not stages else time + sum(stages) for time, stages in zip(times(entry), startup, strict=True)]
-    return statistics.trimmed_mean(statistics.scored(seconds) or ())
 
 
 def time_ratio(above: Entry | None, below: Entry | None, compared: Sequence[Entry] = ()) -> Ratio | None:
@@ -56,23 +45,13 @@ def time_ratio(above: Entry | None, below: Entry | None, compared: Sequence[Entr
 
     The interval is simultaneous for all pairs of the entries `compared`, and without any for this ratio alone.
     """
-    others = [_times_by_key(entry) for entry in compared if entry not in (above, below)]
-    return _trimmed_ratio(_times_by_key(above), _times_by_key(below), others, _num_pairs(compared))
+    others = [scored_times(entry) for entry in compared if entry not in (above, below)]
+    return _trimmed_ratio(scored_times(above), scored_times(below), others, _num_pairs(compared))
 
 
-def _times_by_key(entry: Entry | None) -> dict[Key, float]:
-    times_of_runs = scored_times(entry)
-    return dict(zip(map(key_of, entry.records), times_of_runs, strict=True)) if entry and times_of_runs else {}
-
-
-def value_ratio(above: Entry | None, below: Entry | None, value_of: Callable[[Record], float | None]) -> Ratio | None:
-    """Returns the ratio of a value of the completed runs of two entries; None where either has no value."""
-    return _trimmed_ratio(values_by_key(above, value_of), values_by_key(below, value_of))
-
-
-def values_by_key(entry: Entry | None, value_of: Callable[[Record], float | None]) -> dict[Key, float]:
-    """Returns a value of an entry's completed runs."""
-    return {key_of(record): value for record in (entry.ok if entry else ()) if (value := value_of(record)) is not None}
+def value_ratio(above: Entry | None, below: Entry | None, column: str) -> Ratio | None:
+    """Returns the ratio of a column of the completed runs of two entries; None where either has no value."""
+    return _trimmed_ratio(above.values(column), below.values(column)) if above and below else None
 
 
 def _trimmed_ratio(above: Values, below: Values, others: Iterable[Values] = (), num_pairs: int = 1) -> Ratio | None:
@@ -105,37 +84,28 @@ def sides(above: Values, below: Values) -> tuple[list[float], list[float], bool]
 
 def epoch_seconds(entry: Entry) -> float | None:
     """Returns the geometric mean of the seconds per epoch of an entry's runs; None without any."""
-    by_run = statistics.present(map(epochs.seconds, entry.from_start))
-    return statistics.geometric_mean(by_run) if by_run else None
+    by_run = entry.values(EPOCH)
+    return statistics.geometric_mean(list(by_run.values())) if by_run else None
 
 
-def epoch_seconds_by_key(entry: Entry, seconds_of: SecondsPerEpoch = epochs.seconds) -> dict[Key, float]:
-    """Returns the seconds per epoch of an entry's runs."""
-    return {key_of(record): seconds for record in entry.from_start if (seconds := seconds_of(record))}
-
-
-def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], seconds_of: SecondsPerEpoch = epochs.seconds) -> Ratio | None:
+def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], column: str = EPOCH) -> Ratio | None:
     """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
 
-    With `epochs.training_seconds` for `seconds_of` evaluation does not count. The interval is simultaneous for all pairs of these entries.
-    Where there are several pairs of runs, only they count, and of a pair the epochs that both have trained: of runs side by side these had
-    their turns one after the other.
+    With EPOCH_TRAINING for `column` evaluation does not count. The interval is simultaneous for all pairs of these entries. Where there are
+    several pairs of runs, only they count, and of a pair the epochs that both have trained: of runs side by side these had their turns one
+    after the other.
     """
-    records_above, records_below = (
-        {key_of(record): record for record in entry.from_start if seconds_of(record)} for entry in (above, below)
-    )
-    shared = [key for key in records_above if key in records_below]
+    seconds_above, seconds_below = above.values(column), below.values(column)
+    shared = [key for key in seconds_above if key in seconds_below]
     if len(shared) > 1:
-        num_epochs = {key: min(len(records[key].train_seconds) for records in (records_above, records_below)) for key in shared}
+        records_above, records_below = ({key_of(record): record for record in entry.ok} for entry in (above, below))
+        num_epochs = {key: min(len(records_above[key].train_seconds), len(records_below[key].train_seconds)) for key in shared}
         seconds_above, seconds_below = (
-            {key: seconds for key in shared if (seconds := seconds_of(records[key], num_epochs[key]))}
-            for records in (records_above, records_below)
+            {key: table.DERIVED[column](records[key], num_epochs[key]) for key in shared} for records in (records_above, records_below)
         )
-    else:
-        seconds_above, seconds_below = epoch_seconds_by_key(above, seconds_of), epoch_seconds_by_key(below, seconds_of)
     if not seconds_above or not seconds_below:
         return None
-    others = [epoch_seconds_by_key(entry, seconds_of) for entry in compared if entry not in (above, below)]
+    others = [entry.values(column) for entry in compared if entry not in (above, below)]
     return _ratio(seconds_above, seconds_below, others, _num_pairs(compared))
 
 
@@ -144,7 +114,7 @@ def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float) -> Rat
 
     Only keys that all entries have count; without any the ratio is None. The interval is for this ratio alone.
     """
-    by_entry = [[epoch_seconds_by_key(entry) for entry in side] for side in zip(*pairs, strict=True)]
+    by_entry = [[entry.values(EPOCH) for entry in side] for side in zip(*pairs, strict=True)]
     shared = [key for key in by_entry[0][0] if all(key in seconds for side in by_entry for seconds in side)]
     if not shared:
         return None

@@ -1,7 +1,6 @@
 """Sets of records of one matrix, before and after changes or there and here: what is slower, less accurate or larger beyond the noise."""
 
 from collections.abc import Iterable
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +10,8 @@ from common.terminal import filled
 from common.words import ranks_of
 from launch.report import comparable, entries, environments, measures, statistics
 from launch.report.entries import Entry
+from launch.report.findings import MIB, Cells, Section, in_unit
 from launch.report.statistics import Ratio
-from launch.report.tables import MIB, Cells, Section, in_unit
 from launch.report.words import interval
 
 QUESTION = "What changed against the baseline?"
@@ -20,21 +19,21 @@ WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not j
 
 
 class Measure(NamedTuple):
-    """A quantity that may regress, with its adjective. `key` of a record, None for the time to solution; values are divided by `unit`.
+    """A quantity that may regress, with its adjective. `column` of the table; values are divided by `unit`.
 
     A relative change within the tolerance is not a regression, however small its uncertainty. An entry that has lost a vital one is worse.
     """
 
     name: str
     word: str
-    key: str | None
+    column: str
     unit: int
     more_is_worse: bool
     tolerance: float
     is_vital: bool
 
 
-TIME = Measure("time to solution (s)", "slower", None, 1, True, 0.05, True)
+TIME = Measure("time to solution (s)", "slower", measures.TIME, 1, True, 0.05, True)
 MEASURES = (
     TIME,
     Measure("samples/s", "slower", "samples_per_second", 1, False, 0.05, True),
@@ -105,7 +104,7 @@ def _measures(base: Entry) -> tuple[Measure, ...]:
     if record.metric == "accuracy":
         return MEASURES
     of_file = Measure(record.metric, "worse", "accuracy", 1, record.lower_is_better, 0.01, False)
-    return tuple(of_file if measure.key == "accuracy" else measure for measure in MEASURES)
+    return tuple(of_file if measure.column == "accuracy" else measure for measure in MEASURES)
 
 
 def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Change | None:
@@ -116,7 +115,7 @@ def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Ch
     if after is None:
         ratio, verdict = None, WORSE
     else:
-        ratio = measures.time_ratio(entry, base) if measure.key is None else measures.value_ratio(entry, base, attrgetter(measure.key))
+        ratio = measures.time_ratio(entry, base) if measure is TIME else measures.value_ratio(entry, base, measure.column)
         verdict = verdict_of(ratio, measure)
     oversubscribed = base.oversubscribed or bool(entry and entry.oversubscribed)
     return Change(name, base.backend, base.num_ranks, oversubscribed, measure, before, after, ratio, verdict)
@@ -125,7 +124,7 @@ def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Ch
 def _number(entry: Entry | None, measure: Measure) -> float | None:
     if entry is None:
         return None
-    return in_unit(measures.time_of(entry) if measure.key is None else entry.trimmed_mean(attrgetter(measure.key)), measure.unit)
+    return in_unit(measures.time_of(entry) if measure is TIME else entry.trimmed_mean(measure.column), measure.unit)
 
 
 def verdict_of(ratio: Ratio | None, measure: Measure) -> str:

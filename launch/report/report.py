@@ -9,8 +9,9 @@ from common.record import files
 from common.record.definition import Record
 from common.record.files import Damaged
 from common.words import listed, ranks_of
-from launch.report import comparable, entries, environments, statistics
+from launch.report import comparable, entries, environments, statistics, table
 from launch.report.entries import Comparison, Entry
+from launch.report.findings import Findings, Section
 from launch.report.questions import (
     approximate,
     controls,
@@ -29,7 +30,6 @@ from launch.report.questions import (
 )
 from launch.report.questions.controls import Judgement
 from launch.report.questions.failed import Failure
-from launch.report.tables import Findings, Section
 from launch.report.words import runs_against
 
 # NCCL's name of TCP, in the log of what it has chosen.
@@ -125,15 +125,13 @@ def _of_machine(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report
     headline = [*map(first.winner, comparisons), *controls.warnings(judged_controls)]
     warnings = [*_left_out(traced), *_warnings(comparisons)]
     notes = [*_notes(comparisons), *warnings]
-    return Report(environments.machine_of(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls, failures)
+    return Report(table.machine(plain[0]), headline, sections, notes, comparisons, warnings, judged_controls, failures)
 
 
 def _of_machines(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report:
     """Reports on several machines: each one's fastest backends beside the others'."""
     plain, traced = entries.split_traced(records)
-    records_on = {
-        machine: [record for record in plain if environments.machine_of(record) == machine] for machine in environments.machines_of(plain)
-    }
+    records_on = {machine: [record for record in plain if table.machine(record) == machine] for machine in environments.machines_of(plain)}
     for records_of_machine in records_on.values():
         comparable.check(records_of_machine)
     comparable.check_training(plain)

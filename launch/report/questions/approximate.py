@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import ranks_of
-from launch.report import entries, epochs, measures
+from launch.report import entries, measures
 from launch.report.entries import Comparison, Entry
+from launch.report.findings import Cells, Findings
 from launch.report.questions import same
 from launch.report.statistics import mean, present
-from launch.report.tables import Cells, Findings, cells_of
+from launch.report.table import epochs_to_target
 from launch.report.words import interval
 
 QUESTION = "What do approximate backends gain, and what do they cost?"
@@ -42,7 +43,7 @@ def _against(comparison: Comparison, entry: Entry, reference: Entry) -> tuple[st
     differences = [same.loss_difference(record.losses, reference_record.losses, NUM_STEPS) for record, reference_record in same_batch]
     difference = max(present(differences), default=None)
     accuracy, reference_accuracy = _means(_last_shared_accuracies(*pair) for pair in pairs)
-    num_epochs, num_reference_epochs = _means((epochs.to_target(record), epochs.to_target(second)) for record, second in pairs)
+    num_epochs, num_reference_epochs = _means((epochs_to_target(record), epochs_to_target(second)) for record, second in pairs)
     texts = [f"{comparison.name}, {ranks_of(entry.num_ranks)}: {entry.backend} is approximate"]
     if difference is not None:
         texts.append(f"its losses differ by up to {difference:.0e} in the first {NUM_STEPS} steps")
@@ -50,7 +51,7 @@ def _against(comparison: Comparison, entry: Entry, reference: Entry) -> tuple[st
         texts.append(f"an epoch takes {ratio.value:.2f} times {reference.backend}'s seconds")
     if accuracy is not None:
         texts.append(f"after as many epochs its {comparison.metric} is {accuracy:.4f}, {reference.backend}'s {reference_accuracy:.4f}")
-    return "; ".join(texts) + ".", cells_of(entry) | {
+    return "; ".join(texts) + ".", entry.cells | {
         "against": reference.backend,
         "ratio of seconds per epoch": ratio and ratio.value,
         "95 % interval": interval(ratio),

@@ -1,24 +1,22 @@
 """What each backend has to offer at each size: time, state, traffic, exactness, and what it changes in a program."""
 
-from collections.abc import Callable, Hashable
-from operator import attrgetter
+from collections.abc import Hashable
 
 from common.backends import file_of
 from common.cost import volumes
 from common.declarations import declared
-from common.record.definition import Record
 from common.terminal import Table, filled
 from common.words import ranks_of
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.environments import Limit
+from launch.report.findings import MB, MIB, Cells, in_unit
 from launch.report.questions import step
-from launch.report.tables import MB, MIB, Cells, cells_of, in_unit
 
 TERA = 10**12
 # The share of the peak of a run that is faster.
 FAULTY = "measured wrongly"
-FLOPS_PER_SECOND = attrgetter("flops_per_second_per_rank")
+FLOPS_PER_SECOND = "flops_per_second_per_rank"
 
 
 def tables(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[Table]:
@@ -28,20 +26,20 @@ def tables(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[Tabl
 
 
 def _row(comparison: Comparison, entry: Entry, limit_of: dict[Hashable, Limit]) -> Cells:
-    def volume(volume_of: Callable[[Record], float | None], unit: float) -> float | None:
-        return in_unit(entry.trimmed_mean(volume_of), unit)
+    def volume(column: str, unit: float) -> float | None:
+        return in_unit(entry.trimmed_mean(column), unit)
 
     share, declaration = _share_of_limit(entry, limit_of), declared().get(file_of(entry.backend))
-    return cells_of(entry) | {
+    return entry.cells | {
         "seconds per epoch": measures.epoch_seconds(entry),
         # Images have no tokens.
-        "tokens/s": entry.trimmed_mean(attrgetter("tokens_per_second")),
+        "tokens/s": entry.trimmed_mean("tokens_per_second"),
         "TFLOP/s per rank": volume(FLOPS_PER_SECOND, TERA),
         "share of peak (%)": FAULTY if share and share > 1 else share and 100 * share,
-        "state per rank (MiB)": volume(volumes.state_bytes, MIB),
-        "expected (MiB)": volume(volumes.expected_state_bytes, MIB),
-        "sent per step (MB)": volume(volumes.sent_bytes, MB),
-        "by formula (MB)": volume(volumes.expected_sent_bytes, MB),
+        "state per rank (MiB)": volume("state_bytes", MIB),
+        "expected (MiB)": volume("expected_state_bytes", MIB),
+        "sent per step (MB)": volume("sent_per_step_bytes", MB),
+        "by formula (MB)": volume("expected_sent_per_step_bytes", MB),
         "by collective (MB)": _collectives(entry),
         "exposed share of a step (%)": step.exposed_percent(comparison, entry),
         "training": "exact" if entry.exact else "approximate",

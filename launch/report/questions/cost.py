@@ -1,24 +1,20 @@
 """What each backend costs: what to choose by, startup time, memory, communication, energy."""
 
 from collections.abc import Sequence
-from functools import partial
-from operator import attrgetter
 
-import numpy as np
-
-from common.record.definition import Record
 from common.terminal import filled
 from common.words import ranks_of
-from launch.report import environments, statistics
+from launch.report import environments
 from launch.report.entries import Comparison, Entry
+from launch.report.findings import MIB, MILLI, NOT_MEASURED, Cells, Findings, in_unit
 from launch.report.questions import choice
-from launch.report.tables import MIB, MILLI, NOT_MEASURED, Cells, Findings, cells_of, in_unit
 from launch.report.words import span
 
 QUESTION = "What does each backend cost?"
 STARTUP = ("launch", "import", "init")
-# The key of the record with the seconds of each stage, in order; those of STARTUP precede the timed part.
-STAGES = {stage: f"{stage}_seconds" for stage in (*STARTUP, "load")} | {"train": "train_seconds", "evaluate": "eval_seconds"}
+# The column of the table with the seconds of each stage, in order; those of STARTUP precede the timed part.
+STAGES = {stage: f"{stage}_seconds" for stage in (*STARTUP, "load")} | {"train": "training_seconds", "evaluate": "evaluation_seconds"}
+MEDIAN_STEP = "median_step_seconds"
 GPU_MEMORY = {
     "peak GPU memory allocated (MiB)": "peak_allocated_bytes",
     "reserved (MiB)": "peak_reserved_bytes",
@@ -46,23 +42,23 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
 
 def _row(comparison: Comparison, entry: Entry) -> Cells:
     return (
-        cells_of(entry)
+        entry.cells
         | {f"{stage} (s)": seconds for stage, seconds in stages(entry).items()}
         | {
             "peak memory per rank (MiB)": peak_mib(entry),
-            "median step (ms)": in_unit(_median_step_seconds(entry), MILLI),
+            "median step (ms)": in_unit(entry.trimmed_mean(MEDIAN_STEP), MILLI),
             "step increase over own 1 rank (ms)": in_unit(_step_increase_seconds(comparison, entry), MILLI),
         }
         | {f"{part.replace('_', ' ')} (MiB)": _state_mib(entry, part) for part in ("parameters", "gradients", "optimizer_state")}
         | {heading: _gpu_mib(entry, key) for heading, key in GPU_MEMORY.items()}
-        | {"energy (J)": entry.trimmed_mean(attrgetter("energy_joules"))}
+        | {"energy (J)": entry.trimmed_mean("energy_joules")}
     )
 
 
 def _step_increase_seconds(comparison: Comparison, entry: Entry) -> float | None:
     """Returns how much longer the median step is than at the backend's own 1 rank, where each rank has the same work."""
     single_rank = comparison.entry(entry.backend, 1)
-    median, single_rank_median = _median_step_seconds(entry), single_rank and _median_step_seconds(single_rank)
+    median, single_rank_median = entry.trimmed_mean(MEDIAN_STEP), single_rank and single_rank.trimmed_mean(MEDIAN_STEP)
     # Under strong scaling the batch per rank shrinks with the number of ranks, and so does the step.
     same_work = entry.batch_ratio == entry.num_ranks > 1 and not entry.oversubscribed
     return median - single_rank_median if same_work and median is not None and single_rank_median is not None else None
@@ -79,25 +75,12 @@ def _sentence(name: str, smallest: Sequence[Entry]) -> str:
 
 def stages(entry: Entry) -> dict[str, float | None]:
     """Returns the trimmed mean of the seconds of each of STAGES over the completed runs; None where unknown."""
-    return {stage: entry.trimmed_mean(partial(_stage_seconds, key)) for stage, key in STAGES.items()}
-
-
-def _stage_seconds(key: str, record: Record) -> float | None:
-    """Returns the seconds of a stage in a run, those of all epochs together."""
-    seconds = getattr(record, key)
-    by_epoch = statistics.present(seconds if isinstance(seconds, list) else [seconds])
-    return sum(by_epoch) if by_epoch else None
+    return {stage: entry.trimmed_mean(column) for stage, column in STAGES.items()}
 
 
 def peak_mib(entry: Entry) -> float | None:
     """Returns the trimmed mean of the peak memory per rank over the completed runs; None where it is not known."""
-    return in_unit(entry.trimmed_mean(attrgetter("peak_memory_bytes")), MIB)
-
-
-def _median_step_seconds(entry: Entry) -> float | None:
-    """Returns the trimmed mean over the runs of the median step; None where no step time is known."""
-    by_run = [statistics.present(record.step_seconds) for record in entry.ok]
-    return statistics.trimmed_mean(float(np.median(steps)) for steps in by_run if steps)
+    return in_unit(entry.trimmed_mean("peak_memory_bytes"), MIB)
 
 
 def _state_mib(entry: Entry, part: str) -> float | None:
@@ -108,5 +91,5 @@ def _state_mib(entry: Entry, part: str) -> float | None:
 
 def _gpu_mib(entry: Entry, key: str) -> float | None:
     """Returns the MiB of GPU memory on the rank with most, the largest of the runs; None on CPUs, and where it is not known."""
-    sizes_of_runs = [getattr(memory, key) for record in entry.ok if (memory := record.gpu_memory_by_rank)]
+    sizes_of_runs = entry.values(f"gpu_memory_by_rank_{key}").values()
     return max((size / MIB for sizes in sizes_of_runs for size in sizes if size is not None), default=None)

@@ -6,9 +6,9 @@ from common.terminal import filled
 from common.words import ranks_of
 from launch.report.entries import Comparison
 from launch.report.factors import Part, pairs, parts, sentences
+from launch.report.findings import Cells, Findings
 from launch.report.questions import first
 from launch.report.statistics import Ratio
-from launch.report.tables import Cells, Findings, cells_of
 from launch.report.words import interval, level
 
 QUESTION = "What makes the difference: framework, library or transport?"
@@ -23,7 +23,7 @@ def answer(comparison: Comparison) -> Findings:
         texts += _largest(f"{comparison.name}, {ranks_of(size)}", of_size)
         details += sentences(f"{comparison.name}, {ranks_of(size)}", candidates)
         rows += [
-            cells_of(pair.entry) | {"differs in": pair.factor, "compared with": pair.fastest.backend} | _cells(pair.ratio)
+            pair.entry.cells | {"differs in": pair.factor, "compared with": pair.fastest.backend} | _cells(pair.ratio)
             for pair in pairs(candidates)
         ]
         part_rows += [

@@ -2,15 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
-from common.record.definition import Record
 from common.record.parts import CheckpointIo
 from common.terminal import filled
 from launch.report import statistics
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import step
-from launch.report.tables import MB, MILLI, Cells, Findings, cells_of, in_unit
+from launch.report.findings import MB, MILLI, Cells, Findings, in_unit
 
 READING = "What does reading the data from disk cost?"
 CHECKPOINTS = "What do checkpoints cost?"
@@ -28,35 +24,15 @@ def reading(comparisons: Sequence[Comparison]) -> Findings:
 
 
 def _reading_row(entry: Entry) -> Cells:
-    settings, wait = entry.records[0].settings, entry.trimmed_mean(_wait_seconds)
-    steps = statistics.trimmed_mean(
-        _train_seconds(record) / len(record.step_seconds) for record in entry.from_start or entry.ok if record.step_seconds
-    )
-    return cells_of(entry) | {
+    settings = entry.records[0].settings
+    wait, steps = entry.trimmed_mean("step_data_wait_seconds"), entry.trimmed_mean("mean_step_seconds")
+    return entry.cells | {
         "format": settings.data_format,
         "workers": settings.num_workers,
         "data wait per step (ms)": in_unit(wait, MILLI),
         "share of the step (%)": 100 * wait / steps if wait is not None and steps else None,
-        "samples read (MB/s)": in_unit(entry.trimmed_mean(_bytes_per_second), MB),
+        "samples read (MB/s)": in_unit(entry.trimmed_mean("read_bytes_per_second"), MB),
     }
-
-
-def _train_seconds(record: Record) -> float:
-    """Returns the seconds of training of all epochs."""
-    return sum(statistics.present(record.train_seconds))
-
-
-def _wait_seconds(record: Record) -> float | None:
-    """Returns the mean seconds over the ranks that a step waits for data: in training where it is read from disk, else in the breakdown."""
-    if record.reading is None:
-        return step.data_wait_seconds(record)
-    return float(np.mean(record.reading.wait_seconds_by_rank)) / max(1, record.reading.num_steps)
-
-
-def _bytes_per_second(record: Record) -> float | None:
-    """Returns the bytes of samples that all ranks read in a second of training."""
-    seconds = _train_seconds(record)
-    return sum(record.reading.sample_bytes_by_rank) / seconds if record.reading and seconds else None
 
 
 def _equality(title: str, entries: Iterable[Entry]) -> Iterator[str]:
@@ -87,7 +63,7 @@ def _checkpoints_row(entry: Entry, costs: Sequence[CheckpointIo]) -> Cells:
     def ratio(above: str, below: str) -> float | None:
         return statistics.trimmed_mean(getattr(cost, above) / getattr(cost, below) for cost in costs if getattr(cost, below))
 
-    return cells_of(entry) | {
+    return entry.cells | {
         "in the background": "yes" if is_async else "no",
         "checkpoints": max(cost.num_writes for cost in costs),
         "size (MB)": in_unit(ratio("written_bytes", "num_writes"), MB),

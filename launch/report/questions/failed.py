@@ -10,7 +10,7 @@ from common.record.definition import Record
 from common.record.files import Damaged
 from common.terminal import filled
 from launch.report.entries import Comparison
-from launch.report.tables import Cells, Findings
+from launch.report.findings import Cells, Findings
 
 QUESTION = "What failed, and why?"
 STATUSES = {"diverged": "diverged", "failed": "failed", "timeout": "timed out", "started": "unfinished"}

@@ -8,8 +8,8 @@ from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report import epochs, factors, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio, mean, present
-from launch.report.tables import Cells, Findings, cells_of
+from launch.report.findings import Cells, Findings
+from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import (
     EQUAL,
     NO_DIFFERENCE,
@@ -75,7 +75,7 @@ class Result(NamedTuple):
 
 def samples_per_second(entry: Entry) -> float | None:
     """Returns the training throughput of an entry."""
-    return entry.trimmed_mean(attrgetter("samples_per_second"))
+    return entry.trimmed_mean("samples_per_second")
 
 
 def results_of(candidates: Iterable[Entry]) -> list[Result]:
@@ -97,7 +97,7 @@ def results_of(candidates: Iterable[Entry]) -> list[Result]:
     return results[:1] + [
         result._replace(
             against=measures.epoch_ratio(result.entry, compared[0], compared),
-            training_against=measures.epoch_ratio(result.entry, compared[0], compared, epochs.training_seconds),
+            training_against=measures.epoch_ratio(result.entry, compared[0], compared, measures.EPOCH_TRAINING),
         )
         for result in results[1:]
     ]
@@ -182,7 +182,7 @@ def _not_differing(ratio_of: Mapping[str, Ratio]) -> str:
 
 def _with_startup(candidates: Iterable[Entry]) -> str:
     """Returns the sentence on which of the entries of a size is first where start-up counts; empty where no matrix launched them."""
-    seconds_of = {entry.backend: time for entry in candidates if (time := measures.time_with_startup(entry)) is not None}
+    seconds_of = {entry.backend: time for entry in candidates if (time := measures.time_of(entry, measures.TIME_WITH_STARTUP)) is not None}
     if not seconds_of:
         return ""
     earliest = min(seconds_of, key=lambda backend: seconds_of[backend])
@@ -238,7 +238,7 @@ def _sentence(at: str, results: Sequence[Result]) -> str:
 
 def _evaluation(candidates: Iterable[Entry]) -> str:
     """Returns the sentence on how much of an epoch is evaluation; empty where it is too little to matter for the choice of a backend."""
-    percents = {entry.backend: 100 * share for entry in candidates if (share := entry.trimmed_mean(epochs.evaluation_share))}
+    percents = {entry.backend: 100 * share for entry in candidates if (share := entry.trimmed_mean("evaluation_share"))}
     return f" Evaluation is {span(percents, '{:.0f} %')} of an epoch." if max(percents.values(), default=0.0) > 100 * MARGIN else ""
 
 
@@ -253,15 +253,15 @@ def _rows(candidates: Sequence[Entry], metric: str) -> list[Cells]:
 
 
 def _row(entry: Entry, result: Result | None, time_ratio: Ratio | None, metric: str) -> Cells:
-    time, times, misses = measures.time_of(entry), present(measures.times(entry)), measures.misses(entry)
+    time, times, misses = measures.time_of(entry), entry.values(measures.TIME).values(), measures.misses(entry)
     ratio, training_ratio = (result.against, result.training_against) if result else (None, None)
     reasons = f" ({listed(sorted(set(misses)))})" if misses else ""
-    return cells_of(entry) | {
+    return entry.cells | {
         "transport": entry.transport,
         "time to solution (s)": next(iter(misses), None) if time is None else time,
         "over lowest time": with_interval(time_ratio),
-        "with start-up (s)": measures.time_with_startup(entry),
-        "epochs": mean(map(epochs.to_target, entry.records)),
+        "with start-up (s)": measures.time_of(entry, measures.TIME_WITH_STARTUP),
+        "epochs": entry.mean("epochs_to_target"),
         "seconds per epoch": measures.epoch_seconds(entry),
         "ratio to fastest": (ratio.value if ratio else 1.0) if result else None,
         "95 % interval": interval(ratio),
@@ -270,6 +270,6 @@ def _row(entry: Entry, result: Result | None, time_ratio: Ratio | None, metric: 
         "reached": f"{len(times)}/{len(entry.records)}{reasons}" if times or misses else None,
         "fastest (s)": min(times, default=None),
         "slowest (s)": max(times, default=None),
-        metric: entry.trimmed_mean(attrgetter("accuracy")),
+        metric: entry.trimmed_mean("accuracy"),
         "samples/s": samples_per_second(entry),
     }

@@ -10,9 +10,9 @@ from common.words import listed, ranks_of
 from launch.report import factors, measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.factors import Cell
+from launch.report.findings import NOT_MEASURED, Cells, Findings
 from launch.report.questions import cost, first
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.tables import NOT_MEASURED, Cells, Findings
 from launch.report.words import interval, level, runs_against
 
 LIBRARY = "Horovod"

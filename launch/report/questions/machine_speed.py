@@ -7,7 +7,7 @@ import numpy as np
 from common.record.definition import Record
 from common.words import ranks_of
 from launch.report import entries
-from launch.report.tables import Findings
+from launch.report.findings import Findings
 
 QUESTION = "Was the machine as fast beside every run?"
 # A larger deviation is told.

@@ -12,9 +12,9 @@ from common.terminal import Table, filled
 from common.words import ranks_of
 from launch.report import environments
 from launch.report.entries import Comparison
+from launch.report.findings import Cells, Findings
 from launch.report.questions import first
 from launch.report.questions.first import Result
-from launch.report.tables import Cells, Findings
 from launch.report.words import interval
 
 QUESTION = "Which backend is fastest on which machine?"
@@ -60,7 +60,7 @@ def by_machine(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]
     """Returns the comparisons of each machine."""
     compared_on: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        compared_on.setdefault(environments.machine_of(comparison.entries[0].records[0]), []).append(comparison)
+        compared_on.setdefault(comparison.machine, []).append(comparison)
     return compared_on
 
 

@@ -9,8 +9,8 @@ from common.record.definition import Record
 from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report.entries import Comparison, Entry
+from launch.report.findings import Cells, Findings
 from launch.report.statistics import mean, present
-from launch.report.tables import Cells, Findings, cells_of
 
 QUESTION = "Does every backend train the same thing?"
 # In float32, equal training agrees this well in its first steps; later steps amplify rounding (tests/frameworks/test_agreement.py).
@@ -104,7 +104,7 @@ def answer(comparison: Comparison) -> Findings:
 
 def _row(comparison: Comparison, group: Group) -> Cells:
     entry, shown = group[0].entry, group[0].shown
-    return cells_of(entry) | {
+    return entry.cells | {
         "backend": ", ".join(agreement.entry.backend for agreement in group),
         "seeds": len({record.seed for record in entry.from_start}),
         "initial parameters": _beginning(_initial(shown)),

@@ -1,16 +1,14 @@
 """How each backend scales, weak and strong scaling separately; oversubscribed sizes are left out."""
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report import environments, factors, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import step
+from launch.report.findings import Cells, Findings
 from launch.report.statistics import Ratio
-from launch.report.tables import Cells, Findings, cells_of
 from launch.report.words import span, speed_up_interval, with_interval
 
 QUESTION = "How does each backend scale?"
@@ -42,7 +40,7 @@ def _sentence(comparison: Comparison, with_cores: Iterable[Entry]) -> str:
 
 def ratio_of_rates(comparison: Comparison, entry: Entry) -> Ratio | None:
     """Returns the ratio of an entry's samples/s to those of its backend's own 1 rank; None where either is not known."""
-    return measures.value_ratio(entry, comparison.entry(entry.backend, 1), attrgetter("samples_per_second"))
+    return measures.value_ratio(entry, comparison.entry(entry.backend, 1), "samples_per_second")
 
 
 def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
@@ -51,7 +49,7 @@ def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
     It is the ratio of samples per second of compute. Under weak scaling the samples of a step grow with the number of ranks; under
     strong scaling they stay, and each rank's share of them shrinks.
     """
-    ratio = measures.value_ratio(comparison.entry(entry.backend, 1), entry, step.compute_seconds)
+    ratio = measures.value_ratio(comparison.entry(entry.backend, 1), entry, "breakdown_compute_seconds")
     if entry.num_ranks == 1 or ratio is None or ratio.low is None or ratio.high is None:
         return None
     factor = entry.batch_ratio
@@ -64,8 +62,8 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
     bases = {OVER_OWN: comparison.entry(entry.backend, 1), OVER_PLAIN: factors.plain_entry(comparison, entry.backend)}
     speed_ups = {name: measures.time_ratio(base, entry) for name, base in bases.items()}
     own = speed_ups[OVER_OWN]
-    return cells_of(entry) | {
-        "samples/s": entry.trimmed_mean(attrgetter("samples_per_second")),
+    return entry.cells | {
+        "samples/s": entry.trimmed_mean("samples_per_second"),
         "samples/s over own 1 rank": rate and rate.value,
         "95 % interval": speed_up_interval(rate) if entry.num_ranks > 1 else None,
         "ceiling without communication": with_interval(ceiling(comparison, entry), speed_up_interval),

@@ -1,38 +1,23 @@
 """Where the time of a step goes, from the step breakdowns of the records."""
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from common.record.definition import Record
-from common.record.parts import StepBreakdown
 from common.terminal import filled
 from common.words import ranks_of
-from launch.report import epochs, measures, statistics
+from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
+from launch.report.findings import MB, MILLI, Cells, Findings, in_unit
 from launch.report.statistics import Difference
-from launch.report.tables import MB, MILLI, Cells, Findings, cells_of, in_unit
 from launch.report.words import span
 
 BUBBLE = {"num_stages", "num_microbatches", "bubble_fraction", "bubble_fraction_in_theory"}
 QUESTION = "Where does the time of a step go?"
 OVERHEAD, EXPOSED = "overhead at 1 rank", "exposed communication"
 PARTS = ("data wait", "compute", OVERHEAD, EXPOSED)
+# The column with the seconds of OVERHEAD and EXPOSED together.
+ADDED = "breakdown_communication_exposed_seconds"
 Interval = tuple[float, float]
-
-
-def mean_over_ranks(key: str) -> Callable[[Record], float | None]:
-    """Returns a function that gives the mean over the ranks of a value of a record's step breakdown, None without a step breakdown."""
-    values_of = attrgetter(key)
-    return lambda record: statistics.mean(values_of(record.step_breakdown)) if record.step_breakdown else None
-
-
-breakdown_step_seconds = mean_over_ranks("step_seconds")
-data_wait_seconds = mean_over_ranks("data_wait_seconds")
-compute_seconds = mean_over_ranks("compute_seconds")
-communication_seconds = mean_over_ranks("communication_seconds")
-# The seconds of OVERHEAD and EXPOSED together.
-added_seconds = mean_over_ranks("communication_exposed_seconds")
 
 
 def answer(comparison: Comparison) -> Findings:
@@ -47,32 +32,30 @@ def answer(comparison: Comparison) -> Findings:
 
 
 def _row(comparison: Comparison, entry: Entry) -> Cells:
-    def in_milliseconds(value_of: Callable[[Record], float | None]) -> float | None:
-        return in_unit(_mean(value_of, entry), MILLI)
+    def trimmed_mean(column: str, unit: float) -> float | None:
+        return in_unit(entry.trimmed_mean(column), unit)
 
-    def trimmed_mean(value_of: Callable[[StepBreakdown], float | None], unit: float) -> float | None:
-        """Returns the mean of a value over the runs with a step breakdown, in a unit."""
-        return in_unit(entry.trimmed_mean(lambda record: value_of(record.step_breakdown) if record.step_breakdown else None), unit)
-
-    timed = entry.trimmed_mean(lambda record: epochs.timed_step_seconds(record) if record.step_breakdown else None)
     return (
-        cells_of(entry)
-        | {"step in training (ms)": in_unit(timed, MILLI), "step in breakdown (ms)": in_milliseconds(breakdown_step_seconds)}
+        entry.cells
+        | {
+            "step in training (ms)": trimmed_mean("timed_step_seconds", MILLI),
+            "step in breakdown (ms)": in_unit(entry.mean("breakdown_step_seconds"), MILLI),
+        }
         | {f"{part} (ms)": value for part, value in parts(comparison, entry).items()}
         | {
             "overhead, 95 % interval (ms)": _interval_text(overhead_interval(comparison, entry)),
             "exposed, 95 % interval (ms)": _interval_text(exposed_interval(comparison, entry)),
-            "communication (ms)": in_milliseconds(communication_seconds),
-            "sent (MB)": trimmed_mean(lambda breakdown: sum(operation.num_bytes for operation in breakdown.operations.values()), MB),
-            "bus bandwidth (MB/s)": trimmed_mean(attrgetter("bus_bytes_per_second"), MB),
-            "bus bandwidth, plain all-reduce (MB/s)": trimmed_mean(attrgetter("plain_bus_bytes_per_second"), MB),
+            "communication (ms)": in_unit(entry.mean("breakdown_communication_seconds"), MILLI),
+            "sent (MB)": trimmed_mean("breakdown_sent_bytes", MB),
+            "bus bandwidth (MB/s)": trimmed_mean("step_breakdown_bus_bytes_per_second", MB),
+            "bus bandwidth, plain all-reduce (MB/s)": trimmed_mean("step_breakdown_plain_bus_bytes_per_second", MB),
         }
     )
 
 
 def _bubble_row(entry: Entry, bubbles: Sequence[dict[str, Any]]) -> Cells:
     """Returns the row of a pipeline, by the bubbles of its runs, as frameworks/shared/pytorch/pipeline_stages.py measured them."""
-    return cells_of(entry) | {
+    return entry.cells | {
         "stages of a model": bubbles[0]["num_stages"],
         "micro-batches": bubbles[0]["num_microbatches"],
         "bubble, measured (%)": statistics.trimmed_mean(100 * bubble["bubble_fraction"] for bubble in bubbles),
@@ -93,7 +76,8 @@ def parts(comparison: Comparison, entry: Entry) -> dict[str, float | None]:
     if exposed is None:
         return {}
     overhead = _overhead(comparison, entry)
-    seconds = [_mean(data_wait_seconds, entry), _mean(compute_seconds, entry), overhead and overhead.value, exposed.value]
+    waited, computed = entry.mean("breakdown_data_wait_seconds"), entry.mean("breakdown_compute_seconds")
+    seconds = [waited, computed, overhead and overhead.value, exposed.value]
     return {part: in_unit(value, MILLI) for part, value in zip(PARTS, seconds, strict=True)}
 
 
@@ -110,8 +94,7 @@ def exposed_interval(comparison: Comparison, entry: Entry) -> Interval | None:
 def _overhead(comparison: Comparison, entry: Entry) -> Difference | None:
     """Returns OVERHEAD, what a backend adds to a step at 1 rank, where nothing is exchanged; None where it did not run at 1 rank."""
     single_rank = comparison.entry(entry.backend, 1)
-    values = statistics.present(map(added_seconds, single_rank.ok)) if single_rank else []
-    return statistics.difference(values, [0.0] * len(values), paired=True) if values else None
+    return _from_zero(single_rank.values(ADDED).values()) if single_rank else None
 
 
 def _exposed(comparison: Comparison, entry: Entry) -> Difference | None:
@@ -119,17 +102,15 @@ def _exposed(comparison: Comparison, entry: Entry) -> Difference | None:
 
     It is None without a step breakdown.
     """
-    added_by_run, added_at_1_rank = (
-        measures.values_by_key(of_size, added_seconds) for of_size in (entry, comparison.entry(entry.backend, 1))
-    )
-    if added_by_run and added_at_1_rank:
-        return statistics.difference(*measures.sides(added_by_run, added_at_1_rank))
-    added = list(added_by_run.values())
-    return statistics.difference(added, [0.0] * len(added), paired=True) if added else None
+    added, single_rank = entry.values(ADDED), comparison.entry(entry.backend, 1)
+    if added and single_rank and (added_at_1_rank := single_rank.values(ADDED)):
+        return statistics.difference(*measures.sides(added, added_at_1_rank))
+    return _from_zero(added.values())
 
 
-def _mean(value_of: Callable[[Record], float | None], entry: Entry) -> float | None:
-    return statistics.mean(map(value_of, entry.ok))
+def _from_zero(seconds: Collection[float]) -> Difference | None:
+    """Returns the mean of seconds as a difference; None without any."""
+    return statistics.difference(list(seconds), [0.0] * len(seconds), paired=True) if seconds else None
 
 
 def _interval(seconds: Difference | None) -> Interval | None:

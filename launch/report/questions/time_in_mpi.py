@@ -7,7 +7,7 @@ from common.record.definition import Record
 from common.record.parts import MpiOfRank
 from common.terminal import filled
 from common.words import ranks_of
-from launch.report.tables import MB, Cells, Findings, in_unit
+from launch.report.findings import MB, Cells, Findings, in_unit
 
 QUESTION = "Where did the time in MPI go?"
 

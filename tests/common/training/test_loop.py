@@ -21,7 +21,7 @@ from common.record import definition
 from common.trainer import NO_LOSS, POINTS, Held, Totals
 from common.training import checkpoints, clock, loop
 from common.training.clock import Turns
-from launch.report import epochs
+from launch.report import table
 from launch.run.display import outcome
 from tests.support.small_models import RESNET
 
@@ -113,7 +113,7 @@ def test_a_target_of_which_less_is_better_is_met_from_above(trained, monkeypatch
     monkeypatch.setitem(workloads.WORKLOADS, "cnn", workloads.WORKLOADS["cnn"]._replace(metric="metric", lower_is_better=True))
     record = trained(0.9, 0.3, 0.4, stop_at_target=False, checkpoint_dir=tmp_path)
     assert record.time_to_solution_seconds == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
-    assert epochs.to_target(dataclasses.replace(record, status="ok")) == 2
+    assert table.epochs_to_target(dataclasses.replace(record, status="ok")) == 2
     assert checkpoints.read(tmp_path / checkpoints.BEST)[1].best_accuracy == pytest.approx(0.3)
     record.status = "ok"
     assert outcome(record).startswith("reached 0.5 in 20.00 s (metric 0.4000)")

@@ -1,4 +1,4 @@
-"""Epochs to the target and seconds per epoch, and the test that no backend needs more epochs."""
+"""The test that no backend needs more epochs."""
 
 import itertools
 
@@ -8,42 +8,7 @@ import pytest
 from launch.report import epochs
 from launch.report.entries import Entry
 from launch.report.epochs import MoreEpochs
-from tests.support.made_records import ended, made, not_reached, typed
-
-
-@pytest.mark.parametrize(
-    ("record", "number"),
-    [
-        (made(), 2),
-        (made(accuracies=[0.5, 0.7, 0.99, 0.99]), 3),
-        (made(accuracies=[None, 0.99]), 2),
-        (not_reached(accuracies=[0.5, 0.9]), None),
-        (made(resumed_after_epochs=1, time_to_solution_seconds=None), None),
-        (ended("failed"), None),
-        (made(workload="transformer-alcf"), None),
-    ],
-)
-def test_epochs_to_the_target(record, number):
-    assert epochs.to_target(*typed([record])) == number
-
-
-@pytest.mark.parametrize(
-    ("record", "seconds", "training_seconds", "evaluation_share"),
-    [
-        (made(train_seconds=[3.0, 5.0], eval_seconds=[1.0, 1.0]), 5.0, 4.0, pytest.approx(0.2)),
-        # Without a target nothing is evaluated.
-        (made(train_seconds=[3.0, 5.0], eval_seconds=[]), 4.0, 4.0, 0.0),
-        (made(train_seconds=[3.0, None]), None, None, None),
-        (ended("timeout"), None, None, None),
-    ],
-)
-def test_seconds_per_epoch(record, seconds, training_seconds, evaluation_share):
-    (run,) = typed([record])
-    assert (epochs.seconds(run), epochs.training_seconds(run), epochs.evaluation_share(run)) == (
-        seconds,
-        training_seconds,
-        evaluation_share,
-    )
+from tests.support.made_records import made, not_reached, typed
 
 
 def test_a_run_that_missed_the_target_needs_more_than_all_its_epochs():

@@ -2,10 +2,11 @@
 
 import pytest
 
-from launch.report import epochs, regressions
+from launch.report import regressions
 from launch.report.answer import answer_of
 from launch.report.entries import comparisons
 from launch.report.questions import failed, first, same
+from launch.report.table import epochs_to_target
 from launch.run.display import outcome
 from tests.support.answers import answered, drawn
 from tests.support.made_records import made, not_reached, typed
@@ -21,7 +22,7 @@ def comparison_of(*made_records):
 
 def test_a_target_is_met_from_above_and_the_metric_has_its_name():
     (record,) = typed([made(**ERROR)])
-    assert epochs.to_target(record) == 2
+    assert epochs_to_target(record) == 2
     assert outcome(record) == "reached 2 in 10.00 s (metric 1.5000)"
     comparison = comparison_of(made(**ERROR), made(backend="fsdp", **ERROR))
     for question in (first, same):

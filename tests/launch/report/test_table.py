@@ -5,9 +5,11 @@ import json
 import polars
 import pytest
 
-from launch.report.table import LEFT_OUT, table
+from launch.report import table
+from launch.report.export.csv import frame
+from launch.report.table import LEFT_OUT
 from tests.launch.report.test_any_record import rich
-from tests.support.made_records import made, typed
+from tests.support.made_records import ended, made, not_reached, typed
 
 
 def leaves(part, name=""):
@@ -29,7 +31,7 @@ OBJECTS = {
 
 @pytest.mark.parametrize("record", [rich(), made(global_batch=32, exact=False), made(settings={"threads": 2})])
 def test_every_value_of_a_record_has_a_column(record):
-    (row,) = table(typed([record])).to_dicts()
+    (row,) = frame(typed([record])).to_dicts()
     for column, value in leaves(record):
         if column in LEFT_OUT:
             assert column not in row
@@ -43,8 +45,8 @@ def test_every_value_of_a_record_has_a_column(record):
 
 
 def test_the_columns_and_their_types_are_the_same_whatever_the_records_have():
-    few, many = table(typed([made()])), table(typed([rich()]))
-    assert few.schema == many.schema == table([]).schema
+    few, many = frame(typed([made()])), frame(typed([rich()]))
+    assert few.schema == many.schema == frame([]).schema
     assert [few.schema[name] for name in ("staleness", "global_batch", "exact", "launcher", "losses")] == [
         polars.String, polars.Int64, polars.Boolean, polars.String, polars.List(polars.Float64),
     ]  # fmt: skip
@@ -52,4 +54,36 @@ def test_the_columns_and_their_types_are_the_same_whatever_the_records_have():
 
 def test_a_run_that_diverged_has_no_speed_of_training():
     runs = typed([made(), made(repeat=1) | {"status": "diverged", "error": "a loss is not finite"}])
-    assert table(runs)["train_seconds"].is_null().to_list() == table(runs)["samples_per_second"].is_null().to_list() == [False, True]
+    assert frame(runs)["train_seconds"].is_null().to_list() == frame(runs)["samples_per_second"].is_null().to_list() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("record", "number"),
+    [
+        (made(), 2),
+        (made(accuracies=[0.5, 0.7, 0.99, 0.99]), 3),
+        (made(accuracies=[None, 0.99]), 2),
+        (not_reached(accuracies=[0.5, 0.9]), None),
+        (made(resumed_after_epochs=1, time_to_solution_seconds=None), None),
+        (ended("failed"), None),
+        (made(workload="transformer-alcf"), None),
+    ],
+)
+def test_epochs_to_the_target(record, number):
+    assert table.epochs_to_target(*typed([record])) == number
+
+
+@pytest.mark.parametrize(
+    ("record", "seconds", "training_seconds", "evaluation_share"),
+    [
+        (made(train_seconds=[3.0, 5.0], eval_seconds=[1.0, 1.0]), 5.0, 4.0, pytest.approx(0.2)),
+        # Without a target nothing is evaluated.
+        (made(train_seconds=[3.0, 5.0], eval_seconds=[]), 4.0, 4.0, 0.0),
+        (made(train_seconds=[3.0, None]), None, None, None),
+        (ended("timeout"), None, None, None),
+    ],
+)
+def test_seconds_per_epoch(record, seconds, training_seconds, evaluation_share):
+    (run,) = typed([record])
+    columns = ("epoch_seconds", "epoch_training_seconds", "evaluation_share")
+    assert [table.value_of(run, column) for column in columns] == [seconds, training_seconds, evaluation_share]

@@ -4,7 +4,7 @@ import pytest
 
 from common.config import Settings
 from common.workloads import gradient_bytes
-from launch.report.tables import MB, MIB
+from launch.report.findings import MB, MIB
 from tests.support.answers import line, lines, section
 from tests.support.made_records import ended, made, step_breakdown, tensor_bytes
 

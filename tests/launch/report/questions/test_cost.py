@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.report.tables import MIB
+from launch.report.findings import MIB
 from tests.support.answers import line, lines, section
 from tests.support.made_records import made
 

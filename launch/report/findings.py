@@ -1,10 +1,9 @@
-"""The parts of the answer: sections with sentences and tables, and the cells that several tables have."""
+"""The parts of the answer: sections with sentences and tables, and units."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.terminal import Cell, Table
-from launch.report.entries import Entry
 
 MIB, MB, MILLI = 2**20, 10**6, 1e-3
 NOT_MEASURED = "not measured"
@@ -28,11 +27,6 @@ class Section(NamedTuple):
     sentences: list[str]
     tables: list[Table]
     details: Sequence[str] = ()
-
-
-def cells_of(entry: Entry) -> Cells:
-    """Returns the cells that say which entry a row is of."""
-    return {"backend": entry.backend, "ranks": entry.num_ranks, "oversubscribed": "yes" if entry.oversubscribed else None}
 
 
 def in_unit(value: float | None, unit: float) -> float | None:
