@@ -62,7 +62,8 @@ static int bin_of(int64_t bytes)
 static void add(struct trace_sums *sums, int64_t bytes, int64_t nanoseconds)
 {
     atomic_fetch_add_explicit(&sums->calls, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&sums->bytes, bytes, memory_order_relaxed);
+    if (bytes)
+        atomic_fetch_add_explicit(&sums->bytes, bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&sums->nanoseconds, nanoseconds, memory_order_relaxed);
 }
 
