@@ -4,14 +4,14 @@ It runs nothing and leaves no file. Each function of LINES yields the lines of i
 problem ends in its remedy.
 """
 
-import functools
+import math
 import os
 import re
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -43,7 +43,6 @@ PROBLEM: Level = "problem"
 GB = 1e9
 OPEN_MPI = "Open MPI"
 ENVIRONMENT = str(VENV_BIN / "python")
-NCCL_PLUGINS = ("NCCL_NET", "NCCL_NET_PLUGIN")
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
 REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
@@ -246,10 +245,6 @@ def network(facts: Facts) -> Lines:
     if all(job.num_nodes == 1 for job in facts.jobs):
         yield OK, "one node, over the loopback"
         return
-    fabric = fabric_of(interfaces, facts.node["rdma_devices"])
-    if fabric and facts.node["num_gpus"] and not any(map(variables.get, NCCL_PLUGINS)):
-        text = f"NCCL uses TCP over {fabric} unless it finds its plugin for libfabric (aws-ofi-nccl), 2 to 3 times slower"
-        yield NOTE, f"{text}; name that in [variables] of a machine file: NCCL_NET, and LD_LIBRARY_PATH in its prologue"
     hosts, suffix = facts.launcher and facts.launcher.hosts, variables.get(HOST_SUFFIX_VARIABLE, "")
     first = first_node_of(hosts, suffix)
     if first is None:
@@ -259,13 +254,6 @@ def network(facts: Facts) -> Lines:
         yield OK, f"the first node is {first} ({socket.gethostbyname(first)}){f', with host suffix {suffix}' if suffix else ''}"
     except OSError as problem:
         yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); correct host_suffix in the machine file"
-
-
-def fabric_of(interfaces: Iterable[str], rdma_devices: Iterable[str]) -> str | None:
-    """Returns the network of a node for which NCCL needs a plugin; None where it has none."""
-    if any(name.startswith("hsn") for name in interfaces):
-        return "Slingshot"
-    return "EFA" if any(name.startswith(("efa", "rdmap")) for name in rdma_devices) else None
 
 
 def backends(facts: Facts) -> Lines:
@@ -314,8 +302,9 @@ def cores(facts: Facts) -> Lines:
         counted = "hardware threads count as cores only once: give the launcher whole cores in launcher_args, or use fewer --threads"
         yield PROBLEM, f"{facts.launcher.name} gives a rank {allowed} physical cores of the {needed} that it needs; {counted}"
         return
-    crowded = functools.partial(binding.oversubscribed, range(allowed), total=total, core_of={}, quota_cores=quota_cores)
-    sizes = {job.num_ranks for job in facts.jobs if crowded(local_size=job.ranks_per_node, cores_per_rank=needed)}
+    # A launcher that binds a rank shows it the cores of that rank alone.
+    num_available = min(total if allowed == needed else allowed, quota_cores or math.inf)
+    sizes = {job.num_ranks for job in facts.jobs if job.ranks_per_node * needed > num_available}
     if sizes:
         listed = ", ".join(map(str, sorted(sizes)))
         remedy = "use fewer --threads, or more nodes by --ranks-per-node"
@@ -371,31 +360,6 @@ def existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def packages(facts: Facts) -> Lines:
-    pins, installed = pinned(), facts.node["packages"]
-    # The build for GPUs has another name.
-    differing = [
-        f"{name} {version} (pinned: {pin})"
-        for name, version in installed.items()
-        if (pin := pins.get(name) or pins.get(f"{name}-cpu")) and pin != version.partition("+")[0]
-    ]
-    if not differing:
-        yield OK, f"{', '.join(f'{name} {version}' for name, version in installed.items())}: as pinned in environment.yml"
-    elif facts.python == ENVIRONMENT:
-        yield PROBLEM, f"not as pinned in environment.yml: {', '.join(differing)}; rm .venv/tandem-stamp, then launch/setup.sh"
-    else:
-        yield NOTE, f"the site's Python differs from environment.yml: {', '.join(differing)}"
-
-
-def pinned() -> dict[str, str]:
-    """Returns the versions of packages in environment.yml."""
-    text = (ROOT / "environment.yml").read_text()
-    without_requirements = re.findall(r'TANDEM_(\w+)_VERSION: "(.*)"', text)
-    return dict(re.findall(r"^ *- *([\w.-]+)==([^ #\n]+)", text, re.MULTILINE)) | {
-        name.lower().replace("_", "-"): version for name, version in without_requirements
-    }
-
-
 def environment(facts: Facts) -> Lines:
     if facts.python != ENVIRONMENT:
         yield NOTE, f"the ranks run in {facts.python}, which launch/setup.sh does not keep"
@@ -408,6 +372,6 @@ def environment(facts: Facts) -> Lines:
 
 LINES: dict[str, Callable[[Facts], Lines]] = {
     "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores,
-    "memory": memory, "/dev/shm": shared, "results": results, "packages": packages,
+    "memory": memory, "/dev/shm": shared, "results": results,
     "environment": environment,
 }  # fmt: skip

@@ -44,7 +44,6 @@ PATHS = re.compile(r"PATH|(?:LD|PYTHON)\w+")
 MAX_AGE = timedelta(hours=1)
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 INIT_SECONDS = 60
-RDMA = Path("/sys/class/infiniband")
 # Variables by which a launcher lets its ranks find each other: MPI is tried alone.
 OF_LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "PALS_", "SLURM_")
 # Some link the library of MPI's C++ bindings too, which is not this one.
@@ -71,15 +70,12 @@ class Node(TypedDict):
     """What is found on a node."""
 
     host: str
-    packages: dict[str, str]
     num_cores: int
     num_cores_allowed: int
     ignored_variables: dict[str, str]
     quota_cores: float | None
     available_bytes: float
     interfaces: list[str]
-    # The names of its devices for remote access to memory.
-    rdma_devices: list[str]
     mpi: Mpi | NoMpi
     # As SharedMemory of common/ranks/machine.py.
     shared_memory: tuple[int, int] | None
@@ -211,14 +207,12 @@ def describe() -> Node:
     num_gpus = gpus.count()
     return {
         "host": described.host,
-        "packages": described.packages,
         "num_cores": described.num_cores,
         "num_cores_allowed": binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()),
         "ignored_variables": binding.ignored_variables({}),
         "quota_cores": machine.quota_cores(),
         "available_bytes": machine.available_bytes(),
         "interfaces": sorted(psutil.net_if_addrs()),
-        "rdma_devices": rdma_devices(),
         "mpi": of_mpi4py(),
         "shared_memory": machine.shared_memory(),
         "horovod": of_horovod(),
@@ -227,11 +221,6 @@ def describe() -> Node:
         "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
         "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
     }
-
-
-def rdma_devices() -> list[str]:
-    """Lists the devices for remote access to memory that Linux shows."""
-    return sorted(path.name for path in RDMA.glob("*"))
 
 
 def of_mpi4py() -> Mpi | NoMpi:
