@@ -163,10 +163,13 @@ def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(trained, monk
 
 def test_a_run_that_resumes_goes_on_after_its_checkpoint_if_there_is_one_and_has_no_time_to_solution_then(trained, tmp_path):
     kept = {"resume": True, "checkpoint_dir": tmp_path}
-    begun, resumed = trained(0.6, **kept, epochs=1), trained(0.7, **kept)
+    whole = trained(schedule="cosine", stop_at_target=False)
+    begun, resumed = trained(0.6, **kept, schedule="cosine", epochs=3), trained(0.7, **kept, schedule="cosine")
     assert (begun.resumed_after_epochs, resumed.resumed_after_epochs) == (0, 1)
     assert begun.time_to_solution_seconds > 0
     assert (resumed.accuracies, resumed.reached, resumed.time_to_solution_seconds) == ([pytest.approx(0.7)], True, None)
+    # Of its second epoch.
+    assert resumed.learning_rates == whole.learning_rates[3:6] != whole.learning_rates[:3]
 
 
 def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the_data_is_touched(trained, monkeypatch):
@@ -185,6 +188,27 @@ def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the
     trained(1.0, trainer_class=Meeting)
     opened = order.index("open")
     assert order[opened : opened + 3] == ["open", "meet", "load"]
+
+
+class BesideASlowReader(Timed):
+    """Another rank reads the data for seven seconds more."""
+
+    has_read = False
+
+    def load(self, on_progress):
+        self.has_read = True
+        return super().load(on_progress)
+
+    def sum(self, values):
+        if self.has_read:
+            self.now, self.has_read = self.now + 7.0, False
+        return super().sum(values)
+
+
+def test_waiting_for_a_rank_that_reads_longer_is_on_the_clock(trained):
+    record, alone = trained(1.0, trainer_class=BesideASlowReader), trained(1.0)
+    assert record.time_to_solution_seconds == alone.time_to_solution_seconds + 7.0
+    assert record.check_seconds == alone.check_seconds
 
 
 class Queued(Timed):
