@@ -1,4 +1,7 @@
-"""Messages of the ranks of a run to the program that started it: a line of their output with a mark and a JSON object."""
+"""Messages of the ranks of a run to the program that started it: a line of their output with the run's mark and a JSON object.
+
+The mark has a secret of the run, so that nothing that a user's file prints is a message by chance.
+"""
 
 import functools
 import json
@@ -11,9 +14,8 @@ from common.progress import Progress
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-# Set for its ranks by a program that reads their messages. Without it their output is for a person.
+# Set for its ranks, to the secret, by a program that reads their messages. Without it their output is for a person.
 VARIABLE = "TANDEM_MESSAGES"
-MARK = "tandem-message:"
 # Linux: PID_MAX_LIMIT.
 MAX_PID = 2**22
 
@@ -62,17 +64,22 @@ def are_read() -> bool:
 def send(message: Message) -> None:
     """Prints a message where a program reads it; no effect elsewhere."""
     if are_read():
-        print(format_line(message), flush=True)
+        print(format_line(message, os.environ[VARIABLE]), flush=True)
 
 
-def format_line(message: Message) -> str:
+def mark_of(secret: str) -> str:
+    """Returns what stands before the JSON of a message in a run with this secret."""
+    return f"tandem-message {secret}:"
+
+
+def format_line(message: Message, secret: str) -> str:
     kind = next(kind for kind, message_type in KINDS.items() if isinstance(message, message_type))
-    return f"{MARK} {json.dumps({'kind': kind} | message._asdict())}"
+    return f"{mark_of(secret)} {json.dumps({'kind': kind} | message._asdict())}"
 
 
-def read_line(line: str) -> Message | None:
+def read_line(line: str, secret: str) -> Message | None:
     """Reads the message in a line of output, behind what a launcher writes before it; None for any other line, however similar."""
-    _, mark, text = line.partition(MARK)
+    _, mark, text = line.partition(mark_of(secret))
     if not mark:
         return None
     try:

@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from common.errors import printable
 from common.progress import Progress
 from common.record.definition import Record
 from common.words import ranks_of
@@ -49,7 +50,7 @@ class Display:
                 self.live.stop()
 
     def print_line(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(printable(text)), soft_wrap=True)
 
     def begin_group(self, group: Sequence[NumberedJob]) -> None:
         """Notes the runs that take turns from now on."""
@@ -83,7 +84,7 @@ class Display:
 
     def show(self, waits_for: str) -> None:
         """Shows what is waited for: on a terminal beside the bar, elsewhere as a line, of which there are few."""
-        self.waits_for = waits_for
+        self.waits_for = printable(waits_for)
         if not self.live and (self.printed_at is None or self.now() - self.printed_at >= PLAIN_INTERVAL_SECONDS):
             self.printed_at = self.now()
             self.print_line(f"{self.how_far()}; {waits_for}")

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, final
 
@@ -23,7 +23,7 @@ from common.ranks.messages import Hang, Message, TurnEnded
 from common.training import clock
 from launch.run import supervisor
 
-NUM_LAST_LINES = 200
+NUM_LAST_LINES, MAX_LINE_BYTES = 200, 2**16
 # TensorFlow and Keras print these in every run, on every rank: they would push the cause of a failure out of the lines that are kept.
 BANNER = re.compile(
     r"WARNING: All log messages before absl::InitializeLog|I\d{4} \d\d:\d\d:[\d.]+ +\d+ \S+:\d+\] |To enable the following instructions: "
@@ -74,7 +74,8 @@ def run(
     signals: queue.SimpleQueue[Message] = queue.SimpleQueue()
     read_end, write_end = os.pipe()
     output = open(read_end, "rb")  # noqa: SIM115
-    reader = threading.Thread(target=_read, args=(output, last_lines, on_message, on_line, signals), daemon=True)
+    secret = variables.get(messages.VARIABLE, "")
+    reader = threading.Thread(target=_read, args=(output, secret, last_lines, on_message, on_line, signals), daemon=True)
     # The supervisor starts before the run, so that there is no moment at which the run could be left alone.
     with supervisor.supervised(mark, GRACE_SECONDS, output) as note:
         processes = _Processes(mark, note)
@@ -122,6 +123,10 @@ class _Processes:
         if not self._is_training:
             self._find()
             self._ranks, self._is_training = list(ranks) or self._ranks, True
+
+    def include(self, pids: Iterable[int]) -> bool:
+        """Returns whether all of these are processes of the run."""
+        return set(pids) <= {*self._ranks} or set(pids) <= {*supervisor.processes_of(self._mark)}
 
     def has_hung(self) -> bool:
         """Returns whether no rank runs, which the launcher cannot find out: all are stopped, or ended with a process that started them."""
@@ -187,6 +192,8 @@ def _turn(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=GRACE_SECONDS)
             return []
+        if not processes.include(message.pids):
+            continue
         while any(supervisor.is_running(pid) for pid in message.pids):
             if time.monotonic() > deadline:
                 return None
@@ -198,6 +205,7 @@ def _turn(
 
 def _read(
     output: BinaryIO,
+    secret: str,
     last_lines: deque[str],
     on_message: Callable[[Progress | Hang], object],
     on_line: Callable[[str], object],
@@ -206,9 +214,8 @@ def _read(
     """Reads what a run prints, to its end: passes messages and other lines on, and puts the signals into their queue."""
     has_progress = False
     with output:
-        for raw_line in output:
-            line = raw_line.decode(errors="replace").rstrip()
-            message = messages.read_line(line)
+        for line in _lines(output):
+            message = messages.read_line(line, secret)
             if message is None:
                 if not BANNER.match(line):
                     last_lines.append(line)
@@ -219,3 +226,12 @@ def _read(
             if not (has_progress and isinstance(message, Progress)):
                 signals.put(message)
             has_progress |= isinstance(message, Progress)
+
+
+def _lines(output: BinaryIO) -> Iterator[str]:
+    """Reads lines, of which MAX_LINE_BYTES are kept in memory."""
+    while raw_line := output.readline(MAX_LINE_BYTES):
+        end = raw_line
+        while not end.endswith(b"\n") and (end := output.readline(MAX_LINE_BYTES)):
+            pass
+        yield raw_line.decode(errors="replace").rstrip()

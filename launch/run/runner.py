@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +92,7 @@ def run_job(
     launch["settings"] = {name: value for name, value in as_json(job.settings).items() if name in not_for(SINGLE_RUN)}
     launch["ignored_variables"] = binding.ignored_variables(launcher.variables)
     of_turns = {clock.TURNS_VARIABLE: clock.node(), clock.TURN_SHARE_VARIABLE: str(turn_share)} if turn_share else {}
-    variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch), messages.VARIABLE: "1"} | of_turns
+    variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch), messages.VARIABLE: secrets.token_hex(8)} | of_turns
     argv = start.with_passed(variables)._replace(program=(*start.program, expect_variables_argument(variables))).argv()
     ending, outcome, received = Ending("failed", "interrupted"), None, Received(on_progress)
     num_kills_before = machine.num_oom_kills()

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from common.progress import Progress
 from common.ranks import messages
-from common.ranks.messages import MARK, Hang, Place, TurnEnded, format_line, read_line, send
+from common.ranks.messages import Hang, Place, TurnEnded, format_line, mark_of, read_line, send
 
+SECRET = "5ec2e1"
+MARK = mark_of(SECRET)
 MIDDLE = Progress(3, 16, 22, 44, 0.1234, 0.9694, 12.5)
 MESSAGES = [
     MIDDLE,
@@ -26,12 +28,12 @@ MESSAGES = [
 @pytest.mark.parametrize("message", MESSAGES)
 @pytest.mark.parametrize("launcher", ["", "[1] "])
 def test_a_message_is_read_as_it_was_written_also_behind_what_a_launcher_writes(launcher, message):
-    read = read_line(launcher + format_line(message))
+    read = read_line(launcher + format_line(message, SECRET), SECRET)
     assert (type(read), read) == (type(message), message)
 
 
 def test_a_run_that_diverges_still_has_its_progress():
-    assert math.isnan(read_line(format_line(MIDDLE._replace(loss=math.nan))).loss)
+    assert math.isnan(read_line(format_line(MIDDLE._replace(loss=math.nan), SECRET), SECRET).loss)
 
 
 WRONG = [
@@ -43,12 +45,20 @@ WRONG = [
     {"kind": "progress"} | MIDDLE._asdict() | {"epoch": 0, "step": 44},
     {"kind": "progress"} | MIDDLE._asdict() | {"step": 10**400}, {"kind": "progress"} | MIDDLE._asdict() | {"loss": "small"},
 ]  # fmt: skip
-LINES = ["", MARK, f"{MARK} half way", f"{MARK} {'[' * 100_000}", format_line(MIDDLE)[:-1], format_line(MIDDLE).removeprefix(MARK)]
+LINES = [
+    "",
+    MARK,
+    f"{MARK} half way",
+    f"{MARK} {'[' * 100_000}",
+    format_line(MIDDLE, SECRET)[:-1],
+    format_line(MIDDLE, SECRET).removeprefix(MARK),
+    format_line(MIDDLE, ""),
+]
 
 
 @pytest.mark.parametrize("line", [*LINES, *(f"{MARK} {json.dumps(values)}" for values in WRONG)], ids=lambda line: line[:60])
 def test_any_other_line_is_no_message(line):
-    assert read_line(line) is None
+    assert read_line(line, SECRET) is None
 
 
 PIECES = st.recursive(
@@ -62,7 +72,7 @@ PIECES = st.recursive(
 def test_no_line_makes_the_reader_fail(kind, message, values, text):
     changed = [{"kind": kind} | message._asdict() | {name: values} for name in message._fields]
     for line in (text, *map(json.dumps, (values, *changed))):
-        read = read_line(f"{MARK} {line}")
+        read = read_line(f"{MARK} {line}", SECRET)
         if isinstance(read, Progress):
             read.seconds_left()
 
@@ -71,6 +81,6 @@ def test_a_message_is_printed_only_where_a_program_reads_it(monkeypatch, capsys)
     monkeypatch.delenv(messages.VARIABLE, raising=False)
     send(MIDDLE)
     assert capsys.readouterr().out == ""
-    monkeypatch.setenv(messages.VARIABLE, "1")
+    monkeypatch.setenv(messages.VARIABLE, SECRET)
     send(MIDDLE)
-    assert capsys.readouterr().out == format_line(MIDDLE) + "\n"
+    assert capsys.readouterr().out == format_line(MIDDLE, SECRET) + "\n"

@@ -52,6 +52,18 @@ def test_progress_in_words():
     assert describe(Progress(4, 4, 22, 22, 0.1, 0.9, 70.0)) == "epoch 4/4, step 22/22, loss 0.1000, accuracy 0.9000"
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_control_codes_of_a_name_or_an_error_do_not_reach_the_terminal(terminal):
+    stream = io.StringIO()
+    with Display(5, Console(file=stream, force_terminal=terminal, width=200)) as live:
+        live.print_line("broke\x1b]0;title\x07")
+        live.show("starting\x1b[8m")
+        if terminal:
+            live.live.refresh()
+    assert "\x1b]0" not in stream.getvalue()
+    assert "\x1b[8m" not in stream.getvalue()
+
+
 def test_without_a_terminal_a_line_now_and_then_says_what_is_waited_for():
     first, second = shown(terminal=False).splitlines()
     assert first == "0/5 runs in 0 s; starting: cnn ddp 2 ranks"

@@ -13,11 +13,12 @@ import psutil
 import pytest
 
 from common.ranks.meeting import MASTER
-from common.ranks.messages import Hang, Place, TurnEnded, format_line
+from common.ranks.messages import VARIABLE, Hang, Place, TurnEnded, format_line
 from launch.run import processes, supervisor, turns
 from tests.support import kills
 from tests.support.running import ROOT
 
+SECRET = "5ec2e1"
 HANG = Hang(0, Place(1, 20, 22), 9.0)
 
 
@@ -29,12 +30,14 @@ def impatient(monkeypatch):
 def run(script, tmp_path, time_limit_seconds):
     """Returns (Outcome, messages) of a shell script."""
     messages = []
-    return turns.alone(processes.run(["sh", "-c", script], {}, str(tmp_path), tmp_path, time_limit_seconds, messages.append)), messages
+    return turns.alone(
+        processes.run(["sh", "-c", script], {VARIABLE: SECRET}, str(tmp_path), tmp_path, time_limit_seconds, messages.append)
+    ), messages
 
 
 def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
     begun = time.monotonic()
-    outcome, messages = run(f"trap '' TERM; echo '{format_line(HANG)}'; while :; do sleep 0.1; done", tmp_path, 60)
+    outcome, messages = run(f"trap '' TERM; echo '{format_line(HANG, SECRET)}'; while :; do sleep 0.1; done", tmp_path, 60)
     assert time.monotonic() - begun < 30
     assert not outcome.timed_out
     assert outcome.returncode != 0
@@ -42,12 +45,31 @@ def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
     assert supervisor.processes_of(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("printed", ["", f"'{format_line(TurnEnded([7]))}' | sed s/7/$!/"])
+@pytest.mark.parametrize("printed", ["", f"'{format_line(TurnEnded([7]), SECRET)}' | sed s/7/$!/"])
 def test_a_run_beyond_its_time_limit_is_timed_out_and_ended_also_where_a_rank_that_says_so_has_not_stopped(printed, tmp_path):
     outcome, messages = run(f"sleep 60 & echo {printed}; wait", tmp_path, 0.5)
     assert outcome.timed_out
     assert messages == []
     assert supervisor.processes_of(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("secret", ["", "another", SECRET])
+def test_a_printed_message_stops_no_process_outside_the_run_and_is_none_without_the_secret(secret, tmp_path):
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        process.send_signal(signal.SIGSTOP)
+        kills.wait_until(lambda: not supervisor.is_running(process.pid))
+        outcome, messages = run(f"echo '{format_line(TurnEnded([process.pid]), secret)}'; sleep 1", tmp_path, 60)
+        assert (outcome.returncode, outcome.problem, messages) == (0, None, [])
+        assert not supervisor.is_running(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_of_a_line_without_end_only_its_beginning_is_kept(tmp_path):
+    outcome, _ = run("head -c 10000000 /dev/zero | tr '\\0' x; echo; echo cause", tmp_path, 60)
+    assert outcome.last_lines == ["x" * processes.MAX_LINE_BYTES, "cause"]
 
 
 def test_a_run_does_not_meet_at_the_port_of_the_job_script_but_at_one_of_its_own(tmp_path, monkeypatch):
@@ -79,7 +101,7 @@ connection, pids = (sockets[0], [os.getpid(), child]) if child else (sockets[1],
 sockets[1 if child else 0].close()
 for _ in range(2):
     if pids:
-        print(format_line(TurnEnded(pids)), flush=True)
+        print(format_line(TurnEnded(pids), os.environ["TANDEM_MESSAGES"]), flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
     connection.send(b"!")
     assert connection.recv(1) == b"!"
@@ -90,7 +112,9 @@ if pids:
 
 
 def begin(tmp_path, time_limit_seconds):
-    return processes.run([sys.executable, "-c", IN_TURNS], {"PYTHONPATH": str(ROOT)}, str(tmp_path), tmp_path, time_limit_seconds, print)
+    return processes.run(
+        [sys.executable, "-c", IN_TURNS], {"PYTHONPATH": str(ROOT), VARIABLE: SECRET}, str(tmp_path), tmp_path, time_limit_seconds, print
+    )
 
 
 @pytest.mark.matrix
