@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -57,11 +56,11 @@ def workload_of(settings: Settings) -> Workload:
     no tokens.
     """
     workload = _named(settings)
-    name, sizes = workload.name or settings.workload, {name: size for name in SIZES if (size := getattr(settings, name)) is not None}
-    model = resized(workload.model, sizes, name)
+    sizes = {name: size for name in SIZES if (size := getattr(settings, name)) is not None}
+    model = resized(workload.model, sizes, workload.name)
     if settings.tokenizer is not None:
         if not isinstance(model, Decoder):
-            raise UserError(f"--tokenizer is not for {name}, which has no tokens; leave it out")
+            raise UserError(f"--tokenizer is not for {workload.name}, which has no tokens; leave it out")
         model = dataclasses.replace(model, num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens)
     return workload._replace(model=model)
 
@@ -74,7 +73,7 @@ def _named(settings: Settings) -> Workload:
         raise UserError("--model-args is for --model; leave it out")
     if settings.workload not in WORKLOADS:
         raise UserError(f"there is no workload {settings.workload!r}; choose from: {', '.join(WORKLOADS)}")
-    return WORKLOADS[settings.workload]
+    return WORKLOADS[settings.workload]._replace(name=settings.workload)
 
 
 def resized(model: Model, sizes: Mapping[str, int], workload: str) -> Model:
@@ -99,8 +98,7 @@ def resized(model: Model, sizes: Mapping[str, int], workload: str) -> Model:
 
 def gradient_bytes(settings: Settings) -> int:
     """Returns the bytes of the gradients of all parameters, which data parallelism all-reduces once a step."""
-    parameters = workload_of(settings).parameters.values()
-    return sum(math.prod(parameter.shape) for parameter in parameters) * np.dtype(DTYPES[settings.precision]).itemsize
+    return workload_of(settings).num_parameters * np.dtype(DTYPES[settings.precision]).itemsize
 
 
 def num_optimizer_states(settings: Settings) -> float:
@@ -121,17 +119,16 @@ def resolve(settings: Settings, degree: int) -> Settings:
     check(settings)
     workload = workload_of(settings)
     if settings.dataset is not None and settings.dataset not in workload.datasets:
-        name = workload.name or settings.workload
-        raise UserError(f"--dataset {settings.dataset} is not for {name}; choose from: {', '.join(workload.datasets)}")
+        raise UserError(f"--dataset {settings.dataset} is not for {workload.name}; choose from: {', '.join(workload.datasets)}")
     if settings.target is not None and workload.target is None:
-        raise UserError(f"--target is not for {settings.workload}, which is for throughput only")
+        raise UserError(f"--target is not for {workload.name}, which is for throughput only")
     if workload.metric == "accuracy" and settings.target is not None and (problem := SHARE.problem(settings.target)):
         raise UserError(f"--target is {settings.target:g}; {problem}")
     for name, function in workload.decided.items():
         if getattr(settings, name) != getattr(Settings, name):
             article = "an" if function == "optimizer" else "a"
-            raise UserError(f"{flag(name)} is not for {settings.model}, which has {article} {function}(); leave it out")
-    settings = dataclasses.replace(settings, workload=workload.name or settings.workload)
+            raise UserError(f"{flag(name)} is not for {workload.name}, which has {article} {function}(); leave it out")
+    settings = dataclasses.replace(settings, workload=workload.name)
     defaults = workload.defaults(settings.optimizer)
     resolved = dataclasses.replace(settings, **{name: value for name, value in defaults.items() if getattr(settings, name) is None})
     batch_plan(resolved, degree)

@@ -21,7 +21,7 @@ from common.cost import parallelism, sharing, state_memory
 from common.declarations import PYTHON
 from common.errors import UserError
 from common.model import pipelining
-from common.model.description import parameters_of, parts_of
+from common.model.description import parts_of
 from common.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def forecast(names: Sequence[str], settings: Settings, sizes: dict[str, int], ra
 def of_replicas(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None, step: "StepBytes") -> Forecast:
     """Forecasts a rank that computes a whole model."""
     held = state_memory.state(name, settings, num_ranks, ranks_per_node)
-    sizes = [math.prod(initial.shape) for initial in parameters_of(workloads.workload_of(settings).model).values()]
+    sizes = [math.prod(initial.shape) for initial in workloads.workload_of(settings).parameters.values()]
     whole = sharing.whole_bytes(name, sum(sizes), settings)
     way = sharing.of(name)
     if way and declaration_of(name).buffers == "gathered":
@@ -173,7 +173,7 @@ def of_replicas(name: str, settings: Settings, num_ranks: int, ranks_per_node: i
 
 def of_division(name: str, settings: Settings, num_ranks: int, step: "StepBytes") -> Forecast:
     """Forecasts a rank that has a part of each matrix, and the whole vectors of norms."""
-    shapes = [initial.shape for initial in parameters_of(workloads.workload_of(settings).model).values()]
+    shapes = [initial.shape for initial in workloads.workload_of(settings).parameters.values()]
     num_held = sum(math.prod(shape) / (num_ranks if len(shape) > 1 else 1) for shape in shapes)
     held = sharing.whole_bytes(name, num_held, settings)
     peak = held["parameters"] + held["optimizer_state"] + step.peak
@@ -244,7 +244,7 @@ def show(settings: Settings, forecasts: Sequence[Forecast], left_out: Sequence[s
     """Prints the forecasts as a table, the reasons for what is left out, and what fits into `limit` bytes."""
     console = Console()
     console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
-    num_parameters = sum(math.prod(initial.shape) for initial in workloads.workload_of(settings).parameters.values())
+    num_parameters = workloads.workload_of(settings).num_parameters
     unit, size = next((unit for unit in UNITS if max(row.peak for row in forecasts) >= unit[1]), UNITS[-1])
     recomputed = ", recomputed" if settings.recompute else ""
     table = Table(

@@ -1,5 +1,7 @@
 """How the ranks of a run share the work: the data-parallel degree of a backend, and why it cannot train a workload."""
 
+import dataclasses
+
 from common.backends import declaration_of
 from common.command_line import flag
 from common.config import Settings, check
@@ -35,15 +37,16 @@ def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int |
     """
     check(settings)
     backend, workload = declaration_of(name), workload_of(settings)
+    settings = dataclasses.replace(settings, workload=workload.name)
     if backend.framework not in workload.model.frameworks:
-        return f"{name} does not train {workload.name or settings.workload}: the model is {' and '.join(workload.model.frameworks)}'s"
+        return f"{name} does not train {workload.name}: the model is {' and '.join(workload.model.frameworks)}'s"
     if not trains(name, workload.model):
         able = [workload_name for workload_name in WORKLOADS if trains(name, WORKLOADS[workload_name].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
     if reason := _problem_of_division(name, settings, workload.model, num_ranks, ranks_per_node):
         return reason
     if settings.recompute and not workload.model.has_layers():
-        reason = f"{workload.name or settings.workload}, which has no layers to compute again (a file names them in layers())"
+        reason = f"{workload.name}, which has no layers to compute again (a file names them in layers())"
         return f"--recompute would save no memory of {reason}; leave it out"
     num_ranks_of_model = _num_ranks_of_model(backend, settings, num_ranks)
     num_shards = (num_ranks - backend.num_servers) // num_ranks_of_model

@@ -4,17 +4,15 @@ Activations and what libraries keep to themselves come on top (common/README.md,
 """
 
 import dataclasses
-import math
 from typing import NamedTuple
 
-from common import workloads
 from common.backends import declaration_of, is_exact, settings_of, variant_settings
 from common.config import Settings
 from common.cost import parallelism, sharing
 from common.cost.sharing import StateBytes
 from common.errors import UserError
 from common.ranks import gpus, machine
-from common.workloads import gradient_bytes
+from common.workloads import gradient_bytes, workload_of
 
 GB = 1e9
 ON_GPU = "on each GPU"
@@ -45,8 +43,7 @@ def state(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | N
     global batch, without optimizer state unless the ranks divide the model, since it may be elsewhere.
     """
     declaration, way = declaration_of(name), sharing.of(name)
-    num_parameters = sum(math.prod(initial.shape) for initial in workloads.workload_of(settings).parameters.values())
-    whole = sharing.whole_bytes(name, num_parameters, settings)
+    whole = sharing.whole_bytes(name, workload_of(settings).num_parameters, settings)
     if way is None:
         share = parallelism.degree(name, settings, num_ranks, ranks_per_node) / num_ranks
         return {

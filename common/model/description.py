@@ -152,7 +152,7 @@ class Workload(NamedTuple):
 
     The first of `datasets` is the default. A workload with `target` None is for throughput only: it has no accuracy and no time
     to solution. `metric` is the name of what is compared with the target. `clip_norm`: the largest norm of the whole gradient.
-    `decided` has the functions of a file that decide a setting, by its name, and `name` is the file's.
+    `decided` has the functions of a file that decide a setting, by its name, and `name` is the file's, or that in the table of workloads.
     """
 
     model: Model
@@ -167,11 +167,15 @@ class Workload(NamedTuple):
     lower_is_better: bool = False
     clip_norm: float | None = None
     decided: Mapping[str, str] = MappingProxyType({})
-    name: str | None = None
+    name: str = ""
 
     @property
     def parameters(self) -> dict[str, Initial]:
         return parameters_of(self.model)
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(part.num_parameters for part in parts_of(self.model))
 
     def defaults(self, optimizer: str | None = None) -> dict[str, str | int | float | None]:
         """Returns the defaults of the settings whose default is the workload's, by name.
