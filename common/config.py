@@ -40,7 +40,8 @@ SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
 SHARE = Bounds(above=0, at_most=1, hint=", such as 0.97")
 Seed = Annotated[int, SEEDS]
 MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
-RunName = Annotated[str | None, Pattern(r"[\w@-][\w.@+-]*", "letters, digits, '_', '@', '-' and, not first, '.' and '+'")]
+NAME_OF_RUN = Pattern(r"[\w@-][\w.@+-]*", "letters, digits, '_', '@', '-' and, not first, '.' and '+'")
+RunName = Annotated[str | None, NAME_OF_RUN]
 
 
 class Role(enum.Enum):

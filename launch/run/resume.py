@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
 from common.command_line import flag
-from common.config import Settings, as_json
+from common.config import NAME_OF_RUN, Seed, Settings, as_json
 from common.errors import UserError
 from common.record import files
 from common.record.definition import Record
+from common.record.files import Damaged
 from launch.run import lock, processes, runner, supervisor
 from launch.run.plan import Job
 
@@ -43,9 +44,9 @@ class MatrixFile:
     """What the file of a matrix contains: its identity, the beginning of the names of its runs, and their seeds."""
 
     identity: dict[str, Any]
-    stamp: str
-    first_seed: int
-    num_seeds: int
+    stamp: Annotated[str, NAME_OF_RUN]
+    first_seed: Seed
+    num_seeds: Seed
     runs: list[list[str | int]]
     """The backend, workload and number of ranks of each run."""
 
@@ -84,9 +85,20 @@ def write(file: BinaryIO, content: MatrixFile) -> None:
 
 
 def read(path: Path) -> MatrixFile | None:
-    """Reads the file of a matrix; returns None where there is none, where it is not readable, and where it has other content."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return MatrixFile(**json.loads(path.read_text()))
+    """Reads the file of a matrix; returns None where there is none. One that is damaged is reported and left aside."""
+    # Imported here, since it takes a tenth of a second.
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        # Opening a pipe would wait for its writer.
+        text = path.read_bytes() if path.is_file() else b"" if not path.exists() else b"no file"
+        return TypeAdapter(MatrixFile).validate_json(text) if text else None
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+    except ValidationError as invalid:
+        mistake = invalid.errors(include_url=False)[0]
+        reason = f"no file of a matrix: {'/'.join(map(str, mistake['loc']))} {mistake['msg']}"
+    files.report_damaged([Damaged(path, reason)])
     return None
 
 

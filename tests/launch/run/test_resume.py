@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import threading
 
 import pytest
@@ -79,15 +80,36 @@ def test_the_reason_for_which_a_new_matrix_begins_is_said(tmp_path):
     assert resume.describe_none(tmp_path, identity_in(tmp_path)) == message.format(reason)
 
 
-def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_files_that_are_none_do_no_harm(tmp_path):
+def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_an_empty_file_is_none(tmp_path, capsys):
     identity = identity_in(tmp_path)
     path = resume.path_of(tmp_path, identity)
     del identity["watchdog_timeout"]
     assert resume.path_of(tmp_path, identity) == path
-    for text in ("", "[1]", "{}", '{"stamp": "a"}', "[", '{"sizes": [1], "first_seed": 1}'):
-        path.write_text(text)
-        assert resume.read(path) is None
-        assert resume.matrices_in(tmp_path) == []
+    path.write_text("")
+    assert (resume.read(path), resume.matrices_in(tmp_path), capsys.readouterr().err) == (None, [], "")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[1]", "{}", '{"stamp": "a"}', "[", "[" * 100_000, {"stamp": 5}, {"stamp": "a\x1b[8m"}, {"first_seed": -1}, {"first_seed": 10**30},
+        {"num_seeds": "many"}, {"runs": [["ddp", {}, 1]]}, {"identity": []},
+    ],
+    ids=lambda content: str(content)[:40],
+)  # fmt: skip
+def test_a_damaged_file_of_a_matrix_is_named_and_left_aside(content, tmp_path, capsys):
+    path = begin(tmp_path, "a")
+    path.write_text(content if isinstance(content, str) else json.dumps(json.loads(path.read_text()) | content))
+    assert (resume.read(path), resume.matrices_in(tmp_path)) == (None, [])
+    (first, second) = capsys.readouterr().err.splitlines()
+    assert first == second
+    assert first.startswith(f"left out {path}: no file of a matrix: ")
+    assert first.isprintable()
+
+
+def test_a_pipe_in_place_of_the_file_of_a_matrix_is_left_aside(tmp_path):
+    os.mkfifo(tmp_path / f"pipe{resume.ENDING}")
+    assert resume.matrices_in(tmp_path) == []
 
 
 def test_a_second_matrix_of_one_identity_is_refused_and_one_of_another_is_not(tmp_path):
