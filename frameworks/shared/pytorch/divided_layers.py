@@ -1,11 +1,10 @@
 """PyTorch's tensor parallelism of the decoder: how its layers are divided over the ranks, and their communication."""
 
 from contextlib import AbstractContextManager
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed._functional_collectives as functional
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleOutput, RowwiseParallel, SequenceParallel, parallelize_module
@@ -13,7 +12,6 @@ from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleOutp
 from common.model.description import layers_of
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Communication
-from frameworks.shared.networks.decoder_pytorch import DecoderModule
 from frameworks.shared.pytorch import process_group
 from frameworks.shared.replaced import replaced
 
@@ -23,15 +21,13 @@ CONTEXT = Shard(1)
 COLLECTIVES = {"all_reduce": "all_reduce", "all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"}
 
 
-def divide(module: nn.Module, ranks: Ranks, device: torch.device) -> None:
+def divide(decoder: Any, ranks: Ranks, device: torch.device) -> None:
     """Divides the matrices of a decoder over the ranks, and between them the context.
 
     Queries, keys and values are divided by heads, SwiGLU by its width, embedding and head by tokens, as the layers of the model state:
     Shoeybi et al. 2019, arXiv:1909.08053, section 3. Norms and residual connections work on a part of the context: Korthikanti et al. 2022,
     arXiv:2205.05198, section 4.2.2.
     """
-    # As the backend's declaration has it.
-    decoder = cast("DecoderModule", module)
     mesh = init_device_mesh(device.type, (ranks.size,))
     # Gathered once for all products that follow.
     gathered = PrepareModuleOutput(output_layouts=CONTEXT, desired_output_layouts=Replicate(), use_local_output=False)
