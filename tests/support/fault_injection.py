@@ -46,7 +46,7 @@ def main():
             # They start programs.
             for owner, name in ((environment, "_git"), (environment, "hypervisor")):
                 meanwhile.enter_context(replaced((owner, name, functools.cache(getattr(owner, name)))))
-            if any(hasattr(backend.steps, "torch") for backend in backends.values()):
+            if "torch" in sys.modules:
                 share_gloo_device()
         for run, following in itertools.pairwise(runs):
             train(backends[run[0]], *run)
