@@ -19,7 +19,6 @@ from common.ranks.launcher_variables import Ranks
 from common.record.parts import (
     BY_RANK,
     CheckpointIo,
-    Closed,
     CountsByRank,
     Environment,
     FromOne,
@@ -30,6 +29,7 @@ from common.record.parts import (
     MpiProfile,
     Number,
     Numbers,
+    Part,
     Positive,
     Reading,
     Seconds,
@@ -53,10 +53,10 @@ RESOLVED = (*(name for name in WORKLOADS["cnn"].defaults() if name != "target"),
 
 
 @dataclass(kw_only=True, slots=True)
-class Record(Closed):
+class Record(Part):
     """Settings, environment and measurements of one run. `null` means that a value is not known or does not apply."""
 
-    __pydantic_config__: ClassVar = Closed.__pydantic_config__ | {"title": "Record of one run"}
+    __pydantic_config__: ClassVar = Part.__pydantic_config__ | {"title": "Record of one run"}
 
     schema: Schema = SCHEMA
     """Version of this layout. Records of another version are not read."""

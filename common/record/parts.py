@@ -33,7 +33,7 @@ SecondsByRank = Annotated[list[Seconds], BY_RANK]
 CountsByRank = Annotated[list[FromZero], BY_RANK]
 
 
-class Closed:
+class Part:
     """A part of a record. Keys that its class does not have, as in records of other versions, are left out when it is read."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class Closed:
 
 
 @dataclass
-class Operation(Closed):
+class Operation(Part):
     """Calls and bytes of a collective."""
 
     num_calls: Amount
@@ -62,11 +62,11 @@ class Library(TypedDict, total=False):
 
 
 # The body of a TypedDict has no room for it.
-Library.__pydantic_config__ = Closed.__pydantic_config__ | {"extra": "allow"}  # pyright: ignore[reportAttributeAccessIssue]
+Library.__pydantic_config__ = Part.__pydantic_config__ | {"extra": "allow"}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass(kw_only=True)
-class StepBreakdown(Closed):
+class StepBreakdown(Part):
     num_steps: FromOne
     """Number of steps in a measured block."""
     step_seconds: SecondsByRank
@@ -96,7 +96,7 @@ class StepBreakdown(Closed):
 
 
 @dataclass
-class HeldByRank(Closed):
+class HeldByRank(Part):
     """What each rank holds at a point of a step, in bytes by rank. It counts the memory of tensors: no activations, and nothing that a
     library keeps to itself, such as DDP's buckets and Horovod's fusion buffer."""
 
@@ -109,7 +109,7 @@ class HeldByRank(Closed):
 
 
 @dataclass
-class TensorBytesByRank(Closed):
+class TensorBytesByRank(Part):
     after_forward: HeldByRank
     """After the forward pass."""
     after_backward: HeldByRank
@@ -119,7 +119,7 @@ class TensorBytesByRank(Closed):
 
 
 @dataclass
-class GpuMemoryByRank(Closed):
+class GpuMemoryByRank(Part):
     peak_allocated_bytes: Annotated[list[FromZero | None], BY_RANK]
     """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch."""
     peak_reserved_bytes: Annotated[list[FromZero | None], BY_RANK]
@@ -129,7 +129,7 @@ class GpuMemoryByRank(Closed):
 
 
 @dataclass
-class Reading(Closed):
+class Reading(Part):
     """The value of `reading`: what reading the samples of the training took, without those of evaluations."""
 
     num_steps: FromZero
@@ -141,7 +141,7 @@ class Reading(Closed):
 
 
 @dataclass
-class CheckpointIo(Closed):
+class CheckpointIo(Part):
     """The value of `checkpoint_io`, of rank 0."""
 
     num_writes: FromZero = 0
@@ -163,7 +163,7 @@ class CheckpointIo(Closed):
 
 
 @dataclass
-class MachineNoise(Closed):
+class MachineNoise(Part):
     product_flops_per_second: Rates
     """Floating-point operations a second in matrix products, just before and just after training, off the clock. All ranks measure at the
     same time, each on its own cores, and the number is that of the slowest."""
@@ -175,7 +175,7 @@ class MachineNoise(Closed):
 
 
 @dataclass
-class Gpu(Closed):
+class Gpu(Part):
     model: str | None
     """Model of the GPU, from PyTorch or NVML."""
     pci_bus_id: str | None
@@ -193,7 +193,7 @@ class Gpu(Closed):
 
 
 @dataclass
-class Processor(Closed):
+class Processor(Part):
     vendor: str | None = None
     """Vendor, as in `/proc/cpuinfo`: `AuthenticAMD`, `GenuineIntel`, or the number of the implementer of an Arm core."""
     family: FromZero | None = None
@@ -213,7 +213,7 @@ class Processor(Closed):
 
 
 @dataclass(kw_only=True)
-class Environment(Closed):
+class Environment(Part):
     python: str
     """Version of Python."""
     packages: dict[str, str]
@@ -260,7 +260,7 @@ class Environment(Closed):
 
 
 @dataclass
-class Timeline(Closed):
+class Timeline(Part):
     trace: str | None
     """File name of the merged trace in the folder `RUN.trace`. `null` if nothing could be merged."""
     problems: list[str]
@@ -268,14 +268,14 @@ class Timeline(Closed):
 
 
 @dataclass
-class MpiCalls(Closed):
+class MpiCalls(Part):
     num_calls: FromZero
     size_bytes: Amount
     seconds: Seconds
 
 
 @dataclass
-class MpiKinds(Closed):
+class MpiKinds(Part):
     """Calls by what they are for."""
 
     control: MpiCalls
@@ -286,7 +286,7 @@ class MpiKinds(Closed):
 
 
 @dataclass
-class MpiOfRank(Closed):
+class MpiOfRank(Part):
     communication_seconds: Seconds
     kinds: MpiKinds | None
     payload_bytes_per_second: Amount | None
@@ -295,7 +295,7 @@ class MpiOfRank(Closed):
 
 
 @dataclass
-class MpiProfile(Closed):
+class MpiProfile(Part):
     ranks: dict[str, MpiOfRank]
     """Seconds in MPI; calls, bytes and seconds of payload and of control messages; bandwidth of the payload; by rank."""
     problems: list[str]

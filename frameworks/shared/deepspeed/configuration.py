@@ -1,19 +1,17 @@
 """DeepSpeed's configuration of a run: Tandem's, and what the file of --deepspeed-config adds to it. It imports no library.
 
-The run decides the keys in DECIDED. A file may have them with the value that they have anyway, or with "auto". All other keys are the
-file's.
+The run decides the keys in DECIDED. A file may have these off, or with "auto". All other keys are the file's.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from common import workloads
 from common.command_line import shortened
 from common.config import Settings, library_setting
 from common.errors import UserError
-from common.model import conventions
 
 SAME_TRAINING = "every backend trains the same samples and layers"
 NO_OFFLOAD = "nothing is offloaded"
@@ -56,39 +54,19 @@ DECIDED = {
 }  # fmt: skip
 # A value of HuggingFace's, which leaves the choice to the program.
 AUTO = "auto"
-# DeepSpeed's own values, of 0.19.8, of decided keys that the configuration of a run has not, where they are not 0 or false.
-DEFAULTS = {
-    "communication_data_type": "fp32",
-    "gradient_allreduce_op": "mean",
-    "sequence_parallel_size": 1,
-    "zero_optimization.zero_hpz_partition_size": 1,
-}
-
-
-class Conflict(NamedTuple):
-    """A value of a file that the run decides otherwise; `present` is what it has itself, None for nothing."""
-
-    key: str
-    value: Any
-    present: Any
-    decided_by: str
-
-    def __str__(self) -> str:
-        of_run = "not" if self.present is None else json.dumps(self.present)
-        return f"{self.key} {shortened(json.dumps(self.value), 40)} ({of_run} here: {self.decided_by})"
 
 
 def of(settings: Settings, num_ranks: int) -> dict[str, Any]:
     """Returns DeepSpeed's configuration for resolved settings, with the file of --deepspeed-config.
 
-    Raises UserError for a file that is no JSON object, and for what it says otherwise than the run.
+    Raises UserError for a file that is no JSON object, and for what it sets of what the run decides.
     """
     configuration = of_run(settings, num_ranks)
     if settings.deepspeed_config is None:
         return configuration
     content = read(settings.deepspeed_config)
-    if conflicting := conflicts(content, configuration | optimizer_of(settings)):
-        raise UserError(f"{settings.deepspeed_config} has other values than the run: {', '.join(map(str, conflicting))}; leave these out")
+    if conflicting := conflicts(content):
+        raise UserError(f"{settings.deepspeed_config} has what the run decides: {', '.join(conflicting)}; leave these out")
     return merged(configuration, content)
 
 
@@ -113,17 +91,6 @@ def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:
     }
 
 
-def optimizer_of(settings: Settings) -> dict[str, Any]:
-    """Returns the optimizer of the settings as a configuration would have it; that of a model's own file is not known."""
-    if "optimizer" in workloads.workload_of(settings).decided:
-        return {}
-    rate = {"lr": settings.learning_rate, "weight_decay": 0.0}
-    if settings.optimizer == "adam":
-        parameters = rate | {"betas": list(conventions.ADAM_BETAS), "eps": conventions.ADAM_EPSILON}
-        return {"optimizer": {"type": "Adam", "params": parameters}}
-    return {"optimizer": {"type": "SGD", "params": rate | {"momentum": settings.momentum, "dampening": 0.0, "nesterov": False}}}
-
-
 def read(path: Path) -> dict[str, Any]:
     """Reads the JSON object in a file. Raises UserError where there is none."""
     try:
@@ -137,14 +104,13 @@ def read(path: Path) -> dict[str, Any]:
     return content
 
 
-def conflicts(content: Mapping[str, Any], configuration: Mapping[str, Any]) -> list[Conflict]:
-    """Returns what a file says otherwise than the configuration of a run: of each key in DECIDED the first."""
-    first_of: dict[str, Conflict] = {}
-    present = DEFAULTS | dict(leaves(configuration))
+def conflicts(content: Mapping[str, Any]) -> list[str]:
+    """Describes what a file sets of what the run decides, and by what this is decided: of each key in DECIDED the first."""
+    first_of: dict[str, str] = {}
     for key, value in leaves(content):
         decided = decided_key(key)
-        if decided and value != AUTO and not _is_equal(value, present.get(key)):
-            first_of.setdefault(decided, Conflict(key, value, present.get(key), DECIDED[decided]))
+        if decided and not (value is None or value is False or value in ("none", AUTO)):
+            first_of.setdefault(decided, f"{key} {shortened(json.dumps(value), 40)} ({DECIDED[decided]})")
     return list(first_of.values())
 
 
@@ -171,10 +137,3 @@ def leaves(content: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
             yield f"{path}{name}", value
         elif value.get("enabled", True) not in (False, AUTO) and value.get("device") != "none":
             yield from leaves(value, f"{path}{name}.")
-
-
-def _is_equal(value: Any, present: Any) -> bool:
-    """Returns whether a value is the run's: of a text in any case, and of a feature that it has not, off."""
-    if present is None:
-        return not value or value == "none"
-    return value.lower() == present.lower() if isinstance(value, str) and isinstance(present, str) else value == present
