@@ -42,7 +42,7 @@ class TracedCollective:
 SumsByRank = dict[int, dict[str, TracedCollective]]
 
 
-class Timeline(NamedTuple):
+class MergedTrace(NamedTuple):
     """What a merged trace has: its events, the clocks of its sources and of the ranks, sums, and the problems with its parts."""
 
     num_events: int
@@ -59,7 +59,7 @@ def files(folder: Path, kind: str) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
 
-def gather(folder: Path) -> Timeline:
+def gather(folder: Path) -> MergedTrace:
     """Merges the parts in a run's folder into trace.json.gz there. Raises UserError where there is nothing to merge.
 
     What is wrong with a part is listed, and the others are merged.
@@ -97,7 +97,7 @@ def gather(folder: Path) -> Timeline:
     }
     collectives: SumsByRank = {}
     num_events = merge(folder / MERGED, all_sources, ranks, collectives, problems)
-    return Timeline(num_events, [source.clock for source in all_sources], ranks, summary, problems, collectives)
+    return MergedTrace(num_events, [source.clock for source in all_sources], ranks, summary, problems, collectives)
 
 
 @contextlib.contextmanager
