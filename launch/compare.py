@@ -17,7 +17,7 @@ from common.record.files import paths_in
 from common.words import listed
 from launch.report import comparable, regressions
 from launch.report.answer import Answer, answer_of
-from launch.report.export import files, json, markdown, screen, terminal
+from launch.report.export import files, json, markdown, screen
 from launch.report.live import RELOAD_SECONDS
 from launch.report.report import Report, collect, report_of
 
@@ -125,12 +125,14 @@ def exported(option: str, report: Report, answer: Answer, reload_seconds: int | 
 def show(report: Report, answer: Answer, arguments: Arguments) -> None:
     """Prints the whole report, or the answer on one screen after what was asked for beside it."""
     if arguments.full:
-        terminal.show(report)
+        screen.show_report(report)
         return
     if arguments.json:
         print(json.text(answer))
         return
-    terminal.show(report._replace(sections=[section for section in report.sections if section.key in ASKED_FOR], notes=[], headline=[]))
+    screen.show_report(
+        report._replace(sections=[section for section in report.sections if section.key in ASKED_FOR], notes=[], headline=[])
+    )
     command = shlex.join([*PROGRAM.split(), *map(str, arguments.results), "--full"])
     screen.show(answer, [f"all tables: {command if len(command) <= LONGEST_COMMAND else f'{PROGRAM} RECORDS --full'}"])
 

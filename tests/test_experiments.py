@@ -12,7 +12,7 @@ from launch.report.questions import first
 from launch.report.questions.first import SLOWER
 from launch.report.report import collect
 from launch.report.statistics import MARGIN, Ratio
-from launch.report.words import EQUAL, NO_DIFFERENCE, interval, level
+from launch.report.words import EQUAL, NO_DIFFERENCE, equality, interval
 from tests.support.running import ROOT
 
 EXPERIMENTS = ROOT / "results" / "reference" / "experiments"
@@ -37,7 +37,7 @@ def ratio_of(value, interval):
 
 def verdict(ratio):
     """How the sides of a ratio of epochs compare, in words."""
-    return level(ratio) or (SLOWER if ratio.value > 1 else "faster")
+    return equality(ratio) or (SLOWER if ratio.value > 1 else "faster")
 
 
 def text_of(page):

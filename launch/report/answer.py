@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from common import metric
 from common.words import ranks_of
-from launch.report import environments, factors, measures
+from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import first, leaving_horovod, machines, step
+from launch.report.questions import difference, first, leaving_horovod, machines, step
 from launch.report.reliability import advice_on, reliability_of
 from launch.report.report import Report
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
@@ -245,7 +245,7 @@ def _factors(comparisons: Sequence[Comparison]) -> list[Cause]:
     names = short_names(comparisons)
     for comparison in comparisons:
         candidates = first.comparable(comparison.of_size(_largest_size(comparison), oversubscribed=False))
-        for part in _largest_parts(factors.parts(candidates)):
+        for part in _largest_parts(difference.parts(candidates)):
             (above, below), ratio = map(str, part.levels), part.ratio
             # Two workloads may order the levels differently: the first one decides.
             if (part.factor, below, above) in ratios_of:
@@ -259,9 +259,9 @@ def _factors(comparisons: Sequence[Comparison]) -> list[Cause]:
     ]
 
 
-def _largest_parts(parts: Iterable[factors.Part]) -> list[factors.Part]:
+def _largest_parts(parts: Iterable[difference.Part]) -> list[difference.Part]:
     """Returns of the parts with one level in the numerator the largest: the others follow from it."""
-    largest: dict[tuple[str, str | None], factors.Part] = {}
+    largest: dict[tuple[str, str | None], difference.Part] = {}
     for part in parts:
         key = part.factor, part.levels[0]
         if key not in largest or part.ratio.value > largest[key].ratio.value:

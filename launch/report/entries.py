@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from common.backends import declaration_of
 from common.command_line import flag
 from common.config import Role, Settings, with_role
-from common.declarations import BASELINE
+from common.declarations import ALONE, BASELINE, declared
 from common.errors import UserError
 from common.record.definition import Record
 from common.terminal import Cell
@@ -143,6 +144,15 @@ class Comparison(NamedTuple):
     def entry(self, backend: str, num_ranks: int) -> Entry | None:
         """Returns the entry of a backend at a size; None where there is none."""
         return next((entry for entry in self.entries if (entry.backend, entry.num_ranks) == (backend, num_ranks)), None)
+
+    def plain_entry(self, backend: str) -> Entry | None:
+        """Returns the entry of plain training in a backend's framework, as `single` for PyTorch and `single_tf` for TensorFlow.
+
+        It is None where that did not run, and for plain training itself.
+        """
+        framework = declaration_of(backend).framework
+        plain = [name for name, declaration in declared().items() if (declaration.library, declaration.framework) == (ALONE, framework)]
+        return self.entry(plain[0], 1) if plain and backend not in plain else None
 
 
 def split_traced(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:

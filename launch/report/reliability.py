@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from common import backends
 from common.record.definition import Record
 from common.words import listed
-from launch.report import environments, factors, measures
+from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import controls, cost, failed, first, machine_speed
+from launch.report.questions import controls, cost, difference, failed, first, machine_speed
 from launch.report.report import Report
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
@@ -129,11 +129,11 @@ def _epochs(entries: Iterable[Entry]) -> list[str]:
 def _transports(entries: Iterable[Entry]) -> list[str]:
     """Returns the variants that tell library from transport, where the libraries of a framework ran over different transports."""
     ran = {entry.backend: entry for entry in entries if entry.num_ranks > 1}
-    cells = {factors.factors_of(entry) for entry in ran.values() if entry.transport}
+    ran_with = {difference.factors_of(entry) for entry in ran.values() if entry.transport}
     mixed = {
         framework
-        for framework, library, transport in cells
-        for other_framework, other_library, other_transport in cells
+        for framework, library, transport in ran_with
+        for other_framework, other_library, other_transport in ran_with
         if framework == other_framework and library != other_library and transport != other_transport
     }
     lacking = [
@@ -141,7 +141,7 @@ def _transports(entries: Iterable[Entry]) -> list[str]:
         for name in backends.variants_by("transport")
         if name not in ran
         and backends.file_of(name) in ran
-        and name.partition("@")[2] in {transport for *_, transport in cells}
+        and name.partition("@")[2] in {transport for *_, transport in ran_with}
         and backends.declaration_of(name).framework in mixed
     ]
     return [f"add {','.join(lacking)} to tell library from transport"] if lacking else []

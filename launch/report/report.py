@@ -13,7 +13,6 @@ from launch.report import comparable, entries, environments, statistics, table
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Findings, Section
 from launch.report.questions import (
-    approximate,
     controls,
     cost,
     difference,
@@ -26,7 +25,6 @@ from launch.report.questions import (
     same,
     scaling,
     step,
-    time_in_mpi,
 )
 from launch.report.questions.controls import Judgement
 from launch.report.questions.failed import Failure
@@ -115,8 +113,8 @@ def _of_machine(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report
         Section("step", step.QUESTION, *each(step.answer)),
         Section("reading", disk.READING, *disk.reading(comparisons)),
         Section("checkpoints", disk.CHECKPOINTS, *each(disk.checkpoints)),
-        Section("mpi", time_in_mpi.QUESTION, *time_in_mpi.answer(traced)),
-        Section("approximate", approximate.QUESTION, *each(approximate.answer)),
+        Section("mpi", step.IN_MPI, *step.in_mpi(traced)),
+        Section("approximate", same.APPROXIMATE, *each(same.approximate)),
         Section("same", same.QUESTION, *each(same.answer)),
         Section("machine_speed", machine_speed.QUESTION, *machine_speed.answer(plain)),
         Section("failed", failed.QUESTION, *failed.answer(failures, len(records) + len(damaged))),

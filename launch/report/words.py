@@ -47,7 +47,7 @@ def uncertainty(ratio: Ratio, interval_of: Callable[[Ratio], str | None] = inter
     return runs if ratio.low is None else f"95 % interval {interval_of(ratio)}, {runs}"
 
 
-def level(ratio: Ratio) -> str | None:
+def equality(ratio: Ratio) -> str | None:
     """Returns how the sides of a ratio compare whose interval has 1, as text; None for any other ratio."""
     if ratio.is_difference is not False:
         return None
@@ -57,7 +57,7 @@ def level(ratio: Ratio) -> str | None:
 def times_as_fast(ratio: Ratio, backend: str, interval_of: Callable[[Ratio], str | None] = interval) -> str:
     """Returns the ratio of a backend's time to that of the subject, with its uncertainty, as text."""
     if ratio.is_difference is False:
-        return f"{level(ratio)} from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio, interval_of)})"
+        return f"{equality(ratio)} from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio, interval_of)})"
     return f"{ratio.value:.2f} times as fast as {backend} ({uncertainty(ratio, interval_of)})"
 
 

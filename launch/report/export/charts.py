@@ -1,16 +1,10 @@
 """The charts of the answer, one quantity each, drawn by Altair: the answer's own first, and then those of its questions."""
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-
-# Altair looks for the home folder when it is imported, and a user may have none.
-os.environ.setdefault("HOME", os.devnull)
-import altair
-from altair import Color, LayerChart, Order, Scale, Shape, Tooltip, X, Y
 
 from common.declarations import BASELINE
 from common.errors import UserError
@@ -23,6 +17,10 @@ from launch.report.export import drawing
 from launch.report.questions import cost, scaling, step
 from launch.report.report import Report
 from launch.report.statistics import Ratio
+
+with drawing.home_folder():
+    import altair
+    from altair import Color, LayerChart, Order, Scale, Shape, Tooltip, X, Y
 
 # The data of a mark.
 Mark = dict[str, Any]

@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -29,6 +31,16 @@ class NotDrawn(UserError):
 def svg(spec: dict[str, Any]) -> str:
     """Returns a Vega-Lite specification as SVG text. Raises NotDrawn where that fails."""
     return _drawn("vegalite_to_svg", vl_spec=_printable(spec) | {"config": CONFIG})
+
+
+@contextlib.contextmanager
+def home_folder() -> Iterator[None]:
+    """Gives a user who has no home folder an empty one: Altair looks for it when it is imported."""
+    has_home = "HOME" in os.environ
+    os.environ.setdefault("HOME", os.devnull)
+    yield
+    if not has_home:
+        del os.environ["HOME"]
 
 
 def library() -> str:

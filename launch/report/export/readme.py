@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from common import durable
 from common.declarations import ROOT
-from launch.report import factors
-from launch.report.factors import Part
-from launch.report.questions import cost, machines
+from launch.report.questions import cost, difference, machines
+from launch.report.questions.difference import Part
 from launch.report.questions.first import Result
 from launch.report.report import Report, collect, report_of
 from launch.report.statistics import Ratio, present
@@ -60,13 +59,13 @@ def _backends(results_at: Mapping[str, Mapping[str, list[Result]]], columns: Seq
 def _parts(results_at: Mapping[str, Mapping[str, list[Result]]], columns: Sequence[tuple[str, str]]) -> str:
     """Returns the table of the parts of a difference, those inside PyTorch first."""
     parts_on = {
-        (name, machine): factors.parts([result.entry for result in results_at[name][machine] if result.is_comparable])
+        (name, machine): difference.parts([result.entry for result in results_at[name][machine] if result.is_comparable])
         for name, machine in columns
     }
     levels = {(part.factor, part.above, part.below): None for parts in parts_on.values() for part in parts}
     rows = [
         [f"{above} over {below} ({factor})", *(part_cell(parts_on[column], above, below) for column in columns)]
-        for factor, above, below in sorted(levels, key=lambda part: -factors.FACTORS.index(part[0]))
+        for factor, above, below in sorted(levels, key=lambda part: -difference.FACTORS.index(part[0]))
     ]
     return _markdown(["seconds per epoch", *map(_heading, columns)], rows)
 

@@ -1,4 +1,4 @@
-"""The answer on one screen of a terminal, as lines and then printed."""
+"""The terminal: the answer on one screen, and the whole report."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,10 @@ from rich.console import Console
 from rich.text import Text
 
 from common.errors import printable
+from common.terminal import open_console, print_line, print_tables
 from launch.report.answer import Answer, Group, Ranking, Row
 from launch.report.questions import first
+from launch.report.report import Report
 from launch.report.statistics import MARGIN
 from launch.report.words import EQUAL, NO_DIFFERENCE, percents
 
@@ -29,6 +31,21 @@ def show(answer: Answer, links: Sequence[str], console: Console | None = None) -
     console = console or Console()
     for line in lines(answer, links, min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH):
         console.print(line, soft_wrap=True, highlight=False)
+
+
+def show_report(report: Report, console: Console | None = None) -> None:
+    """Prints the report: questions with sentences and tables, and the headline last, beside the prompt."""
+    console = console or open_console()
+    for section in report.sections:
+        print_line(console, section.question, style="bold")
+        for sentence in (*section.sentences, *section.details):
+            print_line(console, sentence)
+        print_tables(section.tables, console=console)
+        console.print()
+    for note in report.notes:
+        print_line(console, note)
+    for sentence in report.headline:
+        print_line(console, sentence, style="bold")
 
 
 def lines(answer: Answer, links: Sequence[str], width: int) -> list[Text]:

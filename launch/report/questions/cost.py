@@ -1,15 +1,23 @@
-"""What each backend costs: what to choose by, startup time, memory, communication, energy."""
+"""What each backend costs and has to offer: time, state, traffic, exactness, what it changes in a program, startup, memory, energy."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from common.terminal import filled
+from common.backends import file_of
+from common.cost import volumes
+from common.declarations import declared
+from common.terminal import Table, filled
 from common.words import ranks_of
-from launch.report import environments
+from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.findings import MIB, MILLI, NOT_MEASURED, Cells, Findings, in_unit
-from launch.report.questions import choice
+from launch.report.environments import Limit
+from launch.report.findings import MB, MIB, MILLI, NOT_MEASURED, Cells, Findings, in_unit
+from launch.report.questions import step
 from launch.report.words import span
 
+# The share of the peak of a run that is faster.
+FAULTY = "measured wrongly"
+TERA = 10**12
+FLOPS_PER_SECOND = "flops_per_second_per_rank"
 QUESTION = "What does each backend cost?"
 STARTUP = ("launch", "import", "init")
 # The column of the table with the seconds of each stage, in order; those of STARTUP precede the timed part.
@@ -26,14 +34,14 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
     """Answers for all comparisons; numbers are trimmed means over the completed runs."""
     records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
     limit_of = environments.limits_of(records)
-    tables = [table for comparison in comparisons for table in choice.tables(comparison, limit_of)]
+    tables = [table for comparison in comparisons for table in choice(comparison, limit_of)]
     sentences = environments.describe_slow_products(records)
     for comparison in comparisons:
         entries = [entry for entry in comparison.entries if entry.ok]
         tables += filled(comparison.name, [_row(comparison, entry) for entry in entries])
         if entries:
             fewest_ranks = min(entry.num_ranks for entry in entries)
-            sentences += choice.faults(comparison, limit_of)
+            sentences += _faults(comparison, limit_of)
             sentences.append(_sentence(comparison.name, [entry for entry in entries if entry.num_ranks == fewest_ranks]))
     if all(record.energy_joules is None for record in records):
         sentences.append(f"Energy: {NOT_MEASURED}.")
@@ -93,3 +101,51 @@ def _gpu_mib(entry: Entry, key: str) -> float | None:
     """Returns the MiB of GPU memory on the rank with most, the largest of the runs; None on CPUs, and where it is not known."""
     sizes_of_runs = entry.values(f"gpu_memory_by_rank_{key}").values()
     return max((size / MIB for sizes in sizes_of_runs for size in sizes if size is not None), default=None)
+
+
+def choice(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[Table]:
+    """Returns the table of a comparison's entries with completed runs, by the limits of the machine (launch/report/environments.py)."""
+    rows = [_choice_row(comparison, entry, limit_of) for entry in comparison.entries if entry.ok]
+    return filled(f"{comparison.name}: which to choose", rows)
+
+
+def _choice_row(comparison: Comparison, entry: Entry, limit_of: dict[Hashable, Limit]) -> Cells:
+    def volume(column: str, unit: float) -> float | None:
+        return in_unit(entry.trimmed_mean(column), unit)
+
+    share, declaration = _share_of_limit(entry, limit_of), declared().get(file_of(entry.backend))
+    return entry.cells | {
+        "seconds per epoch": measures.epoch_seconds(entry),
+        # Images have no tokens.
+        "tokens/s": entry.trimmed_mean("tokens_per_second"),
+        "TFLOP/s per rank": volume(FLOPS_PER_SECOND, TERA),
+        "share of peak (%)": FAULTY if share and share > 1 else share and 100 * share,
+        "state per rank (MiB)": volume("state_bytes", MIB),
+        "expected (MiB)": volume("expected_state_bytes", MIB),
+        "sent per step (MB)": volume("sent_per_step_bytes", MB),
+        "by formula (MB)": volume("expected_sent_per_step_bytes", MB),
+        "by collective (MB)": _collectives(entry),
+        "exposed share of a step (%)": step.exposed_percent(comparison, entry),
+        "training": "exact" if entry.exact else "approximate",
+        "change to the program": declaration and declaration.change,
+    }
+
+
+def _faults(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[str]:
+    """Returns a sentence on each entry whose training is faster than the machine's limit, which nothing is."""
+    return [
+        f"{comparison.name}, {entry.backend} at {ranks_of(entry.num_ranks)}: training computes {share:.2f} times as fast as the "
+        "fastest matrix product; one of both is measured wrongly."
+        for entry in comparison.entries
+        if (share := _share_of_limit(entry, limit_of)) and share > 1
+    ]
+
+
+def _share_of_limit(entry: Entry, limit_of: dict[Hashable, Limit]) -> float | None:
+    """Returns the FLOP/s of a rank as a share of the machine's limit, the fastest product of any library in any of the records."""
+    return environments.share_of_limit(entry.trimmed_mean(FLOPS_PER_SECOND), entry.ok, limit_of)
+
+
+def _collectives(entry: Entry) -> str | None:
+    """Returns the collectives by which a rank sends, of the first run that has counted them."""
+    return next((text for record in entry.ok if (text := volumes.describe_collectives(record))), None)

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import epochs, factors, measures
+from launch.report import epochs, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 from launch.report.words import (
     EQUAL,
     NO_DIFFERENCE,
+    equality,
     interval,
-    level,
     runs_against,
     span,
     speed_up_interval,
@@ -70,7 +70,7 @@ class Result(NamedTuple):
             return FASTEST if self.num_repeats >= MIN_RUNS_CONFIDENT else None
         if self.against.verdict is None:
             return f"none from {runs_against(self.against.num_above, self.against.num_below, self.against.paired)}"
-        return level(self.against) or SLOWER
+        return equality(self.against) or SLOWER
 
 
 def samples_per_second(entry: Entry) -> float | None:
@@ -139,7 +139,7 @@ def _first_by_time(comparison: Comparison, best: Entry, left_out: str) -> str:
     next_backend = next(iter(ratio_of), None)
     if next_backend:
         parts.append(times_as_fast(ratio_of.pop(next_backend), next_backend))
-    plain = factors.plain_entry(comparison, best.backend)
+    plain = comparison.plain_entry(best.backend)
     if plain and plain.backend != next_backend and (speed_up := measures.time_ratio(plain, best)):
         parts.append(times_as_fast(speed_up, plain.backend, speed_up_interval))
     return f"{'; '.join(parts)}.{_not_differing(ratio_of)}"
@@ -174,7 +174,7 @@ def time_ratios(candidates: Iterable[Entry]) -> dict[str, Ratio]:
 def _not_differing(ratio_of: Mapping[str, Ratio]) -> str:
     """Returns the sentences on which backends do not differ from the first; empty where all do."""
     backends_of = {
-        text: [backend for backend, ratio in ratio_of.items() if ratio.verdict is False and level(ratio) == text]
+        text: [backend for backend, ratio in ratio_of.items() if ratio.verdict is False and equality(ratio) == text]
         for text in (EQUAL, NO_DIFFERENCE)
     }
     return "".join(f" {text.capitalize()} from {listed(backends)}." for text, backends in backends_of.items() if backends)

@@ -7,13 +7,13 @@ from common.backends import declaration_of, file_of
 from common.declarations import ALONE
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import factors, measures, statistics
+from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
-from launch.report.factors import Cell
 from launch.report.findings import NOT_MEASURED, Cells, Findings
-from launch.report.questions import cost, first
+from launch.report.questions import cost, difference, first
+from launch.report.questions.difference import Factors
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import interval, level, runs_against
+from launch.report.words import equality, interval, runs_against
 
 LIBRARY = "Horovod"
 QUESTION = f"Should I leave {LIBRARY}?"
@@ -40,7 +40,7 @@ class Move(NamedTuple):
         """How seconds per epoch change, in words; None where there are too few runs."""
         if self.ratio.verdict is None:
             return None
-        return level(self.ratio) or (first.SLOWER if self.ratio.value > 1 else "faster")
+        return equality(self.ratio) or (first.SLOWER if self.ratio.value > 1 else "faster")
 
 
 def _startup(entry: Entry) -> float | None:
@@ -88,15 +88,15 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
 def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
     """Returns the moves at a size, those to the fastest first; none at 1 rank."""
     candidates = _candidates(comparison, num_ranks)
-    cells = factors.entries_by_cell(candidates)
+    by_factors = difference.entries_by_factors(candidates)
     horovod_in: dict[str, dict[str | None, Entry]] = {}
-    for (framework, _, transport), entry in cells.items():
+    for (framework, _, transport), entry in by_factors.items():
         if _is_of_horovod(entry):
             horovod_in.setdefault(framework, {})[transport] = entry
     moves_of_size = []
-    for cell, alternative in _alternatives(cells):
-        framework, name, _ = cell
-        horovod = _horovod_for(cell, horovod_in.get(framework, {}), cells)
+    for factors, alternative in _alternatives(by_factors):
+        framework, name, _ = factors
+        horovod = _horovod_for(factors, horovod_in.get(framework, {}), by_factors)
         if horovod and (ratio := measures.epoch_ratio(alternative, horovod, candidates)):
             moves_of_size.append(Move(framework, name, horovod, alternative, ratio))
     return moves_of_size
@@ -117,21 +117,21 @@ def _is_of_horovod(entry: Entry) -> bool:
     return declaration_of(entry.backend).library == LIBRARY
 
 
-def _alternatives(cells: Mapping[Cell, Entry]) -> list[tuple[Cell, Entry]]:
+def _alternatives(by_factors: Mapping[Factors, Entry]) -> list[tuple[Factors, Entry]]:
     """Returns the entries that a user of Horovod may go to: of another library, and data-parallel."""
     return [
-        (cell, entry)
-        for cell, entry in cells.items()
+        (factors, entry)
+        for factors, entry in by_factors.items()
         if (declaration := declaration_of(entry.backend)).library not in (LIBRARY, ALONE) and not declaration.model_parallel
     ]
 
 
-def _horovod_for(cell: Cell, horovod_over: Mapping[str | None, Entry], cells: Mapping[Cell, Entry]) -> Entry | None:
-    """Returns the entry of Horovod that a cell is compared with: over its transport, or else the fastest if that library ran over none."""
-    framework, name, transport = cell
+def _horovod_for(factors: Factors, horovod_over: Mapping[str | None, Entry], by_factors: Mapping[Factors, Entry]) -> Entry | None:
+    """Returns the entry of Horovod to compare with: over the same transport, or the fastest if that library ran over none of Horovod's."""
+    framework, name, transport = factors
     if transport in horovod_over:
         return horovod_over[transport]
-    shares_transport = any((framework, name, other_transport) in cells for other_transport in horovod_over)
+    shares_transport = any((framework, name, other_transport) in by_factors for other_transport in horovod_over)
     return None if shares_transport else next(iter(horovod_over.values()), None)
 
 
@@ -157,7 +157,7 @@ def _change(move: Move) -> str:
     if move.alternative.transport != move.horovod.transport:
         over += f" ({LIBRARY} over {move.horovod.transport})"
     bounds = interval(move.ratio) or runs_against(move.ratio.num_above, move.ratio.num_below, move.ratio.paired)
-    words = level(move.ratio) if move.ratio.verdict is False else f"{move.ratio.value:.2f} times as long per epoch"
+    words = equality(move.ratio) if move.ratio.verdict is False else f"{move.ratio.value:.2f} times as long per epoch"
     return f"{words} ({bounds}) {over}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import environments, factors, measures
+from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
 from launch.report.statistics import Ratio
@@ -59,7 +59,7 @@ def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
 def _row(comparison: Comparison, entry: Entry) -> Cells:
     """Returns a row. A speed-up is a ratio of times to solution, efficiency a ratio of samples/s per rank."""
     rate = ratio_of_rates(comparison, entry)
-    bases = {OVER_OWN: comparison.entry(entry.backend, 1), OVER_PLAIN: factors.plain_entry(comparison, entry.backend)}
+    bases = {OVER_OWN: comparison.entry(entry.backend, 1), OVER_PLAIN: comparison.plain_entry(entry.backend)}
     speed_ups = {name: measures.time_ratio(base, entry) for name, base in bases.items()}
     own = speed_ups[OVER_OWN]
     return entry.cells | {

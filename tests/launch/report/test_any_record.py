@@ -10,7 +10,7 @@ import pytest
 from common.errors import UserError
 from common.record import files
 from launch.report.answer import answer_of
-from launch.report.export import csv, html, markdown, screen, terminal
+from launch.report.export import csv, html, markdown, screen
 from launch.report.export import json as as_json
 from launch.report.report import report_of
 from tests.support.made_records import made, step_breakdown, tensor_bytes, typed
@@ -64,7 +64,7 @@ def report(records):
     """Writes the report of records in all forms."""
     with contextlib.suppress(UserError):
         whole = report_of(records)
-        terminal.show(whole)
+        screen.show_report(whole)
         answer = answer_of(whole)
         assert screen.lines(answer, [], 100)
         assert as_json.text(answer)

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from launch.report import regressions
-from launch.report.export import csv, html, markdown, terminal
+from launch.report.export import csv, html, markdown, screen
 from launch.report.questions import failed
 from launch.report.report import report_of
 from tests.support.answers import answered, page
@@ -36,7 +36,7 @@ OTHERS = [*repeats([9.0] * 6), *repeats([6.0] * 6, num_ranks=2, backend="horovod
 
 def as_terminal(answer):
     console = Console(file=io.StringIO(), width=400)
-    terminal.show(answer, console)
+    screen.show_report(answer, console)
     return console.file.getvalue()
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from common.errors import UserError
-from launch.report.export import csv, drawing, files, markdown, readme, terminal
+from launch.report.export import csv, drawing, files, markdown, readme, screen
 from launch.report.report import collect, report_of
 from tests.support.answers import answered, drawn, picture
 from tests.support.made_records import ended, made, repeats, step_breakdown, tensor_bytes
@@ -34,7 +34,7 @@ def shown(answer, width, keys=None):
     """What a terminal of this width shows, without its control codes."""
     console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True, highlight=False)
     sections = [section for section in answer.sections if keys is None or section.key in keys]
-    terminal.show(answer._replace(sections=sections), console)
+    screen.show_report(answer._replace(sections=sections), console)
     return re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
 
 
@@ -89,7 +89,7 @@ def test_markdown_escapes_text_from_records():
 def test_without_a_terminal_nothing_is_truncated_and_control_codes_are_removed(capsys):
     error = "\x1b[31mred\x07 " + " and long" * 20
     answer = answered([made() | {"workload": "cnn\x1b[1m"}, ended("failed", num_ranks=2) | {"error": error}])
-    terminal.show(answer)
+    screen.show_report(answer)
     printed = capsys.readouterr().out
     assert "…" not in printed
     for text in (printed, markdown.text(answer)):

@@ -4,7 +4,7 @@ import pytest
 
 from launch.report.questions import leaving_horovod
 from launch.report.report import collect, report_of
-from tests.launch.report.test_factors import FOUR, records_of
+from tests.launch.report.questions.test_difference import FOUR, records_of
 from tests.support.answers import answered
 from tests.support.running import ROOT
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from launch.report import factors
+from launch.report.questions import difference
 from tests.support.answers import answered, lines
 from tests.support.made_records import repeats
 
@@ -55,7 +55,7 @@ def test_sentences_have_the_averages_of_pairs_that_differ_in_the_same_way():
     assert parts(FOUR) == [
         f"{AT} the library's part: Horovod takes 1.25 times ddp's on average over mpi and over gloo {interval.format('1.25')}.",
         f"{AT} the transport's part: gloo takes 1.14 times mpi's on average with ddp and with Horovod {interval.format('1.14')}; "
-        f"{factors.REMARK}.",
+        f"{difference.REMARK}.",
         # Over the slower transport Horovod loses 19 % and DDP 10 %: 1.9 times as much, though the ratio of the ratios is 1.08.
         f"{AT} library and transport together: horovod_torch@gloo takes 1.19 times horovod_torch's, ddp 1.10 times ddp@mpi's, and the "
         f"ratio of the two is 1.08 {interval.format('1.08')}.",
