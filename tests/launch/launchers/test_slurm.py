@@ -38,15 +38,6 @@ def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, c
         assert record["losses"] == on_one_node[backend]["losses"], backend
 
 
-def test_ranks_that_variables_do_not_reach_have_failed(slurm, checkout, short_run, tmp_path):
-    settings = ("--backends", "single", "--workloads", "cnn", *short_run, "--launcher-args=--export=NONE")
-    matrix(checkout, tmp_path, "1", *settings, around=("salloc", "--quiet", "-N1", "-n1"), variables=slurm)
-    (record,) = records_in(tmp_path)
-    assert (record["status"], record["launcher"]) == ("failed", "srun"), record["error"]
-    missing = "MPIR_CVAR_CH4_NETMOD, TANDEM_LAUNCH, TANDEM_MESSAGES, which the matrix has set, did not reach this rank"
-    assert missing in record["error"]
-
-
 OPEN_MPI = """launcher_args = "--comment 'with mpi4py over Open MPI'"
 [variables]
 MPI4PY_MPIABI = "openmpi"

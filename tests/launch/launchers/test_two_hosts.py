@@ -56,13 +56,6 @@ def of_torchrun(done, results, expected):
     return record
 
 
-@pytest.mark.long
-# By themselves the agents would number their hosts in the order of their names.
-def test_rank_0_of_torchrun_is_on_the_first_host_of_the_list(folder, checkout, short_run, on_one_node, tmp_path):
-    arguments = (*TORCHRUN, *short_run, "--results", tmp_path)
-    of_torchrun(two_hosts.on_both(folder, checkout, "launch.matrix", *arguments, hosts="last_first"), tmp_path, on_one_node["ddp"])
-
-
 def test_without_an_mpiexec_ssh_starts_torchrun_on_both_hosts(folder, short_run, on_one_node, tmp_path):
     checkout = copied(tmp_path)
     (checkout / ".venv").unlink()
