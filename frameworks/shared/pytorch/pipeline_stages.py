@@ -77,9 +77,9 @@ class Pipeline:
             for method, name in COMPUTE.items():
                 setattr(pipeline_stage, method, marked(getattr(pipeline_stage, method), f"stage {pipeline_stage.stage_index} {name}"))
         takes_several = issubclass(SCHEDULES[self.name], schedules.PipelineScheduleMulti)
-        loss = functools.partial(packed_loss, models.Criterion(settings))
+        self.loss = functools.partial(packed_loss, models.Criterion(settings))
         self.schedule = SCHEDULES[self.name](
-            self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=loss, scale_grads=False
+            self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=self.loss, scale_grads=False
         )
         if dist.get_rank() == 0:
             print("\n".join(described(self.model, self.plan)), flush=True)
@@ -236,7 +236,7 @@ def bubble(pipeline: Pipeline, train: Callable[[], None]) -> dict[str, Any]:
     steps: list[float] = []
     with replaced(
         *((stage, name, timed(getattr(stage, name), busy, pipeline.device)) for stage in pipeline.stages for name in COMPUTE),
-        (pipeline.schedule, "_loss_fn", timed(packed_loss, busy, pipeline.device)),
+        (pipeline.schedule, "_loss_fn", timed(pipeline.loss, busy, pipeline.device)),
         (pipeline.schedule, "step", timed(pipeline.schedule.step, steps, pipeline.device, dist.barrier)),
     ):
         train()
