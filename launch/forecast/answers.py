@@ -135,9 +135,9 @@ def _orders(forecasts: Sequence[tuple[Table, list[Forecast]]]) -> Iterator[dict[
     for training in dict.fromkeys(table.training for table, _ in forecasts):
         of_training = [[(table.backend, row) for row in rows] for table, rows in forecasts if table.training == training]
         for at_size in zip(*of_training, strict=True):
-            for (faster, row), (slower, other) in combinations(sorted(at_size, key=lambda named: -named[1].throughput), 2):
+            for (faster, row), (slower, slower_row) in combinations(sorted(at_size, key=lambda named: -named[1].throughput), 2):
                 pair = {"training": training, "size": row.size, "faster": faster, "slower": slower}
-                yield pair | {"certain": row.low > other.high}
+                yield pair | {"certain": row.low > slower_row.high}
 
 
 def _notes(tables: Sequence[Table], sizes: Sequence[int], law: Law) -> Iterable[str]:

@@ -20,14 +20,12 @@ ROUNDING = 1e-9
 
 
 class HeldOut(NamedTuple):
-    """A forecast of a size of a published table from smaller ones of it, and the tables of other groups.
+    """How well a size of a published table was forecast from smaller ones of it and the tables of other groups.
 
     `doublings` are those beyond the largest size that was used. `error` is the logarithm to base 2 of the forecast over what was measured.
     """
 
     table: Table
-    num_used: int
-    size: int
     crosses_edge: bool | None
     doublings: float
     error: float
@@ -122,17 +120,14 @@ def held_out(published: Sequence[Table]) -> Iterator[HeldOut]:
     for group in sorted({table.group for table in published}):
         losses = losses_of(table for table in published if table.group != group)
         for table in published:
-            if table.group == group and table.scaling in losses:
-                yield from cells_of(table, losses[table.scaling])
-
-
-def cells_of(table: Table, published_loss: float) -> Iterator[HeldOut]:
-    """Forecasts each size of a table from two or more smaller ones."""
-    for num_used in range(2, len(table.sizes)):
-        used = table.until(num_used)
-        for size in table.sizes[num_used:]:
-            error = math.log2(expected(used, size, published_loss) / table.throughputs[size])
-            yield HeldOut(table, num_used, size, crosses_edge(used, size), math.log2(size / used.largest), error)
+            # Nothing can be said of the only group of a scaling.
+            if table.group != group or table.scaling not in losses:
+                continue
+            for num_used in range(2, len(table.sizes)):
+                used = table.until(num_used)
+                for size in table.sizes[num_used:]:
+                    error = math.log2(expected(used, size, losses[table.scaling]) / table.throughputs[size])
+                    yield HeldOut(table, crosses_edge(used, size), math.log2(size / used.largest), error)
 
 
 def crosses_edge(table: Table, size: int) -> bool | None:
@@ -156,9 +151,9 @@ def _band(cells: Iterable[HeldOut]) -> Band:
 def _quantile(weighed: Iterable[tuple[float, float]], level: float) -> float:
     """Returns the smallest of values at or below which lies this share of all weight."""
     weighed = sorted(weighed)
-    wanted, reached = level * sum(weight for _, weight in weighed), 0.0
+    share, reached = level * sum(weight for _, weight in weighed), 0.0
     for value, weight in weighed:
         reached += weight
-        if reached >= wanted - ROUNDING:
+        if reached >= share - ROUNDING:
             return value
     return weighed[-1][0]

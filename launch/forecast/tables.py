@@ -61,14 +61,14 @@ class Table(NamedTuple):
         return 1 / throughput if self.value == "seconds_per_epoch" else throughput
 
 
-def published(path: Path = PUBLISHED) -> list[Table]:
-    """Returns the published tables of a CSV file with their sources (launch/forecast/README.md)."""
+def published() -> list[Table]:
+    """Returns the published tables (launch/forecast/README.md)."""
     rows_of: dict[str, list[dict[str, str]]] = defaultdict(list)
-    for row in _rows(path, OF_PUBLISHED):
+    for row in _rows(PUBLISHED, OF_PUBLISHED):
         rows_of[row["table"]].append(row)
     tables = []
     for name, rows in rows_of.items():
-        (table,) = _of_rows(rows, path)
+        (table,) = _of_rows(rows, PUBLISHED)
         group = re.split("[@:]", rows[0]["source"])[0], rows[0]["machine"]
         tables.append(table._replace(name=name, group=group, gpus_per_node=int(rows[0]["gpus_per_node"])))
     return tables
