@@ -17,7 +17,7 @@ from common.record.files import paths_in
 from common.words import listed
 from launch.report import comparable, regressions
 from launch.report.answer import Answer, answer_of
-from launch.report.export import files, json, markdown, screen
+from launch.report.export import json, markdown, output_files, screen
 from launch.report.live import RELOAD_SECONDS
 from launch.report.report import Report, collect, report_of
 
@@ -91,13 +91,13 @@ def requested(arguments: Arguments, *options: str) -> dict[str, Any]:
 
 def refresh(results: Sequence[Path], page: Path, reload_seconds: int | None) -> None:
     """Writes the page of the current records and prints their number; prints the reason where there is none or they are not comparable."""
-    files.check(page, "--html")
+    output_files.check(page, "--html")
     try:
         report = report_of(*collect(results))
     except UserError as problem:
         print(f"{problem}; waiting", flush=True)
         return
-    files.write(page, exported("--html", report, answer_of(report), reload_seconds))
+    output_files.write(page, exported("--html", report, answer_of(report), reload_seconds))
     num_runs = len(report.runs)
     print(f"{page}: {num_runs} run{'' if num_runs == 1 else 's'}", flush=True)
 
@@ -142,7 +142,7 @@ def run(arguments: Arguments) -> int:
     if arguments.watch:
         return watch(arguments)
     exports = requested(arguments, *EXPORTS)
-    files.check_all(exports)
+    output_files.check_all(exports)
     records, damaged = collect(arguments.results)
     if arguments.baseline:
         comparable.check_one_machine(records)
@@ -155,7 +155,7 @@ def run(arguments: Arguments) -> int:
     if comparisons:
         report = report._replace(sections=[regressions.section(comparisons), *report.sections])
     answer = answer_of(report)
-    failures = files.write_all({path: functools.partial(exported, option, report, answer) for option, path in exports.items()})
+    failures = output_files.write_all({path: functools.partial(exported, option, report, answer) for option, path in exports.items()})
     show(report, answer, arguments)
     if failures:
         raise UserError(failures)

@@ -22,8 +22,8 @@ from common.workloads import help_of_settings
 from launch.launchers import commands, detect, machine_files
 from launch.report import live, statistics
 from launch.report.findings import Section
+from launch.report.ratio_text import interval
 from launch.report.statistics import MIN_RUNS_CONFIDENT
-from launch.report.words import interval
 from launch.run import available, best, check, job_scripts, lock, resume, runner, verify
 from launch.run.best import Gain
 from launch.run.options import Matrix

@@ -10,9 +10,9 @@ from common.words import listed
 from launch.report import entries, measures
 from launch.report.questions import first
 from launch.report.questions.first import SLOWER
+from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, interval
 from launch.report.report import collect
 from launch.report.statistics import MARGIN, Ratio
-from launch.report.words import EQUAL, NO_DIFFERENCE, equality, interval
 from tests.support.running import ROOT
 
 EXPERIMENTS = ROOT / "results" / "reference" / "experiments"

@@ -9,10 +9,10 @@ from common.words import ranks_of
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import difference, first, leaving_horovod, machines, step
+from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, in_percent, runs_against
 from launch.report.reliability import advice_on, reliability_of
 from launch.report.report import Report
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import EQUAL, NO_DIFFERENCE, in_percent, runs_against
 
 # A factor with a smaller effect explains little.
 SMALL = 0.02

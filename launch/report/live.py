@@ -9,7 +9,7 @@ from common.errors import UserError, printable
 from common.record.definition import Record
 from launch.report import table
 from launch.report.answer import Answer, answer_of
-from launch.report.export import files, screen
+from launch.report.export import output_files, screen
 from launch.report.findings import Section
 from launch.report.report import Report, report_of
 
@@ -51,7 +51,7 @@ def _write(path: Path, report: Report, answer: Answer, reload_seconds: int | Non
         # Beside a site's Python there may be no jinja2.
         from launch.report.export import html
 
-        files.write(path, html.text(report, answer, reload_seconds))
+        output_files.write(path, html.text(report, answer, reload_seconds))
     except ModuleNotFoundError:
         return
     except (UserError, OSError) as problem:

@@ -11,8 +11,8 @@ from common.words import ranks_of
 from launch.report import comparable, entries, environments, measures, statistics
 from launch.report.entries import Entry
 from launch.report.findings import MIB, Cells, Section, in_unit
+from launch.report.ratio_text import interval
 from launch.report.statistics import Ratio
-from launch.report.words import interval
 
 QUESTION = "What changed against the baseline?"
 WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not judged: too few runs"

@@ -28,7 +28,7 @@ from launch.report.questions import (
 )
 from launch.report.questions.controls import Judgement
 from launch.report.questions.failed import Failure
-from launch.report.words import runs_against
+from launch.report.ratio_text import runs_against
 
 # NCCL's name of TCP, in the log of what it has chosen.
 NCCL_OVER_TCP = "Socket"

@@ -7,9 +7,9 @@ from common.declarations import ROOT
 from launch.report.questions import cost, difference, machines
 from launch.report.questions.difference import Part
 from launch.report.questions.first import Result
+from launch.report.ratio_text import with_interval
 from launch.report.report import Report, collect, report_of
 from launch.report.statistics import Ratio, present
-from launch.report.words import with_interval
 
 README = ROOT / "README.md"
 REFERENCE = ROOT / "results" / "reference" / "zen5-default"

@@ -10,9 +10,9 @@ from common.errors import printable
 from common.terminal import open_console, print_line, print_tables
 from launch.report.answer import Answer, Group, Ranking, Row
 from launch.report.questions import first
+from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, percents
 from launch.report.report import Report
 from launch.report.statistics import MARGIN
-from launch.report.words import EQUAL, NO_DIFFERENCE, percents
 
 MAX_WIDTH, MAX_LINES = 100, 30
 # The most lines of the parts below the backends.

@@ -9,8 +9,8 @@ from common.words import ranks_of
 from launch.report import entries, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
+from launch.report.ratio_text import interval, uncertainty
 from launch.report.statistics import Ratio
-from launch.report.words import interval, uncertainty
 
 DELAY = f"{100 * CONTROL_DELAY:g} %"
 

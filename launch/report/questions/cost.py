@@ -12,7 +12,7 @@ from launch.report.entries import Comparison, Entry
 from launch.report.environments import Limit
 from launch.report.findings import MB, MIB, MILLI, NOT_MEASURED, Cells, Findings, in_unit
 from launch.report.questions import step
-from launch.report.words import span
+from launch.report.ratio_text import span
 
 # The share of the peak of a run that is faster.
 FAULTY = "measured wrongly"

@@ -12,8 +12,8 @@ from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
 from launch.report.questions import first
+from launch.report.ratio_text import equality, interval, runs_against
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import equality, interval, runs_against
 
 QUESTION = "What makes the difference: framework, library or transport?"
 PREPOSITIONS = {"framework": "in", "library": "with", "transport": "over"}

@@ -9,8 +9,7 @@ from common.words import listed, ranks_of
 from launch.report import epochs, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
-from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import (
+from launch.report.ratio_text import (
     EQUAL,
     NO_DIFFERENCE,
     equality,
@@ -22,6 +21,7 @@ from launch.report.words import (
     uncertainty,
     with_interval,
 )
+from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
 QUESTION = "Which backend reaches the target first?"
 FASTEST = "fastest"

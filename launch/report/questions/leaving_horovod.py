@@ -12,8 +12,8 @@ from launch.report.entries import Comparison, Entry
 from launch.report.findings import NOT_MEASURED, Cells, Findings
 from launch.report.questions import cost, difference, first
 from launch.report.questions.difference import Factors
+from launch.report.ratio_text import equality, interval, runs_against
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
-from launch.report.words import equality, interval, runs_against
 
 LIBRARY = "Horovod"
 QUESTION = f"Should I leave {LIBRARY}?"

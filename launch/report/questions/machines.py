@@ -15,7 +15,7 @@ from launch.report.entries import Comparison
 from launch.report.findings import Cells, Findings
 from launch.report.questions import first
 from launch.report.questions.first import Result
-from launch.report.words import interval
+from launch.report.ratio_text import interval
 
 QUESTION = "Which backend is fastest on which machine?"
 # These are shown of each machine, also where they do not differ.

@@ -11,9 +11,9 @@ from common.words import listed, ranks_of
 from launch.report import entries, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
+from launch.report.ratio_text import interval
 from launch.report.statistics import mean, present
 from launch.report.table import epochs_to_target
-from launch.report.words import interval
 
 QUESTION = "Does every backend train the same thing?"
 APPROXIMATE = "What do approximate backends gain, and what do they cost?"

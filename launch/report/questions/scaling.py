@@ -8,8 +8,8 @@ from common.words import listed, ranks_of
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
+from launch.report.ratio_text import span, speed_up_interval, with_interval
 from launch.report.statistics import Ratio
-from launch.report.words import span, speed_up_interval, with_interval
 
 QUESTION = "How does each backend scale?"
 # Equal runs may differ in the last bit.

@@ -11,8 +11,8 @@ from common.words import ranks_of
 from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import MB, MILLI, Cells, Findings, in_unit
+from launch.report.ratio_text import span
 from launch.report.statistics import Difference
-from launch.report.words import span
 
 BUBBLE = {"num_stages", "num_microbatches", "bubble_fraction", "bubble_fraction_in_theory"}
 QUESTION = "Where does the time of a step go?"

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from common.errors import UserError
-from launch.report.export import csv, drawing, files, markdown, readme, screen
+from launch.report.export import csv, drawing, markdown, output_files, readme, screen
 from launch.report.report import collect, report_of
 from tests.support.answers import answered, drawn, picture
 from tests.support.made_records import ended, made, repeats, step_breakdown, tensor_bytes
@@ -129,16 +129,16 @@ def test_a_path_that_cannot_be_written_is_refused_with_its_option(name, reason, 
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=f"--html .*{reason}"):
-        files.check(tmp_path / name, "--html")
+        output_files.check(tmp_path / name, "--html")
 
 
 def test_a_path_is_checked_without_creating_it_and_written_atomically_without_lone_surrogates(tmp_path):
     path = tmp_path / "report.md"
-    files.check(path, "--markdown")
+    output_files.check(path, "--markdown")
     assert list(tmp_path.iterdir()) == []
-    files.write(path, "one")
-    files.check(path, "--markdown")
-    files.write(path, "half \ud800 a character")
+    output_files.write(path, "one")
+    output_files.check(path, "--markdown")
+    output_files.write(path, "half \ud800 a character")
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.md", "half ? a character")]
 
 
