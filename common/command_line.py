@@ -112,12 +112,11 @@ class Section(NamedTuple):
 
 
 class Help(NamedTuple):
-    """What the help has of an option in place of its docstring, of its default and of the name of its value, and its further flags."""
+    """What the help has of an option in place of its docstring, of its default and of the name of its value."""
 
     text: str | None = None
     default: str | None = None
     metavar: str | None = None
-    aliases: tuple[str, ...] = ()
 
 
 NO_HELPS: Mapping[str, Help] = MappingProxyType({})
@@ -347,7 +346,7 @@ def _add_one(parser: argparse.ArgumentParser | argparse._ArgumentGroup, option: 
         parser.add_argument(option.name, default=option.default if has_default else None, **keywords)
     else:
         keywords |= {"nargs": "+"} if is_several else {}
-        parser.add_argument(flag(option.name), *shown.aliases, dest=option.name, default=argparse.SUPPRESS, **keywords)
+        parser.add_argument(flag(option.name), dest=option.name, default=argparse.SUPPRESS, **keywords)
 
 
 def _without_none(kind: Any) -> Any:

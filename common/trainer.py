@@ -191,3 +191,15 @@ class Trainer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leaves the process group; the last call."""
+
+
+class OneProcess(Trainer):
+    """A backend of one process, which does not communicate."""
+
+    @final
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+    @final
+    def communication(self) -> None:
+        return None

@@ -34,9 +34,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
-import numpy as np
-
-from common import units
+from common.command_line import shortened
 from common.errors import RunError, UserError
 from common.ranks import gpus, machine, meeting, messages
 from common.ranks.launcher_variables import Ranks, from_environment
@@ -55,10 +53,6 @@ TORCHRUN_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 OUT_OF_MEMORY = re.compile(r"can(?:'t|not) allocate memory|out of memory|OOM when allocating|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
-# PyTorch on CPUs reports bytes; on GPUs, like NumPy, a rounded number of larger units. TensorFlow reports the shape.
-ASKED_SIZE = re.compile(r"(?:tried to allocate|Unable to allocate) (\d+(?:\.\d+)?)(?: bytes|( [KMGT]iB))", re.IGNORECASE)
-ASKED_SHAPE = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)")
-BITS_OF_TYPE = {"float": 32, "double": 64, "half": 16, "bool": 8}
 
 
 def leave(status: int = 0, with_others: bool = False, at_once: bool = False) -> NoReturn:
@@ -228,21 +222,10 @@ def describe_failure(problem: BaseException, place: Place | None) -> tuple[int, 
 
 
 def describe_out_of_memory(problem: BaseException) -> str | None:
-    """Describes in one line an exception that means that memory is exhausted, with the bytes requested; None for any other exception."""
-    text = str(problem)
-    exhausted = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
-    if not exhausted and not OUT_OF_MEMORY.search(text):
+    """Describes in one line, with what its library says, an exception of exhausted memory; returns None for any other exception."""
+    text = " ".join(str(problem).split())
+    is_exhausted = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
+    if not is_exhausted and not OUT_OF_MEMORY.search(text):
         return None
-    size_bytes = _asked_bytes(text)
-    size = "" if size_bytes is None else f", {size_bytes:,} bytes ({size_bytes / 2**30:.2f} GiB) more were asked for"
-    return f"out of {'GPU memory' if re.search('CUDA|GPU', text, re.IGNORECASE) else 'memory'}{size}; {machine.LESS_MEMORY}"
-
-
-def _asked_bytes(text: str) -> int | None:
-    """Finds the requested bytes in the message of an allocator, as exactly as they stand there; None where there are none."""
-    if (match := ASKED_SIZE.search(text)) and (size_bytes := units.size_bytes(match[1] + (match[2] or ""))) is not None:
-        return round(size_bytes)
-    if not (match := ASKED_SHAPE.search(text)):
-        return None
-    bits = BITS_OF_TYPE.get(match[2]) or int(re.sub(r"\D", "", match[2]) or 0)
-    return int(np.prod([int(size) for size in match[1].split(",") if size], dtype=object)) * bits // 8 or None
+    memory = "GPU memory" if re.search("CUDA|GPU", text, re.IGNORECASE) else "memory"
+    return f"out of {memory}{text and f' ({shortened(text, 200)})'}; {machine.LESS_MEMORY}"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from common.config import Settings
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import from_environment
-from common.trainer import Batches, Held, Schedule, Totals, Trainer
+from common.trainer import Batches, Held, OneProcess, Schedule, Totals, Trainer
 from frameworks.shared.pytorch import devices, models, process_group, profiler, states, steps, tensor_bytes
 
 
@@ -54,17 +54,7 @@ class PyTorchTrainer(Trainer):
         return profiler.profiled(folder, self.ranks.rank, schedule)
 
 
-class OneProcessTrainer(PyTorchTrainer):
-    """A backend of one process, which does not communicate."""
-
-    @final
-    def sum(self, values: np.ndarray) -> np.ndarray:
-        return values
-
-    @final
-    def communication(self) -> None:
-        return None
-
+class OneProcessTrainer(OneProcess, PyTorchTrainer):
     @final
     def close(self) -> None:
         pass

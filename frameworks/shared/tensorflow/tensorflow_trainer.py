@@ -16,7 +16,7 @@ from common.errors import UserError
 from common.ranks.binding import gpu_for
 from common.ranks.gpus import Device, GpuMemory
 from common.ranks.launcher_variables import Ranks, from_environment
-from common.trainer import POINTS, Batches, Held, Schedule, Totals, Trainer
+from common.trainer import POINTS, Batches, Held, OneProcess, Schedule, Totals, Trainer
 from frameworks.shared.tensorflow import losses, variables
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer
@@ -128,17 +128,7 @@ class TensorFlowTrainer(Trainer):
         return _bytes_at_points(self.module, self.optimizer)
 
 
-class OneProcessTrainer(TensorFlowTrainer):
-    """A backend of one process, which does not communicate."""
-
-    @final
-    def sum(self, values: np.ndarray) -> np.ndarray:
-        return values
-
-    @final
-    def communication(self) -> None:
-        return None
-
+class OneProcessTrainer(OneProcess, TensorFlowTrainer):
     @final
     def close(self) -> None:
         remove_generated_files()

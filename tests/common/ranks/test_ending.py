@@ -65,30 +65,28 @@ GPU = (
 )
 CPU = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes. "
 TENSORFLOW = (
-    "{{function_node __wrapped__MatMul}} OOM when allocating tensor with shape[65536,1024] and type %s on "
-    "/job:localhost/replica:0/task:0/device:%s:0 by allocator bfc [Op:MatMul]"
+    "{{function_node __wrapped__MatMul}} OOM when allocating tensor with shape[65536,1024] and type float on "
+    "/job:localhost/replica:0/task:0/device:CPU:0 by allocator bfc [Op:MatMul]"
 )
 
 
 @pytest.mark.parametrize(
     ("problem", "line"),
     [
-        (RuntimeError(GPU), "out of GPU memory, 2,684,354,560 bytes (2.50 GiB) more were asked for; "),
-        (RuntimeError(CPU), "out of memory, 8,589,934,592 bytes (8.00 GiB) more were asked for; "),
-        (MemoryError("Unable to allocate 8.00 GiB for an array"), "out of memory, 8,589,934,592 bytes (8.00 GiB) more were asked for; "),
+        (RuntimeError(GPU), "out of GPU memory (CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity"),
+        (RuntimeError(CPU), "out of memory ([enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you"),
+        (RuntimeError(TENSORFLOW), "out of memory ({{function_node __wrapped__MatMul}} OOM when allocating tensor with shape[65536,1024]"),
+        (MemoryError("Unable to allocate 8.00 GiB for an array"), "out of memory (Unable to allocate 8.00 GiB for an array); "),
         (MemoryError(), "out of memory; "),
-        (OSError(12, "Cannot allocate memory"), "out of memory; "),
-        (RuntimeError("std::bad_alloc"), "out of memory; "),
-        (RuntimeError(TENSORFLOW % ("float", "GPU")), "out of GPU memory, 268,435,456 bytes (0.25 GiB) more were asked for; "),
-        (RuntimeError(TENSORFLOW % ("double", "CPU")), "out of memory, 536,870,912 bytes (0.50 GiB) more were asked for; "),
-        (RuntimeError(TENSORFLOW % ("bfloat16", "CPU")), "out of memory, 134,217,728 bytes (0.12 GiB) more were asked for; "),
-        (RuntimeError(TENSORFLOW % ("variant", "CPU")), "out of memory; "),
-        (RuntimeError("CUDA error: out of memory"), "out of GPU memory; "),
+        (OSError(12, "Cannot allocate memory"), "out of memory ([Errno 12] Cannot allocate memory); "),
+        (RuntimeError("std::bad_alloc"), "out of memory (std::bad_alloc); "),
     ],
 )
 def test_exhausted_memory_is_one_line_without_a_traceback(problem, line, capsys):
     status, error = ending.describe_failure(problem, Place(2, 3, 9))
-    assert (status, error) == (1, f"in step 3/9 of epoch 2: {line}{machine.LESS_MEMORY}")
+    assert (status, error.count("\n")) == (1, 0)
+    assert error.startswith(f"in step 3/9 of epoch 2: {line}")
+    assert error.endswith(f"; {machine.LESS_MEMORY}")
     assert "Traceback" not in capsys.readouterr().err
 
 

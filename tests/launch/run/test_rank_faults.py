@@ -47,7 +47,6 @@ def test_a_run_out_of_memory_is_told_in_one_line_and_the_matrix_goes_on(checkout
     records = {record["workload"]: record for record in records_in(tmp_path)}
     failed = records["transformer-base"]
     assert (failed["status"], records["cnn"]["status"]) == ("failed", "ok")
-    assert failed["error"].startswith("rank 0: before the first epoch: out of memory, ")
-    assert " bytes (" in failed["error"]
+    assert failed["error"].startswith("rank 0: before the first epoch: out of memory (")
     assert failed["error"].endswith("; --recompute, a smaller --batch-size, or fsdp on several ranks would need less")
     assert not any("Traceback" in line for line in failed["output_tail"])
