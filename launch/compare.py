@@ -15,10 +15,11 @@ from common.declarations import PYTHON
 from common.errors import UserError
 from common.record.files import paths_in
 from common.words import listed
-from launch.report import comparable, regressions
+from launch.report import comparable
 from launch.report.answer import Answer, answer_of
 from launch.report.export import json, markdown, output_files, screen
 from launch.report.live import RELOAD_SECONDS
+from launch.report.questions import baseline
 from launch.report.report import Report, collect, report_of
 
 EXPORTS = ("--markdown", "--csv", "--html", "--svg")
@@ -147,19 +148,19 @@ def run(arguments: Arguments) -> int:
     if arguments.baseline:
         comparable.check_one_machine(records)
     comparisons = []
-    for paths in regressions.sets(arguments.baseline):
-        baseline, damaged_before = collect(paths)
+    for paths in baseline.sets(arguments.baseline):
+        earlier, damaged_before = collect(paths)
         damaged += damaged_before
-        comparisons.append(regressions.compare(records, baseline))
+        comparisons.append(baseline.compare(records, earlier))
     report = report_of(records, damaged)
     if comparisons:
-        report = report._replace(sections=[regressions.section(comparisons), *report.sections])
+        report = report._replace(sections=[baseline.section(comparisons), *report.sections])
     answer = answer_of(report)
     failures = output_files.write_all({path: functools.partial(exported, option, report, answer) for option, path in exports.items()})
     show(report, answer, arguments)
     if failures:
         raise UserError(failures)
-    return REGRESSED if any(regressions.worse(compared.changes) for compared in comparisons) else 0
+    return REGRESSED if any(baseline.worse(compared.changes) for compared in comparisons) else 0
 
 
 def main() -> None:

@@ -44,8 +44,7 @@ def _outcome(runs: Sequence[Record]) -> str:
 
 def _startup(report: Report) -> list[str]:
     """Returns the span of the seconds from launch to the first step."""
-    stages_of = [cost.stages(entry) for entry in report.entries if entry.ok]
-    seconds = [sum(stages[stage] or 0.0 for stage in cost.STARTUP) for stages in stages_of]
+    seconds = [cost.startup_seconds(entry) for entry in report.entries if entry.ok]
     if not seconds:
         return []
     low, high = f"{min(seconds):.0f}", f"{max(seconds):.0f}"

@@ -59,7 +59,7 @@ class Report(NamedTuple):
     @property
     def runs(self) -> list[Record]:
         """The records, by comparison, backend, size and repeat."""
-        return [record for entry in self.entries for record in entry.records]
+        return [record for comparison in self.comparisons for record in comparison.records]
 
     @property
     def backends(self) -> list[str]:
@@ -151,7 +151,7 @@ def _left_out(traced: Sequence[Record]) -> list[str]:
 
 def _notes(comparisons: Sequence[Comparison]) -> list[str]:
     all_entries = [entry for comparison in comparisons for entry in comparison.entries]
-    records = [record for entry in all_entries for record in entry.records]
+    records = [record for comparison in comparisons for record in comparison.records]
     notes = [*_machines(records), *_protocols(records)]
     sizes = {len(entry.records) for entry in all_entries}
     few = statistics.MIN_RUNS_WITH_INTERVAL
@@ -167,10 +167,10 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _warnings(comparisons: Sequence[Comparison]) -> list[str]:
     """Returns a sentence on each reason why records of one machine may not be comparable."""
-    notes = _other_machines(record for comparison in comparisons for entry in comparison.entries for record in entry.records)
+    notes = _other_machines(record for comparison in comparisons for record in comparison.records)
     for comparison in comparisons:
         notes += [f"{comparison.name}, {ranks_of(size)}: {OTHER_SEEDS}" for size in comparison.sizes if _have_other_seeds(comparison, size)]
-        values_of = environments.values_of(record for entry in comparison.entries for record in entry.records)
+        values_of = environments.values_of(comparison.records)
         differing = {name: values for name, values in values_of.items() if len(values) > 1}
         notes += [f"{comparison.name}: records differ in {name}: {', '.join(values)}." for name, values in differing.items()]
     return notes

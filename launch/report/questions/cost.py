@@ -73,7 +73,7 @@ def _step_increase_seconds(comparison: Comparison, entry: Entry) -> float | None
 
 
 def _sentence(name: str, smallest: Sequence[Entry]) -> str:
-    startup = {entry.backend: sum(stages(entry)[stage] or 0.0 for stage in STARTUP) for entry in smallest}
+    startup = {entry.backend: startup_seconds(entry) for entry in smallest}
     memory = {entry.backend: mib for entry in smallest if (mib := peak_mib(entry)) is not None}
     return (
         f"{name}, {ranks_of(smallest[0].num_ranks)}: startup ({', '.join(STARTUP)}) takes {span(startup, '{:.1f} s')}; "
@@ -84,6 +84,12 @@ def _sentence(name: str, smallest: Sequence[Entry]) -> str:
 def stages(entry: Entry) -> dict[str, float | None]:
     """Returns the trimmed mean of the seconds of each of STAGES over the completed runs; None where unknown."""
     return {stage: entry.trimmed_mean(column) for stage, column in STAGES.items()}
+
+
+def startup_seconds(entry: Entry) -> float:
+    """Returns the seconds from launch to the timed part, without a stage that is not known."""
+    seconds = stages(entry)
+    return sum(seconds[stage] or 0.0 for stage in STARTUP)
 
 
 def peak_mib(entry: Entry) -> float | None:

@@ -32,8 +32,8 @@ class Failure(NamedTuple):
 def failures_of(comparisons: Sequence[Comparison], damaged: Sequence[Damaged]) -> list[Failure]:
     """Returns the failures among the runs of the comparisons, and the files that are not records."""
     failures = [
-        Failure(record.settings.run_id, *reason, comparison.name, entry.backend, entry.num_ranks)
-        for comparison in comparisons for entry in comparison.entries for record in entry.records
+        Failure(record.settings.run_id, *reason, comparison.name, record.backend, record.num_ranks)
+        for comparison in comparisons for record in comparison.records
         if (reason := failure(record))
     ]  # fmt: skip
     return [*failures, *(Failure(file.path.name, "not a record", file.reason, None, None, None) for file in damaged)]

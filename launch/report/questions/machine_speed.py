@@ -6,7 +6,7 @@ import numpy as np
 
 from common.record.definition import Record
 from common.words import ranks_of
-from launch.report import entries
+from launch.report import table
 from launch.report.findings import Findings
 
 QUESTION = "Was the machine as fast beside every run?"
@@ -35,7 +35,7 @@ def largest_deviation(records: Iterable[Record]) -> list[str]:
     speeds_of: dict[tuple[str, int, str], dict[str, float]] = {}
     for record in records:
         for kernel in KERNELS if record.machine_noise else ():
-            speed_at = speeds_of.setdefault((entries.key_of(record).matrix, record.num_ranks, kernel), {})
+            speed_at = speeds_of.setdefault((table.matrix(record), record.num_ranks, kernel), {})
             for when, speed in zip(TIMES, getattr(record.machine_noise, kernel), strict=False):
                 if speed:
                     speed_at[f"{when} {record.settings.run_id}"] = speed

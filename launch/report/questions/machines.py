@@ -15,7 +15,7 @@ from launch.report.entries import Comparison
 from launch.report.findings import Cells, Findings
 from launch.report.questions import first
 from launch.report.questions.first import Result
-from launch.report.ratio_text import interval
+from launch.report.ratio_text import with_interval
 
 QUESTION = "Which backend is fastest on which machine?"
 # These are shown of each machine, also where they do not differ.
@@ -42,7 +42,7 @@ def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
 
 
 def _records(comparisons: Iterable[Comparison]) -> list[Record]:
-    return [record for comparison in comparisons for entry in comparison.entries for record in entry.records]
+    return [record for comparison in comparisons for record in comparison.records]
 
 
 def results_by_size(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dict[str, list[Result]]]:
@@ -89,9 +89,8 @@ def _rows(size: int, results_on: Mapping[str, Iterable[Result]]) -> list[Cells]:
 
 def _cell(result: Result) -> str:
     """Returns the ratio to the fastest on a machine, its interval and the verdict."""
-    ratio = f"{result.against.value:.2f}" if result.against else "1"
-    uncertain = f" ({interval(result.against)})" if interval(result.against) else ""
-    return f"{ratio}{uncertain}, {result.verdict}" if result.verdict else f"{ratio}{uncertain}"
+    ratio = with_interval(result.against) or "1"
+    return f"{ratio}, {result.verdict}" if result.verdict else ratio
 
 
 def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:

@@ -5,9 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from launch.report import regressions
 from launch.report.export import csv, html, markdown, screen
-from launch.report.questions import failed
+from launch.report.questions import baseline, failed
 from launch.report.report import report_of
 from tests.support.answers import answered, page
 from tests.support.made_records import made, on, repeats, step_breakdown, tensor_bytes, typed, valid
@@ -63,7 +62,7 @@ def test_it_counts_as_a_miss_and_the_rest_of_the_report_is_as_without_it():
 
 def test_every_other_reader_takes_it():
     records = typed([*OTHERS, diverged(backend="fsdp")])
-    assert regressions.changes(records, records)
+    assert baseline.changes(records, records)
     there = typed(on("there", [*OTHERS, diverged(backend="fsdp")]))
     assert report_of([*records, *there])
     assert report_of(records)

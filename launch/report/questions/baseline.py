@@ -11,11 +11,11 @@ from common.words import ranks_of
 from launch.report import comparable, entries, environments, measures, statistics
 from launch.report.entries import Entry
 from launch.report.findings import MIB, Cells, Section, in_unit
-from launch.report.ratio_text import interval
+from launch.report.ratio_text import NO_DIFFERENCE, interval
 from launch.report.statistics import Ratio
 
 QUESTION = "What changed against the baseline?"
-WORSE, BETTER, LEVEL, UNKNOWN = "worse", "better", "no difference shown", "not judged: too few runs"
+WORSE, BETTER, UNKNOWN = "worse", "better", "not judged: too few runs"
 
 
 class Measure(NamedTuple):
@@ -132,7 +132,7 @@ def verdict_of(ratio: Ratio | None, measure: Measure) -> str:
     if ratio is None or ratio.is_difference is None:
         return UNKNOWN
     if not ratio.is_difference or abs(ratio.value - 1) <= measure.tolerance:
-        return LEVEL
+        return NO_DIFFERENCE
     return WORSE if (ratio.value > 1) == measure.more_is_worse else BETTER
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from common.errors import UserError
-from launch.report import regressions
+from launch.report.questions import baseline
 from tests.support.made_records import ended, made, not_reached, on, repeats, typed
 
 BEFORE = [10.0, 10.1, 10.2]
@@ -11,7 +11,7 @@ OLD = {"stamp": "20250101-000000", "started_at": "2025-01-01T00:00:00Z"}
 
 
 def changes(new, old):
-    return regressions.changes(typed(new), typed(old))
+    return baseline.changes(typed(new), typed(old))
 
 
 def verdicts(new, old):
@@ -60,7 +60,7 @@ def test_each_measure_has_its_direction(key, measure, before, after, verdict):
 
 
 def test_regressions_are_listed_with_change_and_interval():
-    (line, rate) = regressions.worse(changes(repeats([12.0, 12.0, 12.0]), repeats([10.0, 10.0, 10.0], **OLD)))
+    (line, rate) = baseline.worse(changes(repeats([12.0, 12.0, 12.0]), repeats([10.0, 10.0, 10.0], **OLD)))
     assert line == (
         "cnn, weak scaling, 1 rank: ddp is slower: time to solution (s) 10 before, 12 after "
         "(+20.0 %, 95 % interval of the ratio 1.20 to 1.20)."
@@ -72,7 +72,7 @@ def test_regressions_are_listed_with_change_and_interval():
 def test_an_entry_that_lost_its_time_is_worse_even_with_one_run_and_one_that_never_had_it_is_not(lost):
     new = [made(num_ranks=2), ended("failed", num_ranks=3), made(num_ranks=4), *lost]
     old = [made(num_ranks=2, **OLD), ended("failed", num_ranks=3, **OLD), made(**OLD)]
-    first, *less_worse = regressions.worse(changes(new, old))
+    first, *less_worse = baseline.worse(changes(new, old))
     assert first == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
     assert all("1 rank: ddp had 100 samples/s and has none." in sentence for sentence in less_worse)
     assert {change.num_ranks for change in changes(new, old)} == {1, 2}
@@ -86,14 +86,14 @@ def test_an_entry_that_lost_its_time_is_worse_even_with_one_run_and_one_that_nev
     ],
 )
 def test_without_regressions_a_sentence_states_it(new, old, sentence):
-    compared = regressions.compare(typed(new), typed(old))
+    compared = baseline.compare(typed(new), typed(old))
     changed = "Changed since the matrix begun at 2025-01-01T00:00:00Z: no version and no commit."
-    assert regressions.section([compared]).sentences == [sentence, changed]
+    assert baseline.section([compared]).sentences == [sentence, changed]
 
 
 def test_oversubscribed_entries_are_marked():
     shared = [*repeats(BEFORE), *repeats(BEFORE, num_ranks=8, oversubscribed=True)]
-    section = regressions.section([regressions.compare(typed(shared), typed(shared))])
+    section = baseline.section([baseline.compare(typed(shared), typed(shared))])
     assert {(row["ranks"], row["oversubscribed"]) for table in section.tables for row in table.rows} == {(1, None), (8, "yes")}
 
 
@@ -102,7 +102,7 @@ def test_a_set_is_compared_with_each_earlier_one_and_what_changed_between_them_i
     latest = repeats([12.0, 12.1, 12.2], stamp="20250201-000000", started_at="2025-02-01T00:00:00Z")
     latest = on(new[0]["settings"]["machine"], latest, packages={"torch": "2.0"})
     olds = [repeats(BEFORE, **OLD), latest]
-    section = regressions.section([regressions.compare(typed(new), typed(old)) for old in olds])
+    section = baseline.section([baseline.compare(typed(new), typed(old)) for old in olds])
     times = [row for table in section.tables for row in table.rows if row["measure"] == "time to solution (s)"]
     assert [(row["baseline begun"][:10], row["verdict"]) for row in times] == [
         ("2025-01-01", "worse"),
@@ -133,5 +133,5 @@ def test_each_folder_is_a_set_and_all_files_are_one(tmp_path):
     folders = [tmp_path / "old", tmp_path / "older"]
     for folder in folders:
         folder.mkdir()
-    assert regressions.sets((files[0], folders[0], files[1], folders[1])) == [[folders[0]], [folders[1]], files]
-    assert regressions.sets(()) == []
+    assert baseline.sets((files[0], folders[0], files[1], folders[1])) == [[folders[0]], [folders[1]], files]
+    assert baseline.sets(()) == []
