@@ -43,16 +43,8 @@ def loader(settings: Settings) -> Callable[..., Dataset]:
     return lambda on_progress=no_progress: read(on_progress)
 
 
-def _of_images(name: str, _: Model, settings: Settings) -> Reader:
-    return images.reader(name, settings.data_dir, settings.precision)
-
-
 def _of_texts(name: str, model: Any, settings: Settings) -> Reader:
     return texts.reader(name, settings.data_dir, model.context, tokens.vocabulary(settings.tokenizer))
-
-
-def _of_folders(_: str, model: Any, settings: Settings) -> Reader:
-    return images.folder_reader(settings.data_dir, model)
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:
@@ -68,8 +60,8 @@ def _random(_: str, model: Any, settings: Settings) -> Reader:
 
 # By the name of a data set, which the row of a workload has with a model that it is for.
 READERS: dict[str, Callable[[str, Model, Settings], Reader]] = {
-    "digits": _of_images, "mnist": _of_images, "pydoc-types": _of_texts, **dict.fromkeys(TEXTS, _of_texts), "random": _random,
-    "imagefolder": _of_folders, user_model.DATASET: _of_file,
+    "digits": images.reader, "mnist": images.reader, "imagefolder": images.reader, "pydoc-types": _of_texts,
+    **dict.fromkeys(TEXTS, _of_texts), "random": _random, user_model.DATASET: _of_file,
 }  # fmt: skip
 NUM_RANDOM_SAMPLES = 2048
 NUM_RANDOM_IMAGES = 256

@@ -7,10 +7,11 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from common.config import Settings
 from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
@@ -38,12 +39,21 @@ class Parts(NamedTuple):
     test_labels: np.ndarray
 
 
-def reader(name: str, folder: Path | None, precision: str) -> Callable[[OnProgress], Dataset]:
-    """Returns a function that reads `digits`, or `mnist` from a folder. The files of MNIST are located now."""
+def reader(name: str, model: Any, settings: Settings) -> Callable[[OnProgress], Dataset]:
+    """Returns a function that reads `digits`, or from the folder of the settings `mnist` or `imagefolder`.
+
+    Files are located now. Raises UserError if there are none, and of an image folder for more classes than the model has, and more images
+    than fit into memory. The function raises it for a damaged file. Its OnProgress counts the images of a folder.
+    """
+    folder, precision = settings.data_dir, settings.precision
     if name == "digits":
         return lambda _: _prepared(_split(*read_digits()), precision)
-    files = _find_mnist(folder)
-    return lambda _: _prepared(_read_mnist(files), precision)
+    if name == "mnist":
+        files = _find_mnist(folder)
+        return lambda _: _prepared(_read_mnist(files), precision)
+    files, labels = _find_images(folder, model)
+    _expect_room(folder, len(files) * math.prod(model.input_shape), from_environment().local_size)
+    return lambda on_progress: dataset_of_pixels(_read_images(files, model.input_shape, on_progress), labels)
 
 
 def read_digits(path: Path = DIGITS) -> tuple[np.ndarray, np.ndarray]:
@@ -168,17 +178,6 @@ SIXTEEN_BITS = ("PNG", "PPM")
 TRAINING = "train"
 # This fraction is cut off at each edge of the largest square, so that of 256 pixels the middle 224 are left.
 MARGIN = 1 / 16
-
-
-def folder_reader(folder: Path | None, model: ResNet50) -> Callable[[OnProgress], Dataset]:
-    """Returns a function that reads the images of a folder, of which none are held out.
-
-    Files are located now. Raises UserError if there are none, more classes than the model has, or more images than fit into memory; the
-    function raises it for a damaged image. Its OnProgress counts images.
-    """
-    files, labels = _find_images(folder, model)
-    _expect_room(folder, len(files) * math.prod(model.input_shape), from_environment().local_size)
-    return lambda on_progress: dataset_of_pixels(_read_images(files, model.input_shape, on_progress), labels)
 
 
 def _read_images(files: Sequence[Path], shape: tuple[int, int, int], on_progress: OnProgress) -> np.ndarray:
