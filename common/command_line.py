@@ -13,9 +13,7 @@ import functools
 import inspect
 import io
 import itertools
-import operator
 import os
-import re
 import signal
 import sys
 import textwrap
@@ -26,49 +24,13 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, get_origin
 
+from common.bounds import Bounds, Pattern
 from common.errors import UserError, printable
 
 if typing.TYPE_CHECKING:
     from _typeshed import DataclassInstance
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
 Options = TypeVar("Options", bound="DataclassInstance")
-
-
-class Bounds(NamedTuple):
-    """The numbers that an option takes; `hint` ends the message about others. NaN is never among them.
-
-    Each option has a lower and an upper bound: without one, a mistyped number runs for ever or fills the memory.
-    """
-
-    at_least: float | None = None
-    above: float | None = None
-    at_most: float | None = None
-    below: float | None = None
-    hint: str = ""
-
-    def problem(self, value: float) -> str | None:
-        """Describes the values that are allowed; None for one of these."""
-        limits = [
-            ("at least", self.at_least, operator.ge), ("above", self.above, operator.gt),
-            ("at most", self.at_most, operator.le), ("below", self.below, operator.lt),
-        ]  # fmt: skip
-        limits = [(words, limit, holds) for words, limit, holds in limits if limit is not None]
-        if all(holds(value, limit) for _, limit, holds in limits):
-            return None
-        return f"it must be {' and '.join(f'{words} {limit}' for words, limit, _ in limits)}{self.hint}"
-
-    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        limits = {"ge": self.at_least, "gt": self.above, "le": self.at_most, "lt": self.below}
-        return _narrowed(handler(kind), {keyword: limit for keyword, limit in limits.items() if limit is not None})
-
-
-# pydantic's schemas are dictionaries of many types.
-def _narrowed(schema: Any, keywords: Mapping[str, Any]) -> Any:
-    """Adds keywords to pydantic's schema of a value, or of one that may be None: records are checked as command lines are."""
-    return schema | {"schema": schema["schema"] | keywords} if schema["type"] == "nullable" else schema | keywords
-
 
 # An option whose value may begin with a dash, which argparse would take for another option.
 OF_ARGUMENTS = "--launcher-args"
@@ -77,32 +39,6 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 NONE_LEFT_OUT: Mapping[str, str] = MappingProxyType({})
 # The names of values in the help.
 METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
-# More than any count, rate or time of a training.
-MOST = 10**9
-FROM_0 = Bounds(at_least=0, at_most=MOST)
-FROM_1 = Bounds(at_least=1, at_most=MOST)
-POSITIVE = Bounds(above=0, at_most=MOST)
-NUMBER = Bounds(at_least=-1e30, at_most=1e30)
-RANKS = Bounds(at_least=1, at_most=2**24)
-# What is started for each: a run, a thread, a layer.
-REPEATS = Bounds(at_least=1, at_most=1000)
-THREADS = Bounds(at_least=1, at_most=4096)
-# The deepest published Transformers have 126 (Llama 3.1 405B, arXiv:2407.21783).
-LAYERS = Bounds(at_least=1, at_most=128)
-
-
-class Pattern(NamedTuple):
-    """The texts that an option takes: those that a regular expression matches, and the characters of these in words."""
-
-    expression: str
-    characters: str
-
-    def problem(self, value: str) -> str | None:
-        """Describes the texts that are allowed; None for one of these."""
-        return None if re.fullmatch(self.expression, value) else f"use {self.characters}"
-
-    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _narrowed(handler(kind), {"pattern": f"^({self.expression})$"})
 
 
 class Section(NamedTuple):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from common import command_line
-from common.command_line import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, THREADS, Bounds, Help, Pattern, Section, flag
+from common.bounds import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, THREADS, Bounds, Pattern
+from common.command_line import Help, Section, flag
 from common.declarations import Setting, own_settings
 from common.errors import UserError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from common.command_line import FROM_0, FROM_1, RANKS, Bounds
+from common.bounds import FROM_0, FROM_1, RANKS, Bounds
 from common.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
-from common.command_line import FROM_0, FROM_1
+from common.bounds import FROM_0, FROM_1
 from common.metric import Metric
 
 # A function that is called with the amount that is read, and the whole amount.

@@ -3,7 +3,7 @@
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from common.command_line import FROM_1
+from common.bounds import FROM_1
 from common.config import Settings, library_setting
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe

@@ -1,6 +1,6 @@
 """A model in stages, one or more per rank, by PyTorch's pipelining, over Gloo on CPUs and NCCL on GPUs."""
 
-from common.command_line import FROM_1
+from common.bounds import FROM_1
 from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe

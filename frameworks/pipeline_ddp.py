@@ -3,7 +3,7 @@
 import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from common.command_line import FROM_1, RANKS
+from common.bounds import FROM_1, RANKS
 from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from common import command_line, units, workloads
 from common.backends import chosen, declaration_of, has_one_rank, settings_of
-from common.command_line import FROM_1, LAYERS, RANKS, Help
+from common.bounds import FROM_1, LAYERS, RANKS
+from common.command_line import Help
 from common.config import Optimizer, Settings
 from common.cost import parallelism, sharing, state_memory
 from common.declarations import PYTHON

@@ -8,7 +8,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from common.command_line import Bounds, Positional, flag, options_of
+from common.bounds import Bounds
+from common.command_line import Positional, flag, options_of
 from common.config import Settings
 from common.data import stored
 from common.errors import UserError

@@ -8,7 +8,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from common.command_line import FROM_0, Bounds
+from common.bounds import FROM_0, Bounds
 from common.progress import Progress
 
 if TYPE_CHECKING:

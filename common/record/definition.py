@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 from common import backends, workloads
 from common.batch_plan import BatchPlan
-from common.command_line import Pattern
+from common.bounds import Pattern
 from common.config import Settings
 from common.metric import Metric
 from common.ranks.launcher_variables import Ranks

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from typing_extensions import TypedDict
 
-from common.command_line import Bounds, Pattern
+from common.bounds import Bounds, Pattern
 
 # A list with this has one value for each rank.
 BY_RANK = "by rank"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from common import command_line, durable
-from common.command_line import RANKS, Bounds, Positional, names_in, shortened
+from common.bounds import RANKS, Bounds
+from common.command_line import Positional, names_in, shortened
 from common.declarations import PYTHON
 from common.errors import UserError
 from common.terminal import print_tables

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from common.command_line import RANKS, shortened
+from common.bounds import RANKS
+from common.command_line import shortened
 from common.errors import UserError
 from common.words import listed
 from launch.report import entries

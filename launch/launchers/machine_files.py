@@ -13,7 +13,8 @@ except ModuleNotFoundError:
     # Before Python 3.11.
     import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
-from common.command_line import RANKS, THREADS, declarations
+from common.bounds import RANKS, THREADS
+from common.command_line import declarations
 from common.config import Settings
 from common.declarations import ROOT
 from common.errors import UserError

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from common.command_line import POSITIVE, RANKS, REPEATS, Help, Positional, Section
+from common.bounds import POSITIVE, RANKS, REPEATS
+from common.command_line import Help, Positional, Section
 from common.config import SEEDS, Role, Settings
 from common.workloads import BY_DEFAULT
 from launch.launchers import machine_files

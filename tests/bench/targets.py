@@ -18,7 +18,8 @@ from typing import Annotated, NamedTuple
 from unittest import mock
 
 from common import command_line, workloads
-from common.command_line import FROM_0, FROM_1, Positional
+from common.bounds import FROM_0, FROM_1
+from common.command_line import Positional
 from common.config import Settings, check
 from common.data import datasets, sharding
 from common.errors import UserError

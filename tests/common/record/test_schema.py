@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from common import workloads
-from common.command_line import Bounds, declarations
+from common.bounds import Bounds
+from common.command_line import declarations
 from common.config import Settings
 from common.ranks.launcher_variables import Ranks
 from common.record import definition, environment, files, schema

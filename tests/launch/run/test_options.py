@@ -5,7 +5,8 @@ from typing import get_args
 
 import pytest
 
-from common.command_line import Bounds, options_of, parse
+from common.bounds import Bounds
+from common.command_line import options_of, parse
 from common.errors import UserError
 from launch import compare
 from launch.memory import Memory
