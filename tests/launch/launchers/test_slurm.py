@@ -106,7 +106,7 @@ def test_printed_jobs_train_one_after_the_other_and_one_requeued_in_the_middle_c
     assert "there is no matrix to resume" in (tmp_path / "out").read_text()
     report = completed(BIN / "python", "-m", "launch.compare", results, "--full", cwd=checkout)
     assert report.returncode == 0, report.stderr
-    assert re.findall(r"(\d) │ ddp ", report.stdout)[:2] == ["1", "2"]
+    assert re.findall(r"│ ddp +│ +(\d) ", report.stdout)[:2] == ["1", "2"]
 
 
 def test_the_end_of_an_allocation_is_known(slurm):
