@@ -199,21 +199,13 @@ def test_a_node_is_named_by_its_boot_or_else_as_a_host(tmp_path, monkeypatch):
     assert launcher_variables.node_name() == "one-boot"
 
 
-@pytest.mark.parametrize("names", [["A"], ["A", "B"]])
-def test_variables_that_are_there_are_expected_in_vain_by_nobody(names, monkeypatch):
-    for name in names:
-        monkeypatch.setenv(name, "")
-    argv = ["ddp.py", "--epochs", "2", launcher_variables.expect_variables_argument(names)]
-    launcher_variables.expect_variables(argv)
-    assert argv == ["ddp.py", "--epochs", "2"]
-
-
-def test_without_a_matrix_nothing_is_expected():
-    launcher_variables.expect_variables(["ddp.py"])
-
-
-def test_a_variable_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setenv("A", "1")
+def test_a_rank_names_the_variables_that_its_matrix_has_set_and_that_did_not_reach_it(monkeypatch):
+    monkeypatch.setenv("A", "")
     monkeypatch.delenv("B", raising=False)
+    plain = ["ddp.py", "--epochs", "2"]
+    launcher_variables.expect_variables(plain)
+    argv = [*plain, launcher_variables.expect_variables_argument(["A"])]
+    launcher_variables.expect_variables(argv)
+    assert argv == plain
     with refused("B, which the matrix has set, did not reach this rank; ", "--export=ALL"):
-        launcher_variables.expect_variables(["ddp.py", launcher_variables.expect_variables_argument(["A", "B"])])
+        launcher_variables.expect_variables([*plain, launcher_variables.expect_variables_argument(["A", "B"])])
