@@ -1,7 +1,9 @@
 """Groups records into entries: all runs of one backend at one number of ranks."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -26,19 +28,21 @@ class Key(NamedTuple):
     repeat: int
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Entry:
     """The repeats of one backend at one number of ranks: rows of the table, by their records in the order of their keys."""
 
     backend: str
     num_ranks: int
-    records: tuple[Record, ...]
+    records: Sequence[Record]
+    _columns: dict[str, dict[Key, Any]] = field(default_factory=dict, init=False, repr=False)
 
-    @property
+    @cached_property
     def ok(self) -> list[Record]:
         """The completed runs."""
         return [record for record in self.records if record.status == "ok"]
 
-    @property
+    @cached_property
     def from_start(self) -> list[Record]:
         """The completed runs whose records hold all of the training: those not resumed from a checkpoint."""
         return [record for record in self.ok if not record.resumed_after_epochs]
@@ -70,7 +74,10 @@ class Entry(NamedTuple):
 
     def values(self, column: str) -> dict[Key, Any]:
         """Returns the values of the completed runs in a column of the table, without those that are not known."""
-        return {key_of(record): value for record in self.ok if (value := table.value_of(record, column)) is not None}
+        if column not in self._columns:
+            values = {key_of(record): table.value_of(record, column) for record in self.ok}
+            self._columns[column] = {key: value for key, value in values.items() if value is not None}
+        return self._columns[column]
 
     def trimmed_mean(self, column: str) -> float | None:
         """Returns the trimmed mean of a column over the completed runs; None where no run has a value."""
@@ -186,12 +193,12 @@ def is_compared(record: Record) -> bool:
 
 def comparisons(records: Iterable[Record]) -> list[Comparison]:
     """Returns the comparisons of records, by name. Their entries are ordered by backend and size, after those of the baseline."""
-    cell_of = attrgetter("backend", "num_ranks")
-    ordered = sorted(records, key=lambda record: (group_of(record), record.backend != BASELINE, cell_of(record), key_of(record)))
+    entry_of = attrgetter("backend", "num_ranks")
+    ordered = sorted(records, key=lambda record: (group_of(record), record.backend != BASELINE, entry_of(record), key_of(record)))
     compared = []
     for group, records_of_group in itertools.groupby(ordered, group_of):
-        cells = itertools.groupby(records_of_group, cell_of)
-        compared.append(Comparison(*group, tuple(Entry(*cell, tuple(records_of_cell)) for cell, records_of_cell in cells)))
+        repeats = itertools.groupby(records_of_group, entry_of)
+        compared.append(Comparison(*group, tuple(Entry(*repeated, tuple(records_of_entry)) for repeated, records_of_entry in repeats)))
     return compared
 
 

@@ -22,8 +22,9 @@ def scored_times(entry: Entry | None, column: str = TIME) -> dict[Key, float]:
     """Returns the times of all runs of an entry as statistics.scored gives them; nothing for a missing or invalid entry."""
     if entry is None:
         return {}
-    times = statistics.scored([entry.values(column).get(key_of(record)) for record in entry.records])
-    return dict(zip(map(key_of, entry.records), times, strict=True)) if times else {}
+    keys, times = list(map(key_of, entry.records)), entry.values(column)
+    scored = statistics.scored([times.get(key) for key in keys])
+    return dict(zip(keys, scored, strict=True)) if scored else {}
 
 
 def time_of(entry: Entry | None, column: str = TIME) -> float | None:

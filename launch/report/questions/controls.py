@@ -42,7 +42,7 @@ class Judgement(NamedTuple):
 def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgement]:
     """Judges the controls of the entries of a comparison, which are among the records."""
     controls = [record for record in records if record.settings.control and entries.group_of(record) == comparison[:3]]
-    cells = sorted({(record.num_ranks, record.backend) for record in controls})
+    controlled = sorted({(record.num_ranks, record.backend) for record in controls})
     return [
         Judgement(
             f"{comparison.name}, {ranks_of(num_ranks)}",
@@ -50,7 +50,7 @@ def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgem
             _ratio("copy", controls, entry, comparison),
             _ratio("delayed", controls, entry, comparison),
         )
-        for num_ranks, backend in cells
+        for num_ranks, backend in controlled
         if (entry := comparison.entry(backend, num_ranks))
     ]
 
@@ -60,9 +60,8 @@ def _ratio(control: Control, controls: Iterable[Record], entry: Entry, compariso
 
     It is judged as the entries of this size are: its interval is one of as many, and matrices differ in it as they do in theirs.
     """
-    of_control = entry._replace(
-        records=tuple(record for record in controls if (record.backend, record.num_ranks, record.settings.control) == (*entry[:2], control))
-    )
+    of_entry = [record for record in controls if (record.backend, record.num_ranks) == (entry.backend, entry.num_ranks)]
+    of_control = Entry(entry.backend, entry.num_ranks, [record for record in of_entry if record.settings.control == control])
     compared = [result.entry for result in first.results_of(comparison.of_size(entry.num_ranks))]
     if len(compared) < 2 or entry not in compared:
         compared = [entry, of_control]
