@@ -3,6 +3,8 @@
 import itertools
 import re
 
+import pytest
+
 from common import backends
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS
@@ -44,3 +46,19 @@ def test_the_tests_of_one_backend_train_its_runs_and_their_references_alone():
     assert set(num_runs) == {"fsdp", "single", "ddp"}
     assert 20 < num_runs["fsdp"] < 40
     assert num_runs["single"] + num_runs["ddp"] < num_runs["fsdp"]
+
+
+@pytest.mark.matrix
+def test_a_backend_is_removed_with_its_file_alone(checkout):
+    """All tests are collected without any of those that are not in the default matrix."""
+    removed = [checkout / "frameworks" / f"{name}.py" for name, backend in backends.declared().items() if not backend.by_default]
+    texts = [path.read_text() for path in removed]
+    try:
+        for path in removed:
+            path.unlink()
+        collected = completed(BIN / "python", "-m", "pytest", "--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider", cwd=checkout)
+    finally:
+        for path, text in zip(removed, texts, strict=True):
+            path.write_text(text)
+    assert collected.returncode == 0, collected.stdout[-2000:]
+    assert len(removed) > 5

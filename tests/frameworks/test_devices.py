@@ -9,7 +9,6 @@ import torch
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
-from frameworks import data_parallel
 from frameworks.shared.deepspeed import engine
 from frameworks.shared.horovod import horovod
 from tests.support.mistakes import refused
@@ -84,12 +83,14 @@ def test_a_device_that_a_framework_lacks_is_a_problem_in_words_with_which_a_run_
 
 @pytest.mark.parametrize(("device", "num_gpus", "num_usable"), [(torch.device("cpu"), 2, 0), (GPU_1, 1, 1)])
 def test_data_parallel_needs_several_gpus(device, num_gpus, num_usable, find):
+    data_parallel = pytest.importorskip("frameworks.data_parallel")
     find(num_gpus)
     with refused(f"with {num_usable} GPUs DataParallel would only call the module; use single, or a node with several GPUs"):
         data_parallel.gpus(device)
 
 
 def test_data_parallel_computes_on_all_gpus_and_its_parameters_are_on_the_first(find):
+    data_parallel = pytest.importorskip("frameworks.data_parallel")
     find(3)
     assert data_parallel.gpus(torch.device("cuda", 2)) == [2, 0, 1]
 

@@ -17,6 +17,9 @@ from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from frameworks.shared.pytorch import pipeline_stages as pytorch_pipeline
 
+if not hasattr(Settings, "pipeline_schedule"):
+    pytest.skip("no backend is a pipeline", allow_module_level=True)
+
 SMALL = workloads.WORKLOADS["transformer"].model
 
 
