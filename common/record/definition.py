@@ -149,8 +149,6 @@ class Record(Part):
     """Seconds from the end of the imports to the start of training: process group, model, compilation and warm-up on synthetic samples."""
     load_seconds: Seconds | None = None
     """Seconds to read and prepare the data. They are part of the time to solution."""
-    steps_per_turn: FromZero | None = None
-    """Number of steps of a turn, which also ends with the epoch; 0 for a run that ran alone."""
     num_turns: FromZero | None = None
     """Number of turns in which the run trained; 0 for a run that ran alone."""
     turns_of_others_seconds: Seconds | None = None
@@ -202,8 +200,6 @@ class Record(Part):
     """SHA-256 of the indices of the samples of each epoch, in the order in which the ranks took them."""
     first_batch_digest: Sha256 | None = None
     """SHA-256 of the data of the first step, shard by shard."""
-    buffer_digests: list[Sha256] = field(default_factory=list)
-    """SHA-256 of rank 0's buffers before training and after each epoch."""
     resumed_after_epochs: FromZero | None = None
     """Epochs of the checkpoint from which the run resumed, of which the record has no numbers. `null` without `--resume`."""
     machine_noise: MachineNoise | None = None

@@ -318,7 +318,7 @@ def _record_use(run: Run) -> None:
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     peak_bytes_by_rank = values_by_rank(trainer, peak_bytes)
     record.peak_memory_bytes_by_rank, record.peak_memory_bytes = peak_bytes_by_rank, max(peak_bytes_by_rank)
-    record.num_turns, record.steps_per_turn, record.turns_of_others_seconds = turns.num_ended, turns.num_steps, run.clock.paused["turns"]
+    record.num_turns, record.turns_of_others_seconds = turns.num_ended, run.clock.paused["turns"]
     record.check_seconds = run.clock.paused["checks"]
     record.gpu_memory_by_rank = gpu_memory_by_rank(trainer)
 

@@ -113,7 +113,7 @@ def test_buffers_that_differ_are_recorded_and_do_not_end_the_run():
             checks.compare_replicas(trainer, record, when)
 
     on_ranks(compare, compare)
-    assert [(record.in_sync, record.buffers_in_sync, len(record.buffer_digests)) for record in records_of_ranks] == [(True, False, 3)] * 2
+    assert [(record.in_sync, record.buffers_in_sync) for record in records_of_ranks] == [(True, False)] * 2
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
