@@ -113,7 +113,7 @@ up_to_date && exit 0
 while read -r name; do
   [ -z "${!name-}" ] ||
     die ".venv is missing or stale, and nothing is set up inside an allocation; run launch/setup.sh, or with --light, on a login node"
-done < <(grep -oE '[A-Z]+_JOB_?ID' "$root/launch/launchers/commands.py")
+done < <(grep -oE 'allocations=\([^)]*' "$root/launch/launchers/commands.py" | grep -oE '[A-Z_]{2,}')
 
 case "$root" in
   *[[:space:]:]*) [ -n "$folder" ] || die "the checkout's path '$root' has a space or a colon, which mpicc and LD_PRELOAD cannot take; move it" ;;

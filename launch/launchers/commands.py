@@ -199,7 +199,6 @@ class Kind(NamedTuple):
 SIGNAL_NUMBERS = {
     str(signal.strsignal(number)): number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGBUS)
 }
-PBS_OR_COBALT = ("PBS_JOBID", "COBALT_JOBID")
 KILLED_BY_HYDRA = re.compile(r"PID (?P<pid>\d+) RUNNING AT .*\n(?:.*\n)*?.*\(signal (?P<signal>\d+)\)")
 KILLED_BY_OPEN_MPI = re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on\s+signal (?P<signal>\d+)")
 KILLED_BY_SLURM = re.compile(rf"srun: error: \S+: tasks? (?P<rank>\d+)[-,\d]*: (?P<name>{'|'.join(SIGNAL_NUMBERS)})")
@@ -228,14 +227,15 @@ LAUNCHERS = {
     # HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra.
     "pals": Kind(
         "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind {cpu_bind}", hosts_option="--hostfile {hosts}",
-        variable_option="--env {name}={value}", signatures=("PALS",), allocations=PBS_OR_COBALT, places="cluster",
+        variable_option="--env {name}={value}", signatures=("PALS",), allocations=("PBS_JOBID", "COBALT_JOBID"), places="cluster",
         joins_environments_mpi=False,
         rank_variables=PALS, node_rank=PALS.rank,
     ),
     # ALPS, on Cray XC machines.
     "aprun": Kind(
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
-        variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",), allocations=PBS_OR_COBALT, places="cluster",
+        variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",),
+        allocations=("PBS_JOBID", "COBALT_JOBID"), places="cluster",
         joins_environments_mpi=False,
         node_rank=ALPS_RANK,
     ),

@@ -64,7 +64,7 @@ def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
     """Returns the rank that a launcher's message is about; None where that is not certain."""
     if "rank" in groups:
         return int(groups["rank"])
-    pid = int(groups["pid"])
+    pid = int(groups.get("pid", 0))
     return pids.index(pid) if pid in pids and len(pids) <= MAX_RANKS_OF_HYDRA else None
 
 

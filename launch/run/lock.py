@@ -7,6 +7,7 @@ from, and makes it for one user alone.
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import socket
 import sys
@@ -28,11 +29,12 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 def path_of(folder: Path, jobs: Iterable[Job]) -> Path:
     """Returns the file to lock for jobs with their records in a folder.
 
-    It is this machine's file, or one in the folder where ranks are on several nodes or in an allocation.
+    It is this machine's file, or one in the folder where ranks are on several nodes or in an allocation, whose name may be any text.
     """
-    if not allocation() and all(job.num_nodes == 1 for job in jobs):
+    if not (name := allocation()) and all(job.num_nodes == 1 for job in jobs):
         return Path(os.environ.get(VARIABLE, PATH))
-    return folder.absolute() / f".matrix-{allocation() or 'nodes'}.lock"
+    allocated = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16] if name else "nodes"
+    return folder.absolute() / f".matrix-{allocated}.lock"
 
 
 def expect_free(folder: Path, jobs: Iterable[Job], share_machine: bool) -> None:

@@ -1,7 +1,11 @@
 """Programs that call MPI under the interposer, and the profiles that they leave."""
 
+import atexit
 import functools
+import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
 from launch.trace import build, profile, traced
@@ -40,8 +44,10 @@ class Traced(NamedTuple):
 
 @functools.cache
 def library():
-    """The interposer, built once where it is stale."""
-    return build.build()
+    """The interposer of this checkout, in a folder of the tests: the environment's stays as it is."""
+    folder = tempfile.mkdtemp(prefix="tandem-tests-trace-")
+    atexit.register(shutil.rmtree, folder)
+    return build.build(Path(folder, build.NAME))
 
 
 def compiled(folder, source, *flags):

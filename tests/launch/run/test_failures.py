@@ -1,10 +1,13 @@
 """The killed rank from the messages of each launcher."""
 
+import re
+
 import pytest
 
 from common.progress import Progress
 from common.ranks import machine
 from common.ranks.machine import LESS_MEMORY
+from launch.run import failures
 from launch.run.failures import Killed, describe_exit, describe_killed, killed_rank
 
 HYDRA = """===================================================================================
@@ -58,6 +61,11 @@ PASSED_ON = "  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 32391)  (S
 )
 def test_the_rank_that_was_killed_is_named(text, killed):
     assert killed_rank(text.splitlines(), [32421, 32422]) == killed
+
+
+def test_a_launcher_may_name_neither_rank_nor_process(monkeypatch):
+    monkeypatch.setattr(failures, "LAUNCHER_MESSAGES", [re.compile(r"ended by signal (?P<signal>\d+)")])
+    assert killed_rank(["a task was ended by signal 9"], [32421]) == Killed(None, 9, "a task was ended by signal 9")
 
 
 def test_of_more_than_three_ranks_hydra_does_not_tell_which_was_killed_first():

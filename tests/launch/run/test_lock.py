@@ -57,8 +57,8 @@ def hold(folder, connection):
         # One for all users.
         (ON_ONE_NODE, {}, lock.PATH),
         ([], {lock.VARIABLE: "/elsewhere"}, "/elsewhere"),
-        (ON_ONE_NODE, {lock.VARIABLE: "/elsewhere", "SLURM_JOB_ID": "7"}, "/results/here/.matrix-7.lock"),
-        (ON_TWO_NODES, {"PBS_JOBID": "8.host"}, "/results/here/.matrix-8.host.lock"),
+        (ON_ONE_NODE, {lock.VARIABLE: "/elsewhere", "SLURM_JOB_ID": "7"}, "/results/here/.matrix-7902699be42c8a8e.lock"),
+        (ON_TWO_NODES, {"PBS_JOBID": "local:///8"}, "/results/here/.matrix-99dffc481efd65cb.lock"),
         (ON_TWO_NODES, {}, "/results/here/.matrix-nodes.lock"),
         (ON_TWO_NODES, {"SLURM_JOB_ID": ""}, "/results/here/.matrix-nodes.lock"),
     ],
