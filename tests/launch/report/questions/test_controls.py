@@ -87,7 +87,7 @@ def test_the_headline_and_the_screen_warn_of_verdicts_whose_controls_fail(copy, 
 
 def test_controls_are_nowhere_else_and_change_no_number():
     controlled, plain = answered(with_controls()), answered(BACKENDS)
-    assert controlled.comparisons == plain.comparisons
+    assert controlled.runs == plain.runs
     assert (controlled.notes, controlled.headline) == (plain.notes, plain.headline)
     for section_controlled, section_plain in zip(controlled.sections, plain.sections, strict=True):
         assert [table.texts for table in section_controlled.tables] == [table.texts for table in section_plain.tables]
