@@ -1,12 +1,14 @@
-"""Where the time and the memory go."""
+"""Where the time and the memory go, and the table to choose a backend by: what was counted, and what theory expects."""
 
 import pytest
 
-from launch.report.findings import MIB
+from common.config import Settings
+from common.workloads import gradient_bytes
+from launch.report.findings import MB, MIB
 from tests.support.answers import line, lines, section
-from tests.support.made_records import made
+from tests.support.made_records import ended, made, step_breakdown, tensor_bytes
 
-# The table after that of test_choice.py.
+# The second table: the first is the one to choose by.
 COSTS = 1
 MEMORY = "peak memory per rank (MiB)"
 
@@ -59,3 +61,83 @@ def test_what_only_some_runs_measure_is_shown_where_one_has_it(measured, values)
     assert {without[name] for name in values} == {None}
     assert not {*values} & {*section(records[:1], "cost").tables[COSTS].headings}
     assert section(records, "cost").tables[COSTS].headings[-len(values) :] == [*values]
+
+
+# Of the CNN in float32, in MB and in MiB.
+P_MB, P_MIB = 4.799528, 4_799_528 / MIB
+ONE_LAYER_MB = gradient_bytes(Settings("transformer", layers=1)) / MB
+STATE, STATE_EXPECTED = "state per rank (MiB)", "expected (MiB)"
+SENT, SENT_EXPECTED, BY = "sent per step (MB)", "by formula (MB)", "by collective (MB)"
+EXPOSED, CHANGE = "exposed share of a step (%)", "change to the program"
+BY_RANK = tensor_bytes((3 * MIB, 2 * MIB, MIB), (3 * MIB, 3 * MIB, MIB))
+
+
+def broken_down(num_ranks=2, **operations):
+    breakdown = step_breakdown(num_ranks=num_ranks)
+    return breakdown | {"operations": breakdown["operations"] | operations}
+
+
+@pytest.mark.parametrize(
+    ("record", "values"),
+    [
+        (
+            made(num_ranks=2, tensor_bytes_by_rank=BY_RANK, step_breakdown=step_breakdown(compute=6.0, exposed=3.0)),
+            {
+                "backend": "ddp", "ranks": 2, "seconds per epoch": 4.5, "training": "exact", CHANGE: "wrap in DistributedDataParallel",
+                # At one point, on the rank that holds most.
+                STATE: 7.0, STATE_EXPECTED: pytest.approx(3 * P_MIB),
+                # An all-reduce of 4 MB, and a gather to which each of two ranks contributes 1 MB.
+                SENT: 5.0, BY: "all-reduce 4.00, all-gather 1.00", SENT_EXPECTED: pytest.approx(P_MB),
+                # One run has no interval.
+                EXPOSED: None,
+            },
+        ),
+        (
+            made(num_ranks=2),
+            {STATE: None, SENT: None, EXPOSED: None, BY: None, STATE_EXPECTED: pytest.approx(3 * P_MIB)},
+        ),
+        # A backend or a workload that is not known here has no theory.
+        (made(num_ranks=2) | {"backend": "own"}, {STATE_EXPECTED: None, SENT_EXPECTED: None, CHANGE: None}),
+        (made(num_ranks=2) | {"workload": "later"}, {SENT_EXPECTED: None}),
+        # Sizes of a Transformer that are given count.
+        (made(num_ranks=2, workload="transformer", settings={"layers": 1}), {SENT_EXPECTED: pytest.approx(ONE_LAYER_MB)}),
+        (made(backend="weight_averaging", num_ranks=2, exact=False), {"training": "approximate"}),
+        # Of 4 ranks in two replicas, each gathers 1 MB from one other, not from three.
+        (made(backend="fsdp@hsdp", num_ranks=4, step_breakdown=broken_down(4)), {BY: "all-reduce 4.00, all-gather 1.00"}),
+        # A collective of a few bytes is not named.
+        (
+            made(num_ranks=2, step_breakdown=broken_down(all_reduce={"num_calls": 2.0, "num_bytes": 4.0})),
+            {BY: "all-gather 1.00", SENT: pytest.approx(1.000004)},
+        ),
+        (made(step_breakdown=broken_down(1) | {"operations": {}}), {SENT: 0}),
+    ],
+)  # fmt: skip
+def test_a_row_has_what_a_chooser_asks_for(record, values):
+    row = line([record], "cost")
+    assert {name: row[name] for name in values} == values
+
+
+def test_throughput_is_beside_the_time_where_a_run_has_it():
+    def ran(backend, flops_per_second, peak, tokens=None):
+        rates = {"flops_per_second_per_rank": flops_per_second, "peak_flops_per_second": peak, "tokens_per_second": tokens}
+        return made(backend=backend, num_ranks=2, **rates)
+
+    records = [ran("ddp", 3e10, 1e11), ran("horovod_tf", 5e10, 2e11), made(num_ranks=2, backend="zero_redundancy")]
+    table = section(records, "cost").tables[0]
+    rows = {row["backend"]: row for row in table.rows}
+    assert table.headings[:5] == ["backend", "ranks", "seconds per epoch", "TFLOP/s per rank", "share of peak (%)"]
+    assert [row["TFLOP/s per rank"] for row in rows.values()] == [0.03, 0.05, None]
+    # Of the fastest product: the machine is the same.
+    assert [row["share of peak (%)"] for row in rows.values()] == [pytest.approx(15.0), pytest.approx(25.0), None]
+    # One process on several GPUs has no peak of its own.
+    several = line([ran("weight_averaging", 9e11, None), ran("ddp", 3e10, 1e11)], "cost", backend="weight_averaging")
+    assert several["share of peak (%)"] is None
+    with_tokens = section([ran("ddp", 3e10, None, tokens=640.0)], "cost").tables[0]
+    assert with_tokens.rows[0]["tokens/s"] == 640.0
+    assert "share of peak (%)" not in with_tokens.headings
+
+
+def test_oversubscribed_entries_are_marked_and_failed_ones_left_out():
+    records = [made(), ended("failed", num_ranks=2), made(num_ranks=8, oversubscribed=True)]
+    assert section(records, "cost").tables[0].title == "cnn, weak scaling: which to choose"
+    assert [(row["ranks"], row["oversubscribed"]) for row in lines(records, "cost")] == [(1, None), (8, "yes")]
