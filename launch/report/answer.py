@@ -178,7 +178,7 @@ def _rows(entries: Sequence[Entry], has_target: bool) -> list[Row]:
     if has_target:
         ranked = {result.entry.backend: _row(result) for result in first.results_of(entries)}
     else:
-        rates = [(rate, entry) for entry in entries if (rate := first.samples_per_second(entry)) is not None]
+        rates = [(rate, entry) for entry in entries if (rate := entry.trimmed_mean(first.RATE)) is not None]
         rates.sort(key=lambda pair: -pair[0])
         ranked = {
             entry.backend: Row(entry.backend, rate, ratio=_plain_ratio(rates[0][0] / rate, entry) if place else None)

@@ -29,6 +29,8 @@ SLOWER = "slower"
 MORE_EPOCHS = "needs more epochs"
 APPROXIMATE = "approximate"
 SMALLER_BATCH = "smaller global batch"
+# The column of the throughput.
+RATE = "samples_per_second"
 
 
 class Result(NamedTuple):
@@ -71,11 +73,6 @@ class Result(NamedTuple):
         if self.against.verdict is None:
             return f"none from {runs_against(self.against.num_above, self.against.num_below, self.against.paired)}"
         return equality(self.against) or SLOWER
-
-
-def samples_per_second(entry: Entry) -> float | None:
-    """Returns the training throughput of an entry."""
-    return entry.trimmed_mean("samples_per_second")
 
 
 def results_of(candidates: Iterable[Entry]) -> list[Result]:
@@ -190,7 +187,7 @@ def _with_startup(candidates: Iterable[Entry]) -> str:
 
 
 def _highest_throughput(candidates: Iterable[Entry]) -> str:
-    rates = [(rate, entry) for entry in candidates if (rate := samples_per_second(entry)) is not None]
+    rates = [(rate, entry) for entry in candidates if (rate := entry.trimmed_mean(RATE)) is not None]
     if not rates:
         return ""
     rate, best = max(rates, key=lambda pair: pair[0])
@@ -246,7 +243,7 @@ def _rows(candidates: Sequence[Entry], metric: str) -> list[Cells]:
     """Returns the rows of the entries of one size: those that reached the target, then the others by throughput."""
     results = results_of(candidates)
     without = [entry for entry in candidates if entry not in [result.entry for result in results]]
-    without.sort(key=lambda entry: -(samples_per_second(entry) or 0))
+    without.sort(key=lambda entry: -(entry.trimmed_mean(RATE) or 0))
     time_ratio_of = time_ratios(candidates)
     in_order = [*((result.entry, result) for result in results), *((entry, None) for entry in without)]
     return [_row(entry, result, time_ratio_of.get(entry.backend), metric) for entry, result in in_order]
@@ -271,5 +268,5 @@ def _row(entry: Entry, result: Result | None, time_ratio: Ratio | None, metric: 
         "fastest (s)": min(times, default=None),
         "slowest (s)": max(times, default=None),
         metric: entry.trimmed_mean("accuracy"),
-        "samples/s": samples_per_second(entry),
+        "samples/s": entry.trimmed_mean(RATE),
     }
