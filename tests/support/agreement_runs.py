@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from common.backends import settings_of
 from common.config import Settings, as_arguments
+from common.declarations import BASELINE
 from common.record import environment
 from launch.report.questions import same
 
@@ -11,10 +12,21 @@ WORKLOADS = ("cnn", "transformer")
 OPTIMIZERS = ("sgd", "adam")
 # One epoch of NUM_STEPS, with warm-up for two thirds of it. The factor is for tests alone (tests/support/fault_injection.py).
 SAME_TRAINING = ("--scaling", "strong", "--batch-size", "8", "--epochs", "1", "--learning-rate-factor", "4", "--warmup-epochs", "0.66")
-# What a backend could ignore. The runs in micro-batches have the other momentum; the decoder has no dropout.
-MOMENTUM = ("--momentum", "0.5")
-CHANGES = (("--dropout",),)
-OTHER_MOMENTUM = (*SAME_TRAINING, *MOMENTUM)
+
+
+class Change(NamedTuple):
+    """Settings that a backend could ignore; `framework`: that of the only backends that have them."""
+
+    arguments: tuple
+    is_random: bool = False
+    """Whether ranks draw other numbers than one process, so that nothing has the losses of another run."""
+    framework: str | None = None
+
+
+# The runs in micro-batches have the other momentum; the decoder has no dropout.
+MOMENTUM = Change(("--momentum", "0.5"))
+CHANGES = (Change(("--dropout",), is_random=True),)
+OTHER_MOMENTUM = (*SAME_TRAINING, *MOMENTUM.arguments)
 # The same in micro-batches of 2 samples, at two ranks of one sample.
 MICRO_BATCHES = (*(("2" if word == "8" else word) for word in OTHER_MOMENTUM), "--accumulate", "4")
 RECOMPUTE = (*SAME_TRAINING, "--recompute")
@@ -69,6 +81,8 @@ class Comparison(NamedTuple):
     steps: slice = slice(None)
     reference: tuple | None = None
     """The name, the ranks and the run; default: the plain run."""
+    framework: str | None = None
+    """That of the only backends for which it holds."""
 
 
 CNN, CNN_ADAM, DECODER, DECODER_ADAM = (Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS)
@@ -140,10 +154,17 @@ def in_native_precision(variant):
     return Comparison(MIXED_DECODER, variant, below=NATIVE_BOUND, above=1e-5, steps=slice(0, 2), reference=full)
 
 
-def changed(run, *changes, ranks=2, variant=""):
-    """With settings that a backend could ignore: the losses are not those of the plain run, which has the defaults."""
-    changed_runs = [run._replace(training=(*run.training, *change)) for change in changes]
-    return [Comparison(changed_run, variant, ranks, below=EVER, above=1e-4) for changed_run in changed_runs]
+def changed(run, *changes, ranks=2, variant="", differs=False):
+    """With each change a run has the losses of the baseline with the same settings.
+
+    One that `differs`, or is random, has not those of the plain run, which has the defaults.
+    """
+    for change in changes:
+        with_change, plain = (each._replace(training=(*each.training, *change.arguments)) for each in (run, run.plain))
+        if differs or change.is_random:
+            yield Comparison(with_change, variant, ranks, below=EVER, above=1e-4, framework=change.framework)
+        else:
+            yield Comparison(with_change, variant, ranks, reference=(BASELINE, 1, plain), framework=change.framework)
 
 
 def of_resnet(below=1e-10):

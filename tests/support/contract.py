@@ -322,6 +322,8 @@ def comparisons():
             # While the learning rate is warmed up.
             compared.append(Comparison(DECODER, variant, 2, high, low, slice(0, 2 * runs.NUM_STEPS // 3)))
         for comparison in compared:
+            if comparison.framework not in (None, declared()[backend].framework):
+                continue
             reference = comparison.reference or (BASELINE, 1, comparison.run.plain)
             yield with_variant(backend, comparison.variant), comparison._replace(reference=reference)
 
@@ -338,7 +340,7 @@ def exact(backend):
     yield from runs.in_mixed_precision(mixed, "", ranks, ROWS[backend].mixed_bound)
     changes = (*runs.CHANGES, runs.MOMENTUM) if backend == BASELINE or not micro_batches else runs.CHANGES
     if trains(backend, "cnn"):
-        yield from runs.changed(runs.SHORT_CNN, *changes, ranks=ranks)
+        yield from runs.changed(runs.SHORT_CNN, *changes, ranks=ranks, differs=backend == BASELINE)
     if backend == BASELINE:
         return
     yield from map(runs.in_float32, trained_by(backend, [runs.FLOAT32]))
