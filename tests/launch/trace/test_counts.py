@@ -46,6 +46,8 @@ int main(int argc, char **argv)
     MPI_Irecv(sums, 9, MPI_DOUBLE, 1 - rank, 0, MPI_COMM_WORLD, &requests[1]);
     MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
     MPI_Sendrecv(numbers, 0, MPI_DOUBLE, 1 - rank, 0, sums, 9, MPI_DOUBLE, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    /* More bytes than an int holds. */
+    MPI_Send(numbers, 300000000, MPI_DOUBLE, MPI_PROC_NULL, 0, MPI_COMM_WORLD);
     MPI_Op_create(add, 1, &op);
     MPI_Reduce_local(one, two, 3, MPI_INT, op);
     MPI_Pcontrol(0);
@@ -71,6 +73,7 @@ EXPECTED = {
     "MPI_Irecv": (1, 72),
     "MPI_Waitall": (1, 0),
     "MPI_Sendrecv": (1, 0),
+    "MPI_Send": (1, 2_400_000_000),
     "MPI_Barrier": (1, 0),
     # The calls within a call are part of it: no MPI_Type_size.
     "MPI_Op_create": (1, 0),
@@ -78,7 +81,7 @@ EXPECTED = {
 }
 CONTROL_BYTES = 7 * 16 + 4 + 11
 PAYLOAD_BYTES = sum(size_bytes for _, size_bytes in EXPECTED.values()) - CONTROL_BYTES
-KINDS = {"payload": (21, PAYLOAD_BYTES), "control": (10, CONTROL_BYTES), "completion": (1, 0), "other": (4, 0), "io": (0, 0)}
+KINDS = {"payload": (22, PAYLOAD_BYTES), "control": (10, CONTROL_BYTES), "completion": (1, 0), "other": (4, 0), "io": (0, 0)}
 # The message sizes of MPI_Allreduce: calls and average bytes.
 SIZES = [("7", "16.0"), ("10", "800.0")]
 
