@@ -49,10 +49,11 @@ class JobSyntax(NamedTuple):
     queue: str
     # The command that reads a script from standard input and prints the number of the job, among lines of others.
     submit: str
-    # A line that is the number of a job, as a regular expression of sed -E.
+    # The number of a job, and below the line that has it, as regular expressions of grep -E.
     number: str
     # The option by which a job waits for the end of the one before, however that ends.
     after: str
+    answer: str = "{number}"
 
 
 JOB_SYNTAXES = {
@@ -63,19 +64,19 @@ JOB_SYNTAXES = {
 #SBATCH --cpus-per-task={num_cores}
 #SBATCH --threads-per-core=1{gpus}
 #SBATCH --exclusive
-#SBATCH --time={time}{queue}
+#SBATCH --time={hours:02d}:{minutes:02d}:00{queue}
 #SBATCH --output=tandem-{sizes}-%j.out
 #SBATCH --requeue
 #SBATCH --open-mode=append""",
         gpus="\n#SBATCH {gpu_request}", queue="\n#SBATCH {queue_option}={name}", submit="sbatch --parsable",
-        number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"',
+        number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"', answer="(Submitted batch job )?{number}",
     ),
     "pbs": JobSyntax(
         """#PBS -N tandem-{sizes}
 #PBS -S /bin/bash
 #PBS -l select={num_nodes}:{node}
 #PBS -l place={place}
-#PBS -l walltime={time}{queue}
+#PBS -l walltime={hours:02d}:{minutes:02d}:00{queue}
 #PBS -j oe
 #PBS -r y""",
         gpus=":ngpus={ranks_per_node}", queue="\n#PBS -q {name}", submit="qsub", number="[0-9]+(\\[\\])?(\\.[A-Za-z0-9_.-]+)?",

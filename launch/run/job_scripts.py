@@ -36,11 +36,11 @@ HEAD = """#!/usr/bin/env bash
 # lines of the jobs.
 set -euo pipefail
 
-# Submits the script on standard input; `previous` is then the number of its job, the last line that looks like one.
+# Submits the script on standard input; `previous` is then the number of its job, in the last line that names one.
 submit() {{
   local output
   output=$({submit} "$@")
-  previous=$(sed -nE 's/^[[:space:]]*(Submitted batch job )?({number})[[:space:]]*$/\\2/p' <<<"$output" | tail -n 1)
+  previous=$(grep -E '^[[:space:]]*{answer}[[:space:]]*$' <<<"$output" | tail -n 1 | grep -oE '{number}' | head -n 1) || true
   [ -n "$previous" ] && return
   printf '%s\\n' "$output" "error: {program} printed no number of a job" >&2
   exit 1
@@ -82,7 +82,9 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, ear
         raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())
     modules, place = "\n".join(filter(None, lines)) or "# module load …", shlex.quote(str(folder))
-    parts = [HEAD.format(**kind._asdict(), program=kind.submit.split()[0])]
+    parts = [
+        HEAD.format(submit=kind.submit, number=kind.number, answer=kind.answer.format(number=kind.number), program=kind.submit.split()[0])
+    ]
     for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
         limit = within_queue(time_limit(jobs_of_script, earlier, matrix.time_limit), matrix.queue, machine)
         script = SCRIPT.format(
@@ -139,7 +141,7 @@ def directives(kind: JobSyntax, jobs: Sequence[Job], minutes: int, queue: str | 
     num_cores = cores_per_rank(job.settings)
     fields = job._asdict() | {
         "num_nodes": job.num_nodes, "num_cores": num_cores, "node_cores": job.ranks_per_node * num_cores,
-        "time": f"{minutes // 60:02d}:{minutes % 60:02d}:00", "sizes": "-".join(map(str, sizes_of(jobs))),
+        "hours": minutes // 60, "minutes": minutes % 60, "sizes": "-".join(map(str, sizes_of(jobs))),
         "gpu_request": GPU_REQUESTS[machine.gpu_request].format(job.ranks_per_node),
     }  # fmt: skip
     gpus = kind.gpus.format(**fields) if job.settings.device == "cuda" and fields["gpu_request"] else ""

@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from common.config import Settings
+from launch.launchers.batch_systems import JOB_SYNTAXES, JobSyntax
 from launch.launchers.machine_files import Machine
 from launch.run import job_scripts
 from launch.run.options import Matrix, RunSettings
@@ -142,7 +143,7 @@ GREETING = "printf '%s\\n' 'Welcome to Example 3' 2026 '--> valid job name... OK
 def submitted(tmp_path, system, output):
     """Returns (the finished script of 3 jobs, arguments of each submission), with a batch system that prints this."""
     text, _ = printed(tmp_path, system)
-    program = tmp_path / {"slurm": "sbatch", "pbs": "qsub"}[system]
+    program = tmp_path / JOB_SYNTAXES[system].submit.split()[0]
     program.write_text(SUBMIT.format(folder=tmp_path, output=output))
     program.chmod(0o755)
     (tmp_path / "submit.sh").write_text(text)
@@ -166,6 +167,19 @@ def test_the_number_of_a_job_is_the_last_line_that_looks_like_one(system, output
     done, arguments = submitted(tmp_path, system, output)
     expected = [" ".join([*([after.format(number)] if number > 100 else []), "-A x y"]) for number in (100, 101, 102)]
     assert (done.returncode, [line.removeprefix("--parsable ") for line in arguments]) == (0, expected), done.stderr
+
+
+def test_a_batch_system_is_a_row(monkeypatch, tmp_path):
+    """LSF's, which says more than a number and counts hours and minutes."""
+    row = JobSyntax(
+        "#BSUB -J tandem-{sizes}\n#BSUB -nnodes {num_nodes}\n#BSUB -W {hours}:{minutes:02d}{queue}", gpus="", queue="\n#BSUB -q {name}",
+        submit="bsub", number="[0-9]+", after='-w "ended($previous)"', answer="Job <{number}> is submitted to .*",
+    )  # fmt: skip
+    monkeypatch.setitem(JOB_SYNTAXES, "lsf", row)
+    done, arguments = submitted(tmp_path, "lsf", GREETING + 'echo "Job <$number> is submitted to default queue <normal 2>."')
+    assert (done.returncode, arguments) == (0, ["-A x y", "-w ended(101) -A x y", "-w ended(102) -A x y"]), done.stderr
+    _, (script, *_) = printed(tmp_path, "lsf", queue="normal")
+    assert script.splitlines()[1:5] == ["#BSUB -J tandem-1", "#BSUB -nnodes 1", "#BSUB -W 0:30", "#BSUB -q normal"]
 
 
 @pytest.mark.parametrize(
