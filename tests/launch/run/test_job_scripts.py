@@ -179,7 +179,7 @@ def test_a_batch_system_is_a_row(monkeypatch, tmp_path):
     done, arguments = submitted(tmp_path, "lsf", GREETING + 'echo "Job <$number> is submitted to default queue <normal 2>."')
     assert (done.returncode, arguments) == (0, ["-A x y", "-w ended(101) -A x y", "-w ended(102) -A x y"]), done.stderr
     _, (script, *_) = printed(tmp_path, "lsf", queue="normal")
-    assert script.splitlines()[1:5] == ["#BSUB -J tandem-1", "#BSUB -nnodes 1", "#BSUB -W 0:30", "#BSUB -q normal"]
+    assert script.splitlines()[1:5] == ["#BSUB -J tandem-1", "#BSUB -nnodes 1", "#BSUB -W 0:40", "#BSUB -q normal"]
 
 
 @pytest.mark.parametrize(
