@@ -64,11 +64,11 @@ def law_of(published: Sequence[Table]) -> Law:
     """Returns the law of published tables."""
     errors = list(held_out(published))
     bands: dict[tuple[str, bool | None], Band] = {}
-    bands["strong", None] = _band([cell for cell in errors if cell.table.scaling == "strong"])
-    weak = [cell for cell in errors if cell.table.scaling == "weak"]
+    bands["strong", None] = _band([trial for trial in errors if trial.table.scaling == "strong"])
+    weak = [trial for trial in errors if trial.table.scaling == "weak"]
     bands["weak", None] = _band(weak)
     for crosses in (False, True):
-        bands["weak", crosses] = _band([cell for cell in weak if cell.crosses_edge is crosses])
+        bands["weak", crosses] = _band([trial for trial in weak if trial.crosses_edge is crosses])
     return Law(losses_of(published), bands)
 
 
@@ -135,11 +135,11 @@ def crosses_edge(table: Table, size: int) -> bool | None:
     return None if table.gpus_per_node is None else table.largest <= table.gpus_per_node < size
 
 
-def _band(cells: Iterable[HeldOut]) -> Band:
+def _band(trials: Iterable[HeldOut]) -> Band:
     """Returns the band that holds the share COVERED of forecasts one doubling beyond, with equal weight for each table."""
     errors_of: dict[str, list[float]] = defaultdict(list)
-    for cell in cells:
-        errors_of[cell.table.name].append(cell.error / math.sqrt(cell.doublings))
+    for trial in trials:
+        errors_of[trial.table.name].append(trial.error / math.sqrt(trial.doublings))
     weighed = [(error, 1 / len(errors)) for errors in errors_of.values() for error in errors]
     num_tables = len(errors_of)
     # That of a conformal forecast, at either end. Few tables do not show it: the largest error then stands for both ends.
