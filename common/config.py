@@ -40,7 +40,8 @@ DataFormat = Literal["memory", FileFormat]
 SEEDS = Bounds(at_least=0, at_most=MAX_SEED)
 SHARE = Bounds(above=0, at_most=1, hint=", such as 0.97")
 Seed = Annotated[int, SEEDS]
-MachineName = Annotated[str | None, Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")]
+NAME_OF_MACHINE = Pattern(r"\w[\w.-]*", "letters, digits, '.', '_' and '-'")
+MachineName = Annotated[str | None, NAME_OF_MACHINE]
 NAME_OF_RUN = Pattern(r"[\w@-][\w.@+-]*", "letters, digits, '_', '@', '-' and, not first, '.' and '+'")
 RunName = Annotated[str | None, NAME_OF_RUN]
 

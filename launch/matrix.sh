@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Sets Tandem up where that is needed, then runs the matrix; see launch/matrix.sh --help.
 set -euo pipefail
+# An exported CDPATH would make cd print a folder.
+unset CDPATH
+[ "$PWD" -ef . ] || { echo "error: the current folder has been deleted; change to another one" >&2; exit 2; }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 light=$root/.light/bin/python
 starts_nothing=no only_check=no

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Creates .venv with the pinned packages of environment.yml and Horovod; does nothing if it is up to date.
 set -euo pipefail
+# An exported CDPATH would make cd print a folder.
+unset CDPATH
 
 usage() {
   cat <<'TXT'
@@ -51,8 +53,8 @@ only_check=no folder="" pip=(install) verb=installing tools=(g++ make flock)
 num_arguments=$#
 case "${1-}" in --download) num_arguments=$(($# - 1)) ;; esac
 [ "$num_arguments" -le 1 ] || die "unexpected argument '${!#}'; see launch/setup.sh --help"
-case "${1-}" in
-  "") ;;
+case "${1-nothing}" in
+  nothing) ;;
   --check) only_check=yes ;;
   --light) "$root/launch/setup/light.sh"; note_modules "$root/.light/modules"; exit ;;
   --download)

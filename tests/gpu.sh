@@ -2,6 +2,8 @@
 # Everything that a machine with a GPU can show, in under ten minutes: tests/gpu.sh [FOLDER] [options]; see tests/gpu.sh --help.
 # It runs with the Python that is there: $PYTHON, or python3, with PyTorch. Wheels in the folder $TANDEM_WHEELS are put beside it.
 set -euo pipefail
+# An exported CDPATH would make cd print a folder.
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"

@@ -2,6 +2,8 @@
 # Builds the environment for GPUs from a fresh clone of this commit, as a login node would: with nvcc, with or without a GPU.
 # tests/gpu_environment.sh [FOLDER]: 17 GiB, 6 GB of downloads, about an hour on two cores. Prints times, sizes and the set-up's checks.
 set -euo pipefail
+# An exported CDPATH would make cd print a folder.
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=${1:-$(mktemp -d)}
 git clone --quiet "$root" "$folder/tandem"

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Sets Tandem up where that is needed, then runs the tests; arguments go to pytest, as in: tests/run.sh -m "not matrix"
 set -euo pipefail
+# An exported CDPATH would make cd print a folder.
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/launch/setup.sh"
 cd "$root"

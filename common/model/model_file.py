@@ -186,7 +186,7 @@ def of_module(name: str, **arguments: Any) -> ModelFile:
 def _arguments_of(text: str | None) -> dict[str, Any]:
     try:
         arguments = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         raise UserError(f"""--model-args is {shortened(text or "")!r}; give a JSON object, such as '{{"width": 512}}'""")

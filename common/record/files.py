@@ -60,10 +60,13 @@ def make_trace_folder(settings: Settings, flag: str) -> Path:
 
 
 def machine_name(given: str | None) -> str:
-    """Names the machine: as given, else by its batch system, else by its host."""
+    """Names the machine: as given, else by its batch system, else by its host. Raises UserError where that is no name of a folder."""
     # The number of a job of PBS ends in the name of its server, which the nodes of a machine share.
     pbs_server = os.environ.get("PBS_JOBID", "").partition(".")[2]
-    return given or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
+    name = given or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
+    if problem := config.NAME_OF_MACHINE.problem(name):
+        raise UserError(f"this machine calls itself {shortened(name)!r}; {problem} in a name of your own, with --machine")
+    return name
 
 
 def new_stamp() -> str:

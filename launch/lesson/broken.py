@@ -41,7 +41,8 @@ def train(name: str, num_ranks: int, options: Iterable[str], folder: Path) -> Re
     mark = f"lesson-{os.uname().nodename}-{os.getpid()}-{name}"
     outcome = turns.alone(processes.run(start.argv(), variables, mark, ROOT, TIME_LIMIT_SECONDS, lambda _: None))
     if not (paths := [*folder.glob(f"*/{name}.json")]):
-        sys.exit("\n".join(outcome.last_lines))
+        print("\n".join(outcome.last_lines), file=sys.stderr)
+        sys.exit(outcome.returncode)
     return files.read(paths[0])
 
 

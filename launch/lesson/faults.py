@@ -12,6 +12,7 @@ from types import ModuleType
 from common.data import sharding
 from common.ranks.launcher_variables import from_environment
 from frameworks.shared.replaced import Replacement, replaced
+from launch.lesson import running
 
 
 def no_all_reduce(backend: ModuleType) -> Replacement:
@@ -51,5 +52,5 @@ def main(fault: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [] or sys.argv[1] not in FAULTS:
-        sys.exit(f"error: start ranks: mpiexec -n 2 python -m launch.lesson.faults {'|'.join(FAULTS)} [OPTIONS]")
+        running.refuse(f"start ranks: mpiexec -n 2 python -m launch.lesson.faults {'|'.join(FAULTS)} [OPTIONS]")
     main(sys.argv.pop(1))

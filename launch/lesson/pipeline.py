@@ -11,6 +11,7 @@ import numpy as np
 from common.ranks import ending, watchdog
 from common.ranks.launcher_variables import from_environment
 from common.ranks.messages import Place
+from launch.lesson import running
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -57,5 +58,5 @@ def main(order: str, size: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in ORDERS or not sys.argv[2].isdigit() or from_environment().size != 2:
-        sys.exit(f"error: start two ranks: mpiexec -n 2 python -m launch.lesson.pipeline {'|'.join(ORDERS)} BYTES")
+        running.refuse(f"start two ranks: mpiexec -n 2 python -m launch.lesson.pipeline {'|'.join(ORDERS)} BYTES")
     main(*sys.argv[1:])

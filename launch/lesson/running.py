@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from common.declarations import ROOT
 from common.record import files
@@ -14,6 +15,12 @@ RESULTS = ROOT / "results" / "lessons"
 def given(ranks: str) -> tuple[str, list[str]]:
     """Returns the number of ranks and the options on the command line of a lesson; without a number, `ranks`."""
     return (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdigit() else (ranks, sys.argv[1:])
+
+
+def refuse(mistake: str) -> NoReturn:
+    """Ends the process where a lesson cannot be started so."""
+    print(f"error: {mistake}", file=sys.stderr)
+    sys.exit(2)
 
 
 def new_folder(name: str) -> Path:

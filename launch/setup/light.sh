@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Makes .light, an environment beside a site's Python with what that lacks of Tandem's small packages; launch/setup.sh --light runs it.
 set -euo pipefail
+# An exported CDPATH would make cd print a folder.
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 light=$root/.light
 python=${TANDEM_PYTHON:-python3}

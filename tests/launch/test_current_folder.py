@@ -32,6 +32,20 @@ def test_modules_in_the_current_folder_are_not_run(command, trap):
     assert (done.returncode, (trap / "run").exists()) == (0, False), done.stderr
 
 
+def test_a_deleted_current_folder_is_a_mistake_of_one_line(tmp_path):
+    (tmp_path / "gone").mkdir()
+    command = f'cd "$1" && rmdir "$1" && "{ROOT}/launch/matrix.sh" 1 --dry-run'
+    done = completed("bash", "-c", command, "bash", tmp_path / "gone")
+    message = "error: the current folder has been deleted; change to another one"
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", message)
+
+
+@pytest.mark.parametrize("command", ["launch/setup.sh --check", "launch/matrix.sh 1 --backends single --dry-run"])
+def test_an_exported_cdpath_changes_nothing(command):
+    done = completed("bash", "-c", command, variables={"CDPATH": f".:{ROOT}"})
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_empty_part_of_a_sites_path_is_not_the_current_folder(trap, tmp_path_factory):
     """`export PYTHONPATH=$PYTHONPATH:/x`, where it was empty, names the current folder too."""
     checkout = copied(tmp_path_factory.mktemp("site"))

@@ -210,6 +210,7 @@ def test_a_file_without_pytorch_is_refused(loaded, message, tmp_path, monkeypatc
     ("settings", "message"),
     [
         ({"model_args": "{width: 5}"}, "--model-args is '{width: 5}'; give a JSON object"),
+        ({"model_args": "[" * 9000 + "]" * 9000}, "--model-args is '[[[[[[[[[["),
         ({"model_args": '{"depth": 5}'}, "mine.py, line 6: TypeError: model() got an unexpected keyword argument 'depth'"),
         ({"dataset": "digits"}, "--dataset digits is not for mine; choose from: file"),
         ({"data_dir": "data"}, "--data-dir is not for --model, whose data() reads its data itself"),

@@ -108,6 +108,13 @@ def test_the_machine_is_named_by_the_user_else_by_its_cluster_else_by_its_host(m
     assert files.machine_name(machine) == name
 
 
+@pytest.mark.parametrize("name", ["../..", "a/b", "-x", "a b"])
+def test_a_name_of_a_cluster_that_names_no_folder_below_the_results_is_refused(name, monkeypatch):
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", name)
+    with refused(f"this machine calls itself {name!r}; use letters, digits"):
+        files.machine_name(None)
+
+
 def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_made_when_asked_for_and_left_empty(tmp_path):
     (tmp_path / "file").write_text("mine")
     for below in ("", "here", "further/down"):

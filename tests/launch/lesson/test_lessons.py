@@ -106,4 +106,11 @@ def test_blocking_sends_of_large_messages_hang_and_the_cures_do_not(order, size,
 @pytest.mark.parametrize("arguments", [(), ("backwards", 8), ("in_turn", "much")])
 def test_what_is_no_exchange_is_refused(arguments):
     message = "error: start two ranks: mpiexec -n 2 python -m launch.lesson.pipeline sends_first|in_turn|together BYTES"
-    assert run_module("launch.lesson.pipeline", *arguments, PMI_RANK="0", PMI_SIZE="2") == (1, "", f"{message}\n")
+    assert run_module("launch.lesson.pipeline", *arguments, PMI_RANK="0", PMI_SIZE="2") == (2, "", f"{message}\n")
+
+
+@pytest.mark.matrix
+def test_an_option_of_a_broken_training_that_is_none_is_a_mistake(checkout):
+    done = completed(BIN / "python", "-m", "launch.lesson.broken", "--no-such-option", cwd=checkout)
+    assert done.returncode == 2
+    assert "error: unrecognized arguments: --no-such-option" in done.stderr

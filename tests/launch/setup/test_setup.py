@@ -88,6 +88,10 @@ def test_a_further_argument_is_refused(arguments, fresh):
     assert setup(fresh, *arguments) == (2, "", "setup: unexpected argument 'extra'; see launch/setup.sh --help\n")
 
 
+def test_an_empty_argument_sets_nothing_up(fresh):
+    assert setup(fresh, "") == (2, "", "setup: unknown argument ''; see launch/setup.sh --help\n")
+
+
 def test_a_home_is_needed_only_where_something_is_set_up(fresh):
     environ = environ_of_setup(fresh)
     del environ["HOME"]
