@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from common.backends import file_of, has_one_rank
 from common.errors import printable
 from common.terminal import open_console, print_line, print_tables
 from launch.report.answer import Answer, Group, Ranking, Row
@@ -152,13 +153,20 @@ def _ranking(ranking: Ranking, num_lines: int, name_width: int, width: int) -> l
 
 
 def _chosen(backends: Sequence[str], groups: Sequence[Group], num_lines: int) -> list[str]:
-    """Returns the backends that find room below a heading: the fastest of every group, and then those in front."""
+    """Returns the backends that find room below a heading: the fastest of the largest size, and then as `_rank` has them."""
     if len(backends) < num_lines:
         return list(backends)
-    fastest = {group.fastest.backend for group in groups if group.fastest}
-    num_others = max(num_lines - 2 - len(fastest), 0)
-    others = [backend for backend in backends if backend not in fastest][:num_others]
-    return [backend for backend in backends if backend in fastest or backend in others]
+    largest_size = max(group.num_ranks for group in groups)
+    fastest_of = {group.name: group.fastest.backend for group in groups if group.fastest}
+    leading = {fastest_of[group.name] for group in groups if group.num_ranks == largest_size and group.name in fastest_of}
+    in_order = sorted(backends, key=lambda backend: (backend not in leading, _rank(backend), backend not in fastest_of.values()))
+    chosen = in_order[: max(num_lines - 2, 1)]
+    return [backend for backend in backends if backend in chosen]
+
+
+def _rank(backend: str) -> int:
+    """Returns how early a backend is shown: 0 for a distributed one, 1 for a variant, or for plain training, which is its reference."""
+    return int(backend != file_of(backend) or has_one_rank(backend))
 
 
 def _span_of(group: Group, backends: Sequence[str]) -> str:

@@ -95,6 +95,23 @@ def test_the_screen_of_many_backends_keeps_the_fastest_and_counts_the_others():
     assert sum("more in --full: " in line for line in lines) == 2
 
 
+def test_distributed_backends_are_shown_before_variants_and_plain_training():
+    distributed = ["horovod_tf", "horovod_keras", "horovod_torch", "ddp", "deepspeed_zero"]
+    variants = ["ddp@mpi", "horovod_torch@gloo", "horovod_tf@gloo", "deepspeed_zero@2", "deepspeed_zero@3", "ddp@fp16", "ddp@bf16"]
+    runs = [
+        made(seconds=5.0 + place, backend=name, workload=workload, num_ranks=num_ranks, workload_digest=f"{number:064d}")
+        for number, workload in enumerate(("cnn", "transformer"))
+        for num_ranks, names in {1: ["single", "single_tf", "single_keras"], 2: [*variants, *distributed]}.items()
+        for place, name in enumerate(names)
+    ]
+    lines = shown(of(runs))
+    begin, end = (next(place for place, line in enumerate(lines) if line.startswith(name)) for name in ("cnn", "transformer,"))
+    names = [line.split()[0] for line in lines[begin + 1 : end]]
+    # The fastest of the largest size is always there.
+    assert names[0] == "ddp@mpi"
+    assert set(distributed) < set(names)
+
+
 def test_one_run_each_is_no_verdict_and_the_screen_says_what_would_give_one():
     answer = of([made(seconds=8.0, backend="horovod_tf"), made(seconds=10.0), made(seconds=6.0, backend="horovod_tf", num_ranks=2)])
     text = "\n".join(shown(answer))
