@@ -226,8 +226,8 @@ def _slow_products(comparisons: Iterable[Comparison]) -> list[Cause]:
     return [
         Cause(
             "products",
-            f"{slow.framework}'s {slow.number} products reach {slow.percent:.0f} % of {slow.place} ({slow.limit.library}'s 100 %)"
-            + (": see --mkl-kernels fast" if slow.is_mkl_slow else ""),
+            f"{slow.framework} multiplies matrices at {slow.percent:.0f} % of what {slow.place} can"
+            + (f"; --mkl-kernels fast {'doubles' if slow.percent <= 50 else 'raises'} that" if slow.is_mkl_slow else ""),
             {},
         )
         for slow in environments.slow_products(records)

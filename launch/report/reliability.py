@@ -59,7 +59,7 @@ def _failures(report: Report) -> list[str]:
         for failure in failures[:NUM_SHOWN_FAILURES]
     ]
     num_further = len(failures) - NUM_SHOWN_FAILURES
-    return [*lines, *([f"and {num_further} more, in --full"] if num_further > 0 else [])]
+    return [*lines, *([f"and {num_further} more runs failed."] if num_further > 0 else [])]
 
 
 def _oversubscribed(entries: Sequence[Entry]) -> list[str]:

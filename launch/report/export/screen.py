@@ -17,14 +17,13 @@ from launch.report.statistics import MARGIN
 
 MAX_WIDTH, MAX_LINES = 100, 30
 # The most lines of the parts below the backends.
-MAX_CAUSES, MAX_RELIABILITY, MAX_ADVICE = 7, 4, 2
+MAX_CAUSES, MAX_RELIABILITY = 5, 4
 # A heading and two backends.
 MIN_RANKING_LINES = 3
 INDENT = "  "
 VALUE_WIDTH, PERCENT_WIDTH, MARK_WIDTH, INTERVAL_WIDTH = 6, 9, 3, 16
 GAP = 2
 MARKS = {first.SLOWER: "<", NO_DIFFERENCE: "=", EQUAL: "=="}
-IN_FULL = "in --full"
 
 
 def show(answer: Answer, links: Sequence[str], console: Console | None = None) -> None:
@@ -55,16 +54,21 @@ def lines(answer: Answer, links: Sequence[str], width: int) -> list[Text]:
         *_wrapped(_title(answer.rankings), width, style="bold"),
         *_wrapped("; ".join([answer.certainty, *_legend(answer.rankings)]), width),
     ]
-    why = _limited(_why(answer, width), MAX_CAUSES)
+    reliability, num_left = _whole([_wrapped(sentence, width) for sentence in answer.reliability], MAX_RELIABILITY)
+    advice = _wrapped(f"Next: {'; '.join(answer.advice)}.", width) if answer.advice else []
+    # What the backends do not need, beside the heading of the causes and the line on what is left out.
+    num_spare = MAX_LINES - sum(map(len, (top, reliability, advice, links))) - sum(1 + len(ranking.backends) for ranking in answer.rankings)
+    causes, num_causes_left = _whole(_causes(answer, width), max(MAX_CAUSES, num_spare - 2))
+    why = [Text(f"Why, at {answer.causes_at}:" if answer.causes_at else "Why:", style="bold"), *causes] if causes else []
+    num_left += num_causes_left
     below = [
-        *_limited(_wrapped_each(answer.reliability, width), MAX_RELIABILITY),
-        *_limited(_wrapped(f"Next: {'; '.join(answer.advice)}.", width) if answer.advice else [], MAX_ADVICE),
+        *why,
+        *reliability,
+        *advice,
+        *([Text(f"{num_left} more {'sentence is' if num_left == 1 else 'sentences are'} in --full.")] if num_left else []),
         *(Text(printable(link)) for link in links),
     ]
-    rankings = _rankings(answer.rankings, MAX_LINES - len(top) - len(why) - len(below), width)
-    migration = _wrapped(f"{answer.migration}.", width) if answer.migration else []
-    has_room = sum(map(len, (top, rankings, why, migration, below))) <= MAX_LINES
-    return [*top, *rankings, *why, *(migration if has_room else []), *below]
+    return [*top, *_rankings(answer.rankings, MAX_LINES - len(top) - len(below), width), *below]
 
 
 def _title(rankings: Sequence[Ranking]) -> str:
@@ -82,14 +86,11 @@ def _legend(rankings: Iterable[Ranking]) -> list[str]:
     return [", ".join(meanings)] if meanings else []
 
 
-def _why(answer: Answer, width: int) -> list[Text]:
-    """Returns the heading of the causes and their lines; nothing without any."""
-    if not answer.causes:
-        return []
-    kind_width = max(len(cause.kind) for cause in answer.causes)
-    heading = f"Why, at {answer.causes_at}:" if answer.causes_at else "Why:"
-    causes = [line for cause in answer.causes for line in _wrapped(cause.text, width, f"{INDENT}{cause.kind:<{kind_width}}{INDENT}")]
-    return [Text(heading, style="bold"), *causes]
+def _causes(answer: Answer, width: int) -> list[list[Text]]:
+    """Returns the lines of each cause, and then of what leaving Horovod costs."""
+    kind_width = max((len(cause.kind) for cause in answer.causes), default=0)
+    causes = [_wrapped(cause.text, width, f"{INDENT}{cause.kind:<{kind_width}}{INDENT}") for cause in answer.causes]
+    return [*causes, *([_wrapped(f"{answer.migration}.", width)] if answer.migration else [])]
 
 
 def _wrapped(text: str, width: int, start: str = "", style: str = "") -> list[Text]:
@@ -98,13 +99,16 @@ def _wrapped(text: str, width: int, start: str = "", style: str = "") -> list[Te
     return [Text(f"{start if number == 0 else ' ' * len(start)}{row}", style=style) for number, row in enumerate(rows)]
 
 
-def _wrapped_each(texts: Iterable[str], width: int) -> list[Text]:
-    return [line for text in texts for line in _wrapped(text, width)]
-
-
-def _limited(shown: list[Text], num_lines: int) -> list[Text]:
-    """Returns at most so many lines; the last one says that there are more."""
-    return shown if len(shown) <= num_lines else [*shown[: num_lines - 1], Text(f"more {IN_FULL}")]
+def _whole(sentences: Iterable[list[Text]], num_lines: int) -> tuple[list[Text], int]:
+    """Returns the lines of the first sentence, and of those that fit beside it as a whole, and how many sentences do not."""
+    shown: list[Text] = []
+    num_left = 0
+    for sentence in sentences:
+        if shown and len(shown) + len(sentence) > num_lines:
+            num_left += 1
+        else:
+            shown += sentence
+    return shown, num_left
 
 
 def _rankings(rankings: Sequence[Ranking], num_lines: int, width: int) -> list[Text]:
@@ -113,7 +117,7 @@ def _rankings(rankings: Sequence[Ranking], num_lines: int, width: int) -> list[T
     if len(rankings) > fitting:
         fitting = max((num_lines - 1) // MIN_RANKING_LINES, 1)
         shown = _rankings(rankings[:fitting], num_lines - 1, width)
-        return [*shown, Text(f"and {len(rankings) - fitting} more workloads {IN_FULL}")]
+        return [*shown, Text(f"and {len(rankings) - fitting} more workloads")]
     shown = []
     for number, ranking in enumerate(rankings):
         # What a ranking does not need is left to those after it.
@@ -148,7 +152,7 @@ def _ranking(ranking: Ranking, num_lines: int, name_width: int, width: int) -> l
         line.rstrip()
         shown.append(line)
     if left_out := [backend for backend in ranking.backends if backend not in shown_backends]:
-        shown.append(Text(f"{INDENT}and {len(left_out)} more {IN_FULL}{_span_of(groups[-1], left_out)}"))
+        shown.append(Text(f"{INDENT}and {len(left_out)} more{_span_of(groups[-1], left_out)}"))
     return shown
 
 
