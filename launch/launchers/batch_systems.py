@@ -18,6 +18,18 @@ DESCRIPTIONS = {
     ),
 }
 ANSWER_SECONDS = 30
+# By which the command is found and finds its server.
+KEPT_VARIABLES = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "HOME",
+    "TZ",
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "SLURM_CLUSTERS",
+    "PBS_CONF_FILE",
+    "PBS_DEFAULT",
+)
 
 
 class BatchSystem(NamedTuple):
@@ -95,7 +107,9 @@ def end_time() -> float | None:
     for variable, (command, pattern, time_format) in DESCRIPTIONS.items():
         if name := os.environ.get(variable):
             try:
-                process = subprocess.run([*command, name], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+                # A user's variables, such as SLURM_TIME_FORMAT, change the format of the answer.
+                environ = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | {"LC_ALL": "C"}
+                process = subprocess.run([*command, name], env=environ, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
                 match = pattern.search(process.stdout)
                 if match is None:
                     return None

@@ -12,7 +12,7 @@ from common.declarations import ROOT
 from common.errors import UserError
 from common.ranks import slurm
 from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind, Launcher, arguments_in
-from launch.launchers.hosts import first_node_of, hosts_in
+from launch.launchers.hosts import first_node_of, hosts_in, nodes_file_of_pbs
 from launch.launchers.machine_files import Machine, python_of, variables_of
 
 # {text in the version of an MPI: the interfaces of `srun --mpi=` for it, the best first}. The first text that fits counts. ParaStation's
@@ -122,7 +122,7 @@ def _with_agent_launcher(launcher: Launcher, host_suffix: str) -> Launcher:
     try:
         return launcher._replace(agent_launcher=find())
     except UserError:
-        nodes = launcher.hosts or os.environ.get("PBS_NODEFILE")
+        nodes = launcher.hosts or nodes_file_of_pbs()
     if not (nodes and which("ssh")):
         return launcher
     print("no mpiexec is found; on several nodes ssh starts torchrun's agents", file=sys.stderr)

@@ -58,9 +58,15 @@ def _host(item: str, place: str) -> str:
     return name
 
 
+def nodes_file_of_pbs() -> str | None:
+    """Returns the file with the nodes of a job of PBS; None where the variable is left over from a job that has ended, or not set."""
+    path = os.environ.get("PBS_NODEFILE")
+    return path if path and os.path.exists(path) else None
+
+
 def first_node_of(hosts: str | None, host_suffix: str) -> str | None:
     """Returns the first node, by the name of its fast interface, as rendezvous; None if there is no list of nodes."""
-    if hosts := hosts or os.environ.get("PBS_NODEFILE"):
+    if hosts := hosts or nodes_file_of_pbs():
         node = hosts_in(hosts)[0]
     elif node_list := os.environ.get("SLURM_JOB_NODELIST"):
         node = slurm.first_host(node_list)

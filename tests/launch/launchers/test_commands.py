@@ -283,6 +283,9 @@ def test_the_first_node_is_named_by_its_fast_interface(text, suffix, node, insta
     assert first_node_of(None, suffix) is None
     install({}, {"SLURM_JOB_NODELIST": "x[1-2]", "PBS_NODEFILE": str(hosts)})
     assert first_node_of(None, suffix) == node
+    # That of a job that has ended.
+    install({}, {"SLURM_JOB_NODELIST": "", "PBS_NODEFILE": f"{hosts}/gone"})
+    assert first_node_of(None, suffix) is None
 
 
 def test_a_dry_run_may_name_a_launcher_that_is_not_here(install):

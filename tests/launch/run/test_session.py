@@ -87,11 +87,14 @@ PBS = "Job Id: 7.host\n    Resource_List.walltime = {}\n    ctime = Mon Nov 23 0
     ],
 )
 def test_the_end_is_what_the_batch_system_prints(variable, program, printed, expected, tmp_path, monkeypatch):
-    (tmp_path / program).write_text(f"#!/bin/sh\n/bin/cat <<END\n{printed}\nEND\n")
+    # No variable of the user changes what it prints.
+    (tmp_path / program).write_text(f'#!/bin/sh\n[ "$SLURM_TIME_FORMAT$LC_ALL" = C ] || exit\n/bin/cat <<END\n{printed}\nEND\n')
     (tmp_path / program).chmod(0o755)
     for name in ALLOCATIONS:
         monkeypatch.delenv(name, raising=False)
     assert batch_systems.end_time() is None
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(variable, "7")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert batch_systems.end_time() == expected
