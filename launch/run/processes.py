@@ -37,6 +37,8 @@ STOPPING_SECONDS = 0.001
 LOOK_SECONDS = 1.0
 # How long all ranks may be stopped within a turn before the run has failed: nothing in a stopped process can report that it hangs.
 STOPPED_SECONDS = 10.0
+# From how long on this process not having run says that its job was suspended, as by `scontrol suspend` or Ctrl-Z.
+SUSPENDED_SECONDS = 3.0
 
 
 class Outcome(NamedTuple):
@@ -117,6 +119,7 @@ class _Processes:
         self._note, self._mark, self._is_training = note, mark, False
         self._names: dict[int, str] = {}
         self._ranks: list[int] = []
+        self.looked_at = time.monotonic()
 
     def begin_training(self, ranks: Iterable[int] = ()) -> None:
         """Looks for the processes of the run for the last time. `ranks`: their process IDs, where the run has sent them."""
@@ -127,6 +130,13 @@ class _Processes:
     def include(self, pids: Iterable[int]) -> bool:
         """Returns whether all of these are processes of the run."""
         return set(pids) <= {*self._ranks} or set(pids) <= {*supervisor.processes_of(self._mark)}
+
+    def were_suspended(self) -> bool:
+        """Returns whether this process, and with it its job, has not run since it last looked, and describes that."""
+        seconds, self.looked_at = time.monotonic() - self.looked_at, time.monotonic()
+        if seconds >= SUSPENDED_SECONDS:
+            self.problem = f"suspended for {seconds:.0f} s, which its clock cannot tell from training"
+        return self.problem is not None
 
     def has_hung(self) -> bool:
         """Returns whether no rank runs, which the launcher cannot find out: all are stopped, or ended with a process that started them."""
@@ -169,8 +179,8 @@ def _turn(
 
     Returns None where the deadline has passed. `signals` has the first Progress, and each TurnEnded and Hang.
     """
-    looked_at = moved_at = time.monotonic()
-    while process.poll() is None:
+    looked_at = moved_at = processes.looked_at = time.monotonic()
+    while process.poll() is None and not processes.were_suspended():
         if time.monotonic() > deadline:
             return None
         try:

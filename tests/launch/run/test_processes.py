@@ -187,6 +187,30 @@ def test_a_run_ends_with_the_process_that_started_it(number, tmp_path):
     assert not (tmp_path / "broken").exists()
 
 
+# It says what the outcome of a run of five seconds is.
+SUSPENDED = """
+import sys
+from launch.run import processes, turns
+processes.SUSPENDED_SECONDS = 1.5
+print("begun", flush=True)
+print(turns.alone(processes.run(["sleep", "5"], {}, sys.argv[1], ".", 60, print)).problem)
+"""
+
+
+@pytest.mark.parametrize(("num_seconds", "problem"), [(0, "None"), (3, "suspended for 3 s, which its clock cannot tell from training")])
+def test_a_run_whose_job_was_suspended_has_failed(num_seconds, problem, tmp_path):
+    command = [sys.executable, "-c", SUSPENDED, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        kills.wait_until(lambda: len(supervisor.processes_of(str(tmp_path))) > 0)
+        time.sleep(0.5)
+        if num_seconds:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(num_seconds)
+            process.send_signal(signal.SIGCONT)
+        assert process.stdout.read() == f"{problem}\n"
+
+
 # A launcher that waits for ranks which stop, and prints no line about a turn.
 ALL_STOP = "for rank in 1 2; do sh -c 'kill -STOP $$' & done; wait"
 
