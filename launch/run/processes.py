@@ -119,7 +119,6 @@ class _Processes:
         self._note, self._mark, self._is_training = note, mark, False
         self._names: dict[int, str] = {}
         self._ranks: list[int] = []
-        self.looked_at = time.monotonic()
 
     def begin_training(self, ranks: Iterable[int] = ()) -> None:
         """Looks for the processes of the run for the last time. `ranks`: their process IDs, where the run has sent them."""
@@ -131,12 +130,16 @@ class _Processes:
         """Returns whether all of these are processes of the run."""
         return set(pids) <= {*self._ranks} or set(pids) <= {*supervisor.processes_of(self._mark)}
 
-    def were_suspended(self) -> bool:
-        """Returns whether this process, and with it its job, has not run since it last looked, and describes that."""
-        seconds, self.looked_at = time.monotonic() - self.looked_at, time.monotonic()
-        if seconds >= SUSPENDED_SECONDS:
-            self.problem = f"suspended for {seconds:.0f} s, which its clock cannot tell from training"
-        return self.problem is not None
+    def next(self, signals: queue.SimpleQueue[Message]) -> Message | None:
+        """Returns the next of signals, if there is one soon. Where that takes too long, this process and its job were suspended."""
+        begun = time.monotonic()
+        try:
+            return signals.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            return None
+        finally:
+            if (seconds := time.monotonic() - begun) >= SUSPENDED_SECONDS:
+                self.problem = f"suspended for {seconds:.0f} s, which its clock cannot tell from training"
 
     def has_hung(self) -> bool:
         """Returns whether no rank runs, which the launcher cannot find out: all are stopped, or ended with a process that started them."""
@@ -179,13 +182,11 @@ def _turn(
 
     Returns None where the deadline has passed. `signals` has the first Progress, and each TurnEnded and Hang.
     """
-    looked_at = moved_at = processes.looked_at = time.monotonic()
-    while process.poll() is None and not processes.were_suspended():
+    looked_at = moved_at = time.monotonic()
+    while process.poll() is None and not processes.problem:
         if time.monotonic() > deadline:
             return None
-        try:
-            message = signals.get(timeout=POLL_SECONDS)
-        except queue.Empty:
+        if (message := processes.next(signals)) is None:
             if (now := time.monotonic()) - looked_at < LOOK_SECONDS:
                 continue
             looked_at = now
