@@ -105,7 +105,7 @@ def _of_machine(records: Sequence[Record], damaged: Sequence[Damaged]) -> Report
     judged_controls = [judgement for comparison in comparisons for judgement in controls.judgements(comparison, records)]
     failures = failed.failures_of([*comparisons, *entries.comparisons(not_compared)], damaged)
     every_section = [
-        Section("first", first.QUESTION, [*who_is_first.sentences, *controls.sentences(judged_controls)], who_is_first.tables),
+        Section("first", first.QUESTION, *who_is_first._replace(sentences=[*who_is_first.sentences, *controls.sentences(judged_controls)])),
         Section("difference", difference.QUESTION, *each(difference.answer)),
         Section("leaving", leaving_horovod.QUESTION, *leaving_horovod.answer(comparisons)),
         Section("scaling", scaling.QUESTION, *each(scaling.answer)),

@@ -62,12 +62,14 @@ class Part(NamedTuple):
 
 
 def answer(comparison: Comparison) -> Findings:
-    """Answers for the entries of a comparison that have a target and cores of their own."""
+    """Answers for the entries of a comparison that have a target and cores of their own, those of the largest size in a sentence."""
     texts, details, rows, part_rows = [], [], [], []
     for size in comparison.sizes if comparison.target is not None else ():
         candidates = first.comparable(comparison.of_size(size, oversubscribed=False))
         of_size = parts(candidates)
-        texts += _largest(f"{comparison.name}, {ranks_of(size)}", of_size)
+        if largest := _largest(f"{comparison.name}, {ranks_of(size)}", of_size):
+            details += texts
+            texts = largest
         details += sentences(f"{comparison.name}, {ranks_of(size)}", candidates)
         rows += [
             pair.entry.cells | {"differs in": pair.factor, "compared with": pair.fastest.backend} | _cells(pair.ratio)

@@ -200,13 +200,17 @@ def by_time(candidates: Iterable[Entry]) -> list[tuple[float, Entry]]:
 
 
 def answer(comparison: Comparison) -> Findings:
-    """Answers for a comparison. Oversubscribed entries are compared with each other alone, and are in no sentence."""
+    """Answers for a comparison: at its largest size in a sentence, at the others in details.
+
+    Oversubscribed entries are compared with each other alone, and are in no sentence.
+    """
     sentences = [winner(comparison)] if comparison.target is None else []
     for size in comparison.sizes if comparison.target is not None else ():
         if candidates := comparison.of_size(size, oversubscribed=False):
             sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", results_of(candidates)))
     groups = [comparison.of_size(size, oversubscribed) for oversubscribed in (False, True) for size in comparison.sizes]
-    return Findings(sentences, filled(comparison.name, [row for candidates in groups for row in _rows(candidates, comparison.metric)]))
+    rows = [row for candidates in groups for row in _rows(candidates, comparison.metric)]
+    return Findings(sentences[-1:], filled(comparison.name, rows), sentences[:-1])
 
 
 def _sentence(at: str, results: Sequence[Result]) -> str:

@@ -264,3 +264,9 @@ def test_who_trains_with_a_smaller_global_batch_is_not_compared_under_weak_scali
         rows = {row["backend"]: row["verdict"] for row in lines(records, "first")}
         assert [rows[name] for name in ("ddp", "horovod_tf", "pipeline")] == verdicts
         assert ("pipeline" in section(records, "first").sentences[0]) == (scaling == "strong")
+
+
+def test_the_largest_size_is_in_a_sentence_and_the_others_are_in_details():
+    of_sizes = section([made(num_ranks=size, seconds=10.0 / size) for size in (4, 1, 2)], "first")
+    assert [text.split(":")[0] for text in of_sizes.sentences] == ["cnn, weak scaling, 4 ranks"]
+    assert [text.split(":")[0] for text in of_sizes.details] == ["cnn, weak scaling, 1 rank", "cnn, weak scaling, 2 ranks"]
