@@ -105,6 +105,11 @@ class Answer(NamedTuple):
     advice: list[str]
     migration: str
 
+    @property
+    def has_verdicts(self) -> bool:
+        """Whether any backend has as many runs as a verdict needs."""
+        return max(_num_runs(self.rankings), default=MIN_RUNS_CONFIDENT) >= MIN_RUNS_CONFIDENT
+
 
 def answer_of(report: Report) -> Answer:
     """Returns the answer of a report, on one machine or on several."""
@@ -206,18 +211,38 @@ def _miss(entry: Entry) -> str:
 
 
 def _certainty(rankings: Sequence[Ranking]) -> str:
-    """Returns how sure the order of backends is, from the numbers of runs, or of pairs, of their ratios."""
-    ratios = [row.ratio for ranking in rankings for group in ranking.groups for row in group.rows if row.ratio]
-    num_runs = [min(ratio.num_above, ratio.num_below) for ratio in ratios]
+    """Returns how sure the order of backends is, from the numbers of runs or pairs of their ratios; without verdicts also who leads."""
+    num_runs = _num_runs(rankings)
     if not num_runs:
         return "nothing to compare"
     fewest, most = min(num_runs), max(num_runs)
     each = runs_against(most, most, paired=False) if fewest == most else f"{fewest} to {most} runs each"
     if most < MIN_RUNS_CONFIDENT:
-        return f"{each}: the order may change; --repeats {MIN_RUNS_CONFIDENT} gives a verdict"
+        return f"{each}: {_leaders(rankings)}may change; --repeats {MIN_RUNS_CONFIDENT} gives a verdict"
     if fewest < MIN_RUNS_CONFIDENT:
         return f"{each}; verdicts by 95 % intervals from {MIN_RUNS_CONFIDENT} on"
     return f"verdicts by 95 % intervals, {each}"
+
+
+def _num_runs(rankings: Iterable[Ranking]) -> list[int]:
+    """Returns the number of runs, or of pairs, of each ratio to the fastest."""
+    ratios = [row.ratio for ranking in rankings for group in ranking.groups for row in group.rows if row.ratio]
+    return [min(ratio.num_above, ratio.num_below) for ratio in ratios]
+
+
+def _leaders(rankings: Iterable[Ranking]) -> str:
+    """Returns the fastest backends, and by how much longer an epoch of the next one takes, as the start of a sentence."""
+    percents: dict[str, list[float]] = {}
+    for ranking in rankings:
+        for group in leading_groups(ranking):
+            if group.fastest and group.second and group.second.ratio:
+                percents.setdefault(group.fastest.backend, []).append(100 * (group.second.ratio.value - 1))
+    return "".join(f"{backend} by {_span(of_backend, 0)} %, " for backend, of_backend in percents.items()) or "the order "
+
+
+def leading_groups(ranking: Ranking) -> list[Group]:
+    """Returns the group of the largest size of a ranking, or those of every machine."""
+    return ranking.groups if len({group.machine for group in ranking.groups}) > 1 else ranking.groups[-1:]
 
 
 def _slow_products(comparisons: Iterable[Comparison]) -> list[Cause]:
@@ -291,8 +316,8 @@ def _communication(comparisons: Sequence[Comparison]) -> list[Cause]:
     return [Cause("step", f"exposed communication, ms: {'; '.join(texts)}", {})] if texts else []
 
 
-def _span(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+def _span(values: Sequence[float], num_decimals: int = 1) -> str:
+    low, high = (f"{value:.{num_decimals}f}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 

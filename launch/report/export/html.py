@@ -11,7 +11,7 @@ from common.record.definition import Record
 from common.terminal import text_of
 from common.words import listed
 from launch.report import environments
-from launch.report.answer import Answer, Group, Ranking, Row
+from launch.report.answer import Answer, Group, Ranking, Row, leading_groups
 from launch.report.export import charts, drawing
 from launch.report.export.charts import Chart
 from launch.report.report import Report
@@ -35,12 +35,14 @@ def text(report: Report, answer: Answer, reload_seconds: int | None = None) -> s
 
 
 def sentences(answer: Answer) -> list[str]:
-    """Returns a line for each workload, at its most ranks or on each machine, and one on how sure the order is."""
-    lines = []
-    for ranking in answer.rankings:
-        groups = ranking.groups if len({group.machine for group in ranking.groups}) > 1 else ranking.groups[-1:]
-        lines += [f"{ranking.short_name}, {group.name}: {'. '.join(_on_group(ranking, group))}." for group in groups]
-    return [*lines, f"{answer.certainty[0].upper()}{answer.certainty[1:]}."]
+    """Returns a line for each workload, at its most ranks or by machine, and one on how sure the order is, first where it may change."""
+    lines = [
+        f"{ranking.short_name}, {group.name}: {'. '.join(_on_group(ranking, group))}."
+        for ranking in answer.rankings
+        for group in leading_groups(ranking)
+    ]
+    certainty = f"{answer.certainty[0].upper()}{answer.certainty[1:]}."
+    return [*lines, certainty] if answer.has_verdicts else [certainty, *lines]
 
 
 def _on_group(ranking: Ranking, group: Group) -> list[str]:
