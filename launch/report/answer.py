@@ -8,7 +8,7 @@ from common import metric
 from common.words import ranks_of
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import difference, first, leaving_horovod, machines, step
+from launch.report.questions import cost, difference, first, leaving_horovod, machines, step
 from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, in_percent, runs_against
 from launch.report.reliability import advice_on, reliability_of
 from launch.report.report import Report
@@ -23,6 +23,7 @@ class Row(NamedTuple):
 
     `value`: its seconds to the target, or its samples a second in a workload without a target. `miss`: why there is no value. `ratio`: its
     seconds per epoch over those of the fastest; None for the fastest itself and where they are not compared. `remark`: why it is set apart.
+    `startup_seconds`: from launch to the first step, which are in no other number.
     """
 
     backend: str
@@ -31,6 +32,7 @@ class Row(NamedTuple):
     ratio: Ratio | None = None
     verdict: str | None = None
     remark: str | None = None
+    startup_seconds: float | None = None
 
 
 class Group(NamedTuple):
@@ -189,7 +191,9 @@ def _rows(entries: Sequence[Entry], has_target: bool) -> list[Row]:
             entry.backend: Row(entry.backend, rate, ratio=_plain_ratio(rates[0][0] / rate, entry) if place else None)
             for place, (rate, entry) in enumerate(rates)
         }
-    return [*ranked.values(), *(Row(entry.backend, miss=_miss(entry)) for entry in entries if entry.backend not in ranked)]
+    startup_of = {entry.backend: cost.startup_seconds(entry) for entry in entries if entry.ok}
+    rows = [*ranked.values(), *(Row(entry.backend, miss=_miss(entry)) for entry in entries if entry.backend not in ranked)]
+    return [row._replace(startup_seconds=startup_of.get(row.backend)) for row in rows]
 
 
 def _row(result: first.Result) -> Row:

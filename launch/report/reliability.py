@@ -9,7 +9,7 @@ from common.record.definition import Record
 from common.words import listed
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import controls, cost, difference, failed, first, machine_speed
+from launch.report.questions import controls, difference, failed, first, machine_speed
 from launch.report.report import Report
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
@@ -23,7 +23,7 @@ def reliability_of(report: Report) -> list[str]:
     """Returns the sentences on the runs of a report and on its controls, and the warnings about them."""
     return [
         *controls.warnings(report.controls),
-        " ".join([_outcome(report.runs), *machine_speed.largest_deviation(report.runs), *_startup(report)]),
+        " ".join([_outcome(report.runs), *machine_speed.largest_deviation(report.runs)]),
         *_failures(report),
         *_oversubscribed(report.entries),
         *controls.sentences(report.controls),
@@ -40,15 +40,6 @@ def _outcome(runs: Sequence[Record]) -> str:
         return f"All {len(runs)} runs {'reached the target' if have_target else 'completed'}{sync}."
     ended = [f"{num_failed} did not complete"] * bool(num_failed) + [f"{num_missed} missed the target"] * bool(num_missed)
     return f"Of {len(runs)} runs {listed(ended)}."
-
-
-def _startup(report: Report) -> list[str]:
-    """Returns the span of the seconds from launch to the first step."""
-    seconds = [cost.startup_seconds(entry) for entry in report.entries if entry.ok]
-    if not seconds:
-        return []
-    low, high = f"{min(seconds):.0f}", f"{max(seconds):.0f}"
-    return [f"Start-up, not counted above: {low if low == high else f'{low} to {high}'} s."]
 
 
 def _failures(report: Report) -> list[str]:

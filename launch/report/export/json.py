@@ -46,6 +46,7 @@ def _backend(ranking: Ranking, row: Row) -> dict[str, Any]:
     return {
         "backend": row.backend,
         "time_to_solution_seconds" if ranking.has_target else "samples_per_second": row.value,
+        "startup_seconds": row.startup_seconds,
         "miss": row.miss,
         "ratio": ratio and ratio.value,
         "interval": _interval(ratio),

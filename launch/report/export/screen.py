@@ -21,7 +21,8 @@ MAX_CAUSES, MAX_RELIABILITY = 5, 4
 # A heading and two backends.
 MIN_RANKING_LINES = 3
 INDENT = "  "
-VALUE_WIDTH, PERCENT_WIDTH, MARK_WIDTH, INTERVAL_WIDTH = 6, 9, 3, 16
+VALUE_WIDTH, STARTUP_WIDTH, PERCENT_WIDTH, MARK_WIDTH = 6, 6, 9, 3
+CELL_WIDTH = VALUE_WIDTH + STARTUP_WIDTH + PERCENT_WIDTH + MARK_WIDTH
 GAP = 2
 MARKS = {first.SLOWER: "<", NO_DIFFERENCE: "=", EQUAL: "=="}
 
@@ -75,8 +76,8 @@ def _title(rankings: Sequence[Ranking]) -> str:
     scalings = {ranking.name.removeprefix(ranking.short_name).strip(", ") for ranking in rankings}
     scaling = f", {scalings.pop()}" if len(scalings) == 1 and scalings != {""} else ""
     if rankings and not any(ranking.has_target for ranking in rankings):
-        return f"Samples a second{scaling}, and how much longer one takes than the fastest's"
-    return f"Time to solution in seconds{scaling}, and how much longer an epoch takes than the fastest's"
+        return f"Samples a second, + seconds of start-up{scaling}; how much longer a sample takes than the fastest's"
+    return f"Seconds to solution + start-up{scaling}; how much longer an epoch takes than the fastest's"
 
 
 def _legend(rankings: Iterable[Ranking]) -> list[str]:
@@ -139,9 +140,8 @@ def _name_width(rankings: Sequence[Ranking]) -> int:
 def _ranking(ranking: Ranking, num_lines: int, name_width: int, width: int) -> list[Text]:
     """Returns the heading of a ranking and a line for each backend; those that find no room are counted."""
     heading = _heading(ranking)
-    least = VALUE_WIDTH + PERCENT_WIDTH + MARK_WIDTH
-    groups = ranking.groups[-max((width - name_width) // least, 1) :]
-    cell_width = max((width - name_width) // len(groups), least)
+    groups = ranking.groups[-max((width - name_width) // CELL_WIDTH, 1) :]
+    cell_width = max((width - name_width) // len(groups), CELL_WIDTH)
     shown_backends = _chosen(ranking.backends, groups, num_lines)
     titles = "".join(f"{group.name:<{cell_width}}" for group in groups)
     shown = [Text(printable(f"{heading:<{name_width}}{titles}".rstrip()), style="bold")]
@@ -188,17 +188,23 @@ def _cell(group: Group, backend: str, width: int) -> Text:
         return Text(" " * width)
     if row.value is None:
         return Text(f"{row.miss or '':<{width}}"[:width], style="red")
-    value = f"{row.value:>{VALUE_WIDTH}.{2 if row.value < 100 else 0}f}"
+    value = f"{row.value:>{VALUE_WIDTH}.{2 if row.value < 100 else 0}f}{_startup(row):>{STARTUP_WIDTH}}"
     is_fastest = row is group.fastest
     if row.remark:
         return Text(f"{value}  {row.remark}"[: width - GAP].ljust(width))
     line = Text(f"{value}{_percent(row, is_fastest):>{PERCENT_WIDTH}}{MARKS.get(row.verdict or '', ''):>{MARK_WIDTH}}")
     if is_fastest:
         line.stylize("bold")
-    if width >= VALUE_WIDTH + PERCENT_WIDTH + MARK_WIDTH + INTERVAL_WIDTH:
-        line.append(f" {_interval(row)}")
+    if len(interval := f" {_interval(row)}") <= width - CELL_WIDTH:
+        line.append(interval)
     line.truncate(width, pad=True)
     return line
+
+
+def _startup(row: Row) -> str:
+    if not row.startup_seconds:
+        return ""
+    return f"+{row.startup_seconds:.{1 if row.startup_seconds < 10 else 0}f}"
 
 
 def _percent(row: Row, is_fastest: bool) -> str:

@@ -153,6 +153,13 @@ def test_repeats_give_marks_and_intervals():
     assert " < (" in line
 
 
+def test_startup_is_a_column_beside_the_time_to_solution():
+    startup = {"launch_seconds": 0.5, "import_seconds": 3.0, "init_seconds": 1.0}
+    answer = of([made(seconds=8.0, **startup), made(seconds=10.0, backend="horovod_torch", **(startup | {"init_seconds": 9.0}))])
+    assert [row.split()[1:3] for row in shown(answer) if row.startswith("  ")][:2] == [["8.00", "+4.5"], ["10.00", "+12"]]
+    assert json.loads(as_json.text(answer))["comparisons"][0]["backends"][0]["startup_seconds"] == 4.5
+
+
 def test_failed_runs_and_missed_targets_are_named_with_their_reason():
     runs = [made(), ended("failed", backend="deepspeed_zero"), not_reached(backend="horovod_torch")]
     text = "\n".join(shown(of(runs)))
