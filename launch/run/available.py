@@ -27,7 +27,7 @@ from common.ranks import binding
 from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
-from launch.run import failures, processes, runner, turns
+from launch.run import processes, runner, turns
 from launch.run.node import MARKER, WITH_NODE, Answer, DeviceName
 from launch.run.plan import Job
 
@@ -190,7 +190,7 @@ def printed_by(program: tuple[str, ...], job: Job, launcher: Launcher, through_l
     json_text = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)
     if json_text is None:
         _, error = runner.ending_of(outcome, LIMIT_SECONDS, launcher)
-        reason = (outcome.last_lines or [error or "it printed no answer"])[-1] + failures.advice(outcome.last_lines, launcher)
+        reason = error or "it printed no answer"
         remedy = "; TANDEM_PYTHON=… launch/setup.sh --light brings what a site's Python lacks" if "ModuleNotFoundError" in reason else ""
         raise UserError(f"{argv[0]} could not run the check of the backends: {reason}{remedy}")
     return json.loads(json_text)

@@ -110,12 +110,16 @@ def describe_killed(killed: Killed, progress: Progress | None, num_oom_kills: in
 
 
 def describe_exit(status: int, lines: Sequence[str]) -> str:
-    """Describes in one line a launcher that ended with this status and printed these lines, where no rank reported an error."""
+    """Describes in one line a program that ended with this status and printed these lines, as a launcher whose ranks reported no error.
+
+    `status`: less than 0 for one that a signal ended.
+    """
+    ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
     if any(map(PROXY_LOST.search, lines)):
         cause = ", since its hydra_pmi_proxy on a node, which starts the ranks there, was killed or could not be reached"
     else:
         cause = f"; the last line: {line}" if (line := last_line(lines)) else ""
-    return f"ended with exit status {status}{cause}"
+    return f"{ended}{cause}"
 
 
 def advice(lines: Iterable[str], launcher: Launcher) -> str:

@@ -187,7 +187,7 @@ def _ask(names: Sequence[str]) -> dict[str, Answer]:
         return json.loads(process.stdout.splitlines()[-1])
     if len(names) > 1:
         return dict(ChainMap(*(_ask([name]) for name in names)))
-    return {names[0]: {"error": (process.stderr.strip().splitlines() or [f"its import ended with exit status {process.returncode}"])[-1]}}
+    return {names[0]: {"error": f"its import {failures.describe_exit(process.returncode, process.stderr.splitlines())}"}}
 
 
 def imported(name: str) -> Answer:

@@ -1,6 +1,7 @@
 """What backends answer is cached for the same libraries on the same boot of the node, for an hour."""
 
 import os
+import sys
 import time
 from datetime import timedelta
 
@@ -90,3 +91,9 @@ def test_what_a_backend_answers_is_cached_but_no_failure(monkeypatch, tmp_path):
     os.utime(file, (0, 0))
     node.cached_or_asked(["single"], 0)
     assert asked[4:] == [["single"]]
+
+
+def test_a_backend_whose_import_ends_its_process_has_the_signal_first(monkeypatch):
+    crash = "import os, sys; print('a banner', file=sys.stderr, flush=True); os.kill(os.getpid(), 11)"
+    monkeypatch.setattr(node, "PROGRAM", (sys.executable, "-c", crash))
+    assert node.ask(["horovod_tf"]) == {"horovod_tf": {"error": "its import was killed by SIGSEGV; the last line: a banner"}}
