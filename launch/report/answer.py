@@ -16,6 +16,8 @@ from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 
 # A factor with a smaller effect explains little.
 SMALL = 0.02
+# What to do next where there are several machines.
+BETWEEN_MACHINES = "launch.compare FOLDER --baseline OTHER-FOLDER for a verdict on one of the machines"
 
 
 class Row(NamedTuple):
@@ -123,7 +125,7 @@ def answer_of(report: Report) -> Answer:
             for machine, ran_on in machines.by_machine(comparisons).items()
             for cause in _slow_products(ran_on)
         ]
-        return Answer(report.machine, rankings, _certainty(rankings), causes, "", [*report.headline, *of_runs], [], "")
+        return Answer(report.machine, rankings, _certainty(rankings), causes, "", [*report.headline, *of_runs], [BETWEEN_MACHINES], "")
     names = short_names(comparisons)
     rankings = [
         Ranking(comparison.name, names[comparison.name], comparison.target, groups)

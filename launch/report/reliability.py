@@ -17,6 +17,15 @@ from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 MAX_REPEATS = 100
 NUM_SHOWN_FAILURES = 2
 LONGEST_REASON = 120
+# What to do about the backends of runs by their status.
+NEXT_STEPS = {
+    "timeout": "--resume with a longer --time-limit for {}, which reached it",
+    "started": "--resume for {}, which did not end",
+    "diverged": "a lower --learning-rate for {}, which diverged",
+    "failed": "--check, and --resume once the error of {} is mended",
+}
+# Of more backends the fastest are repeated first.
+MAX_REPEATED, NUM_REPEATED = 8, 3
 
 
 def reliability_of(report: Report) -> list[str]:
@@ -64,9 +73,19 @@ def _oversubscribed(entries: Sequence[Entry]) -> list[str]:
 
 
 def advice_on(comparisons: Sequence[Comparison]) -> list[str]:
-    """Returns what to run next, each as a part of one sentence."""
+    """Returns what to run next, each as a part of one sentence: what mends the runs without a result, and else what the answer lacks."""
     entries = [entry for comparison in comparisons for entry in comparison.entries]
-    return [*_repeats(comparisons, entries), *_kernels(entries), *_epochs(entries), *_transports(entries)]
+    mending = [*_mending(entries), *_epochs(entries)]
+    return mending or [*_repeats(comparisons, entries), *_kernels(entries), *_transports(entries)]
+
+
+def _mending(entries: Iterable[Entry]) -> list[str]:
+    """Returns what to do about the backends of runs that did not complete, by how these ended."""
+    backends_of: dict[str, list[str]] = {}
+    for entry in entries:
+        for status in sorted({record.status for record in entry.records} & set(NEXT_STEPS)):
+            backends_of.setdefault(status, []).append(entry.backend)
+    return [step.format(listed(list(dict.fromkeys(backends_of[status])))) for status, step in NEXT_STEPS.items() if status in backends_of]
 
 
 def _repeats(comparisons: Iterable[Comparison], entries: Iterable[Entry]) -> list[str]:
@@ -75,9 +94,21 @@ def _repeats(comparisons: Iterable[Comparison], entries: Iterable[Entry]) -> lis
     if not with_cores:
         return []
     if min(len(entry.records) for entry in with_cores) < MIN_RUNS_CONFIDENT:
-        return [f"--repeats {MIN_RUNS_CONFIDENT} for a verdict"]
+        chosen = f" --backends {','.join(fastest)}" if (fastest := _fastest(comparisons)) else ""
+        return [f"--repeats {MIN_RUNS_CONFIDENT}{chosen} for a verdict"]
     num_repeats = max(map(_expected_repeats, _open_ratios(comparisons)), default=0)
     return [f"--repeats {num_repeats} to find differences of {100 * MARGIN:g} %"] if 0 < num_repeats <= MAX_REPEATS else []
+
+
+def _fastest(comparisons: Iterable[Comparison]) -> list[str]:
+    """Returns the fastest backends at the largest sizes, where there are so many that not all are worth repeats; empty elsewhere."""
+    by_comparison = [
+        [entry.backend for entry in first.comparable(comparison.of_size(max(comparison.sizes), oversubscribed=False))]
+        for comparison in comparisons
+    ]
+    if max(map(len, by_comparison), default=0) <= MAX_REPEATED:
+        return []
+    return list(dict.fromkeys(backend for compared in by_comparison for backend in compared[:NUM_REPEATED]))
 
 
 def _is_comparable(entry: Entry) -> bool:

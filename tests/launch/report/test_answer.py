@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from rich.console import Console
 
-from launch.report.answer import answer_of
+from launch.report.answer import BETWEEN_MACHINES, answer_of
 from launch.report.export import json as as_json
 from launch.report.export import screen
 from launch.report.export.html import sentences
@@ -28,6 +28,10 @@ COMMITTED = {
     "two machines": ["two-cores/20261125-17*", "zen5/*"],
     "missed": ["zen5-mkl/*"],
 }
+
+MANY = ("ddp", "ddp@mpi", "ddp@fp16", "fsdp", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "horovod_torch",
+         "horovod_torch@gloo", "horovod_tf", "horovod_tf@gloo", "horovod_keras", "horovod_keras@gloo", "gradient_averaging",
+         "gradient_averaging@mpi", "zero_redundancy")  # fmt: skip
 
 
 @cache
@@ -90,13 +94,10 @@ def test_a_narrow_screen_breaks_every_line_but_the_links():
 
 
 def test_the_screen_of_many_backends_keeps_the_fastest_and_counts_the_others():
-    names = ("ddp", "ddp@mpi", "ddp@fp16", "fsdp", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "horovod_torch",
-             "horovod_torch@gloo", "horovod_tf", "horovod_tf@gloo", "horovod_keras", "horovod_keras@gloo", "gradient_averaging",
-             "gradient_averaging@mpi", "zero_redundancy")  # fmt: skip
     runs = [
         made(seconds=10.0 + place, backend=name, workload=workload, num_ranks=2, workload_digest=f"{number:064d}")
         for number, workload in enumerate(("cnn", "transformer"))
-        for place, name in enumerate(names)
+        for place, name in enumerate(MANY)
     ]
     lines = shown(of(runs))
     assert len(lines) <= 30
@@ -162,11 +163,12 @@ def test_startup_is_a_column_beside_the_time_to_solution():
 
 def test_failed_runs_and_missed_targets_are_named_with_their_reason():
     runs = [made(), ended("failed", backend="deepspeed_zero"), not_reached(backend="horovod_torch")]
-    text = "\n".join(shown(of(runs)))
+    lines = shown(of(runs))
+    text = " ".join(lines)
     assert "Of 3 runs 1 did not complete and 1 missed the target." in text
     assert "deepspeed_zero-n1-r0: failed, it broke" in text
     assert "more --epochs for horovod_torch, which missed the target" in text
-    (line,) = (line for line in text.splitlines() if line.startswith("  horovod_torch"))
+    (line,) = (line for line in lines if line.startswith("  horovod_torch"))
     assert "not reached (0.9)" in line
 
 
@@ -174,6 +176,27 @@ def test_where_no_run_reached_the_target_more_epochs_are_advised_and_no_repeats(
     answer = of([not_reached(), not_reached(backend="single")])
     assert answer.advice == ["more --epochs for single and ddp, which missed the target"]
     assert answer.certainty == "nothing to compare"
+
+
+@pytest.mark.parametrize(
+    ("records", "advice"),
+    [
+        ([made(), made(backend="horovod_tf", seconds=12.0)], ["--repeats 6 for a verdict"]),
+        ([*repeats([8.0] * 6), *repeats([12.0] * 6, backend="horovod_tf")], []),
+        ([made(), ended("failed", backend="fsdp")], ["--check, and --resume once the error of fsdp is mended"]),
+        ([made(), ended("timeout", backend="fsdp")], ["--resume with a longer --time-limit for fsdp, which reached it"]),
+        ([made(), ended("started", backend="fsdp")], ["--resume for fsdp, which did not end"]),
+        ([made(), not_reached(backend="fsdp")], ["more --epochs for fsdp, which missed the target"]),
+        (
+            [made(seconds=9.0 + place, backend=name, num_ranks=2) for place, name in enumerate(MANY)],
+            ["--repeats 6 --backends ddp,ddp@mpi,fsdp for a verdict"],
+        ),
+        ([made(), *on("there", [made(started_at="2026-02-01T00:00:00Z")])], [BETWEEN_MACHINES]),
+    ],
+    ids=["one run", "six repeats", "failure", "time limit", "interrupted", "missed target", "16 backends", "two sets"],
+)
+def test_every_situation_has_its_next_step(records, advice):
+    assert of(records).advice == advice
 
 
 def test_several_machines_stand_beside_each_other():
