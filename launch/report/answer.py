@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
     `value`: its seconds to the target, or its samples a second in a workload without a target. `miss`: why there is no value. `ratio`: its
     seconds per epoch over those of the fastest; None for the fastest itself and where they are not compared. `remark`: why it is set apart.
-    `startup_seconds`: from launch to the first step, which are in no other number.
+    `startup_seconds`: from launch to the first step, which are in no other number. `epoch_seconds`: where that is all that is known.
     """
 
     backend: str
@@ -35,6 +35,7 @@ class Row(NamedTuple):
     verdict: str | None = None
     remark: str | None = None
     startup_seconds: float | None = None
+    epoch_seconds: float | None = None
 
 
 class Group(NamedTuple):
@@ -193,8 +194,10 @@ def _rows(entries: Sequence[Entry], has_target: bool) -> list[Row]:
             entry.backend: Row(entry.backend, rate, ratio=_plain_ratio(rates[0][0] / rate, entry) if place else None)
             for place, (rate, entry) in enumerate(rates)
         }
+    missing = [(measures.epoch_seconds(entry), entry) for entry in entries if entry.backend not in ranked]
+    missing.sort(key=lambda pair: pair[0] or math.inf)
     startup_of = {entry.backend: cost.startup_seconds(entry) for entry in entries if entry.ok}
-    rows = [*ranked.values(), *(Row(entry.backend, miss=_miss(entry)) for entry in entries if entry.backend not in ranked)]
+    rows = [*ranked.values(), *(Row(entry.backend, miss=_miss(entry, seconds), epoch_seconds=seconds) for seconds, entry in missing)]
     return [row._replace(startup_seconds=startup_of.get(row.backend)) for row in rows]
 
 
@@ -207,20 +210,22 @@ def _plain_ratio(value: float, entry: Entry) -> Ratio:
     return Ratio(value, None, None, len(entry.ok), len(entry.ok), paired=False)
 
 
-def _miss(entry: Entry) -> str:
-    """Returns why an entry has no value, with the best accuracy of runs that did not reach the target."""
+def _miss(entry: Entry, epoch_seconds: float | None) -> str:
+    """Returns why an entry has no value, with the best accuracy of runs that did not reach the target, and their seconds per epoch."""
     miss = (measures.misses(entry) or ["no time"])[0]
     accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
     if miss != measures.NOT_REACHED or not accuracies:
         return miss
-    return f"{miss} ({metric.best(accuracies, entry.ok[0].lower_is_better):.3g})"
+    seconds = f", {epoch_seconds:.2f} s an epoch" if epoch_seconds else ""
+    return f"{miss} ({metric.best(accuracies, entry.ok[0].lower_is_better):.3g}){seconds}"
 
 
 def _certainty(rankings: Sequence[Ranking]) -> str:
     """Returns how sure the order of backends is, from the numbers of runs or pairs of their ratios; without verdicts also who leads."""
     num_runs = _num_runs(rankings)
     if not num_runs:
-        return "nothing to compare"
+        rows = [row for ranking in rankings for group in ranking.groups for row in group.rows]
+        return "no two times to compare; seconds per epoch are shown" if any(row.epoch_seconds for row in rows) else "nothing to compare"
     fewest, most = min(num_runs), max(num_runs)
     each = runs_against(most, most, paired=False) if fewest == most else f"{fewest} to {most} runs each"
     if most < MIN_RUNS_CONFIDENT:

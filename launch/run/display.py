@@ -132,7 +132,10 @@ def summary(records: Sequence[Record], seconds: float) -> str:
         parts.append(f"{first.backend} first at {ranks_of(size)}, {time_of_first:.2f} s")
     counts = {
         "did not complete": sum(record.status != "ok" for record in records),
-        "missed the target": sum(record.status == "ok" and record.reached is False for record in records),
+        # Runs of a fixed length do not train up to it.
+        "missed the target": sum(
+            record.status == "ok" and record.reached is False and record.settings.stop_at_target for record in records
+        ),
     }
     return "; ".join([*parts, *(f"{number} {what}" for what, number in counts.items() if number)])
 

@@ -122,7 +122,7 @@ def show(records: Sequence[Record], write_page: Callable[[str, list[str], list[T
 
     `write_page` takes the question, sentences and tables for a page, and returns lines that say where it is.
     """
-    runs = verified(records)
+    runs = sorted(verified(records), key=lambda run: (run.num_ranks, run.backend))
     rows = [
         {
             "backend": run.backend, "ranks": run.num_ranks, "largest difference": run.largest_difference,

@@ -49,7 +49,9 @@ def _on_group(ranking: Ranking, group: Group) -> list[str]:
     """Returns who is first in a group, how much longer the next backends and the last one take, and which have no value."""
     first, fastest = group.first, group.fastest
     if first is None or fastest is None or first.value is None:
-        return ["no backend reached the target" if ranking.has_target else "no run completed"]
+        known = [f"{row.backend} ({row.miss})" for row in group.rows if row.epoch_seconds]
+        none = "no backend reached the target" if ranking.has_target else "no run completed"
+        return [": ".join([none, "; ".join(known)]) if known else none]
     if ranking.has_target:
         texts = [f"{first.backend} reached the target first, in {first.value:.2f} s"]
     else:
@@ -65,7 +67,7 @@ def _on_group(ranking: Ranking, group: Group) -> list[str]:
         others = [f"{row.backend}'s {_percent(row)}" for row in further]
         texts.append(", ".join([f"{nearest.backend}'s epochs take {_percent(nearest)} longer", *others]))
     if missing := [f"{row.backend} ({row.miss})" for row in group.rows if row.value is None]:
-        texts.append(f"Without a time: {', '.join(missing)}")
+        texts.append(f"Without a time: {'; '.join(missing)}")
     return texts
 
 

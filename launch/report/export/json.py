@@ -48,6 +48,7 @@ def _backend(ranking: Ranking, row: Row) -> dict[str, Any]:
         "time_to_solution_seconds" if ranking.has_target else "samples_per_second": row.value,
         "startup_seconds": row.startup_seconds,
         "miss": row.miss,
+        "epoch_seconds": row.epoch_seconds,
         "ratio": ratio and ratio.value,
         "interval": _interval(ratio),
         "num_runs": ratio and min(ratio.num_above, ratio.num_below),

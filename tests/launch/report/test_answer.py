@@ -175,7 +175,9 @@ def test_failed_runs_and_missed_targets_are_named_with_their_reason():
 def test_where_no_run_reached_the_target_more_epochs_are_advised_and_no_repeats():
     answer = of([not_reached(), not_reached(backend="single")])
     assert answer.advice == ["more --epochs for single and ddp, which missed the target"]
-    assert answer.certainty == "nothing to compare"
+    assert answer.certainty == "no two times to compare; seconds per epoch are shown"
+    assert [line.split(",")[1] for line in shown(answer) if "not reached" in line] == [" 4.50 s an epoch"] * 2
+    assert of([ended("failed"), ended("failed", backend="single")]).certainty == "nothing to compare"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,8 @@ def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
     ]
     failed = sentences(of([made(), made(backend="fsdp", seconds=12.0), ended("failed", backend="deepspeed_zero")]))[1]
     assert failed.endswith("Without a time: deepspeed_zero (failed).")
-    assert sentences(of([not_reached(), ended("failed", backend="single")]))[0] == "cnn, 1 rank: no backend reached the target."
+    missed = sentences(of([not_reached(), ended("failed", backend="single")]))[0]
+    assert missed.startswith("cnn, 1 rank: no backend reached the target: ddp (not reached (0.9), 4.50 s an epoch)")
 
 
 def test_outside_a_terminal_there_are_no_colours_and_on_a_wide_one_100_columns():

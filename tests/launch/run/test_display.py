@@ -10,7 +10,7 @@ from common.progress import Progress
 from launch.run import display
 from launch.run.display import Display, describe, outcome, summary, title
 from launch.run.plan import Job
-from tests.support.made_records import ended, made, typed
+from tests.support.made_records import ended, made, not_reached, typed
 
 JOB = Job("ddp", 2, 2, Settings())
 HALF = Progress(3, 4, 11, 22, 0.25, 0.875, 50.0)
@@ -121,6 +121,12 @@ def test_times_in_words(seconds, text):
 )
 def test_a_title_names_a_run_that_is_a_control_or_traced(settings, kind):
     assert title(JOB._replace(settings=Settings(**settings))) == f"cnn ddp 2 ranks{kind}"
+
+
+@pytest.mark.parametrize(("stop_at_target", "ending"), [(True, "; 1 missed the target"), (False, "")])
+def test_a_run_of_a_fixed_length_as_of_a_verification_misses_no_target(stop_at_target, ending):
+    (record,) = typed([not_reached(settings={"stop_at_target": stop_at_target})])
+    assert summary([record], 20.0) == f"cnn, repeat 1: 1 runs in 20 s{ending}"
 
 
 def test_a_control_is_not_first():

@@ -89,6 +89,14 @@ def shown(records, page):
     return verify.show(records, functools.partial(write_verification, page, records))
 
 
+def test_the_rows_are_in_order_of_ranks_and_backends_however_the_runs_ended(capsys, tmp_path):
+    runs = [(4, "fsdp"), (2, "fsdp"), (4, "ddp"), (2, "ddp")]
+    records = [made(backend, num_ranks, losses=CLOSE, parameter_digests=DIGESTS) for num_ranks, backend in runs]
+    shown(typed([made(backend="single", losses=LOSSES, parameter_digests=DIGESTS), *records]), tmp_path / "page.html")
+    rows = [line.split("│")[1:3] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert [(int(ranks), backend.strip()) for backend, ranks in rows] == sorted(runs)
+
+
 def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(capsys, tmp_path):
     page = tmp_path / "page.html"
     reference = made(backend="single", losses=LOSSES, parameter_digests=DIGESTS)
