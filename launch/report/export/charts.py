@@ -40,19 +40,21 @@ GREY, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#8a8a8a", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
 )  # fmt: skip
 FIXED = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
-# After those of Okabe and Ito some of the muted ones of Tol, "Colour Schemes" (SRON/EPS/TN/09-002, 2021): olive, wine, rose and sand.
-FREE = (SKY, YELLOW, "#999933", "#882255", "#cc6677", "#ddcc77")
+# After those of Okabe and Ito muted ones of Tol, "Colour Schemes" (SRON/EPS/TN/09-002, 2021): olive, wine, rose, sand, teal, purple, indigo
+# and green. Where there are more backends, their labels and the shapes of their points differ.
+FREE = (SKY, YELLOW, "#999933", "#882255", "#cc6677", "#ddcc77", "#44aa99", "#aa4499", "#332288", "#117733")
 # Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
 PARTS = {part: STAGES[stage] for part, stage in zip(step.PARTS, ("load", "train", "import", "launch"), strict=True)}
 
 
 class Chart(NamedTuple):
-    """A chart of `kind`, such as the time to solution, for what `subject` names."""
+    """A chart of `kind`, such as the time to solution, for what `subject` names; `alt` has in words what it shows."""
 
     kind: str
     subject: str
     caption: str
+    alt: str
     drawn: LayerChart | altair.FacetChart
 
 
@@ -87,9 +89,13 @@ def picture(report: Report, answer: Answer) -> str:
     return drawing.svg(altair.vconcat(*drawn).resolve_scale(color="independent").to_dict())
 
 
-def _chart(kind: str, subject: str, caption: str, marks: Sequence[Mark], height: float, *layers: altair.Chart) -> list[Chart]:
-    """Returns a chart of marks in a list; an empty list without marks."""
-    return [Chart(kind, subject, caption, altair.layer(*layers, data=altair.Data(values=marks)).properties(height=height))] if marks else []
+def _chart(kind: str, subject: str, caption: str, marks: Sequence[Mark], words: str, height: float, *layers: altair.Chart) -> list[Chart]:
+    """Returns a chart of marks in a list; an empty list without marks. `words`: the format of a mark in words, of a curve of its last."""
+    if not marks:
+        return []
+    in_words = {(mark["backend"], mark.get("place"), mark.get("ranks")): words.format(**mark) for mark in marks}
+    alt = f"{kind}: {subject}. {'; '.join(in_words.values())}."
+    return [Chart(kind, subject, caption, alt, altair.layer(*layers, data=altair.Data(values=marks)).properties(height=height))]
 
 
 def _colour(look_of: Mapping[str, str], marks: Iterable[Mark], field: str = "backend") -> Color:
@@ -108,7 +114,7 @@ def _by_group(ranking: Ranking, mark_of: Callable[[Row], Mark | None]) -> tuple[
         headings.append({"place": len(marks) + len(headings), "heading": group.name})
         for row in group.rows:
             if mark := mark_of(row):
-                marks.append(mark | {"backend": row.backend, "place": len(marks) + len(headings)})
+                marks.append(mark | {"backend": row.backend, "group": group.name, "place": len(marks) + len(headings)})
     return marks, headings
 
 
@@ -135,7 +141,7 @@ def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     x, y = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, ROOM * longest or 1])), _places(marks, headings)
     return _chart(
         kind, f"{ranking.name}, target {ranking.target:g}" if ranking.has_target else ranking.name, f"{best} is better.",
-        marks, ROW_HEIGHT * (len(marks) + len(headings)),
+        marks, "{label} ({group})", ROW_HEIGHT * (len(marks) + len(headings)),
         altair.Chart().mark_bar().encode(x=x, y=y, color=_colour(look_of, marks).legend(None), tooltip="label:N"),
         *_beside(y, headings, "value"),
     )  # fmt: skip
@@ -166,7 +172,7 @@ def _ratios(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     colour = _colour(look_of, marks).legend(None)
     caption = "Further left is better. Lines are 95 % intervals, which hold together for all backends of a group."
     return _chart(
-        "Ratio to fastest", ranking.name, caption, marks, ROW_HEIGHT * (len(marks) + len(headings)),
+        "Ratio to fastest", ranking.name, caption, marks, "{label} ({group})", ROW_HEIGHT * (len(marks) + len(headings)),
         altair.Chart(altair.Data(values=[{"ratio": 1.0}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(x=x),
         altair.Chart().mark_rule(strokeWidth=2).encode(x=X("low:Q"), x2="high:Q", y=y, color=colour),
         altair.Chart().mark_point(filled=True, opacity=1, size=60).encode(x=x, y=y, color=colour, tooltip="label:N"),
@@ -196,7 +202,8 @@ def _accuracy(ran: Sequence[Entry], at: str, comparison: Comparison, look_of: Ma
     y = Y("accuracy:Q", title=metric, scale=Scale(zero=False))
     curve = altair.Chart().encode(x=X("seconds:Q", title="time (s)"), y=y, color=_colour(look_of, marks))
     return _chart(
-        f"{metric.capitalize()} over time", at, f"{ONE_RUN_EACH} The dashed line is the target, {comparison.target:g}.", marks, 230,
+        f"{metric.capitalize()} over time", at, f"{ONE_RUN_EACH} The dashed line is the target, {comparison.target:g}.", marks,
+        "{backend} {accuracy:.3g} after {seconds:.3g} s", 230,
         altair.Chart(altair.Data(values=[{"accuracy": comparison.target}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(y=y),
         curve.mark_line(strokeWidth=1.5),
         curve.mark_point(filled=True, opacity=1).encode(shape=_shape(marks, look_of), tooltip=["backend:N", "epoch:Q", "accuracy:Q"]),
@@ -234,7 +241,8 @@ def _scaling(comparison: Comparison, with_cores: Iterable[Entry], look_of: Mappi
     curve = altair.Chart().encode(x=x, y=y, color=_colour(look_of, marks))
     ideal = altair.Data(values=[{"ranks": size, "ratio": size} for size in sizes])
     return _chart(
-        "Throughput over own 1 rank", comparison.name, "The dashed line is ideal scaling. Vertical lines are 95 % intervals.", marks, 260,
+        "Throughput over own 1 rank", comparison.name, "The dashed line is ideal scaling. Vertical lines are 95 % intervals.", marks,
+        "{backend} {ratio:.2f} at {ranks} ranks", 260,
         altair.Chart(ideal).mark_line(strokeDash=[5, 5], color=NEUTRAL).encode(x=x, y=y),
         curve.mark_line(strokeWidth=1.5),
         curve.mark_rule(strokeWidth=1.5).encode(y=Y("low:Q"), y2="high:Q"),
@@ -267,7 +275,9 @@ def _stacked(
         order=Order("place:Q"),
         tooltip=["backend:N", "part:N", Tooltip("size:Q", title=unit, format=".2f")],
     )  # fmt: skip
-    return _chart(kind, at, caption, marks, BAR_HEIGHT * len({mark["backend"] for mark in marks}), bars)
+    return _chart(
+        kind, at, caption, marks, f"{{backend}} {{part}} {{size:.3g}} {unit}", BAR_HEIGHT * len({mark["backend"] for mark in marks}), bars
+    )
 
 
 def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> list[Chart]:
@@ -291,7 +301,7 @@ def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> 
         curve.mark_line(strokeWidth=1.2 + 1.3 * place).transform_filter(altair.FieldEqualPredicate(field="backend", equal=backend))
         for place, backend in zip(reversed(range(len(backends))), backends, strict=True)
     ]
-    return _chart("Loss", at, f"{ONE_RUN_EACH} Equal curves overlap.", marks, 230, *curves)
+    return _chart("Loss", at, f"{ONE_RUN_EACH} Equal curves overlap.", marks, "{backend} {loss:.3g} at step {step}", 230, *curves)
 
 
 def colours_of(backends: Iterable[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from common.declarations import declared
 from common.record import files
 from launch.report.export import charts
 from launch.report.report import collect, report_of
@@ -119,9 +120,17 @@ def test_oversubscribed_entries_are_in_no_chart(page):
         assert 8 not in {row.get("ranks") for row in spec["data"]["values"]}, kind
 
 
-def test_up_to_twelve_backends_have_different_colours():
-    backends = ("single", "single_tf", "ddp", "ddp@mpi", "horovod_torch@gloo", "fsdp", "pipeline", "zero_redundancy", *charts.FIXED)
-    assert len(set(charts.colours_of(dict.fromkeys(backends)).values())) == len(set(backends)) == 12
+def test_sixteen_backends_have_different_colours():
+    backends = list(dict.fromkeys([*charts.FIXED, *declared()]))[:16]
+    assert len(set(charts.colours_of(backends).values())) == 16
+
+
+def test_each_chart_is_drawn_once_and_has_what_it_shows_in_words(page):
+    text = html_text.unescape(page.read_text())
+    assert len(set(headings(text))) == len(headings(text))
+    in_words = dict(zip(headings(text), re.findall(r'role="img" aria-label="(.*?)"', text), strict=True))
+    assert all(words.startswith(f"{kind}: {subject}. ") for (kind, subject), words in in_words.items())
+    assert "single 9.50 s (1 rank); ddp 10.00 s (1 rank)" in in_words["Time to solution", "cnn, weak scaling, target 0.94"]
 
 
 def test_each_backend_has_one_colour_everywhere(page):
