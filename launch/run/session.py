@@ -41,7 +41,7 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
     not_begun: list[NumberedJob] = []
     groups_run: list[list[NumberedJob]] = []
     try:
-        with Display(len(jobs)) as display:
+        with Display(jobs, num_cores()) as display:
             for group in numbered_groups(matrix, jobs):
                 if run_records:
                     report(run_records, False)
@@ -77,10 +77,14 @@ def failed_at_start(run_records: Iterable[Record]) -> bool:
 
 def numbered_groups(matrix: Matrix, jobs: Iterable[Job]) -> Iterator[list[NumberedJob]]:
     """Yields the groups of jobs that run side by side."""
-    num_cores = min(binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()), machine.quota_cores() or math.inf)
     numbers = itertools.count(1)
-    for group in groups(jobs, matrix.side_by_side, num_cores):
+    for group in groups(jobs, matrix.side_by_side, num_cores()):
         yield [(next(numbers), job) for job in group]
+
+
+def num_cores() -> float:
+    """Returns the number of cores that the runs of this node share."""
+    return min(binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()), machine.quota_cores() or math.inf)
 
 
 def run_group(

@@ -26,14 +26,14 @@ class Clock:
         return self.seconds
 
 
-def group_of(*backends):
-    return [(number, JOB._replace(backend=backend)) for number, backend in enumerate(backends, 1)]
+def group_of(*backends, first=1, **fields):
+    return [(number, JOB._replace(backend=backend, **fields)) for number, backend in enumerate(backends, first)]
 
 
 def shown(terminal):
     """What is shown of a run that has begun and made progress, after a time."""
     stream, clock = io.StringIO(), Clock()
-    with Display(5, Console(file=stream, force_terminal=terminal, width=200), clock) as live:
+    with Display([JOB] * 5, 2, Console(file=stream, force_terminal=terminal, width=200), clock) as live:
         live.begin_group(group_of("ddp"))
         live.begin(1, JOB)
         clock.seconds = display.PLAIN_INTERVAL_SECONDS - 1
@@ -55,7 +55,7 @@ def test_progress_in_words():
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_control_codes_of_a_name_or_an_error_do_not_reach_the_terminal(terminal):
     stream = io.StringIO()
-    with Display(5, Console(file=stream, force_terminal=terminal, width=200)) as live:
+    with Display([JOB] * 5, 2, Console(file=stream, force_terminal=terminal, width=200)) as live:
         live.print_line("broke\x1b]0;title\x07")
         live.show("starting\x1b[8m")
         if terminal:
@@ -66,7 +66,7 @@ def test_the_control_codes_of_a_name_or_an_error_do_not_reach_the_terminal(termi
 
 def test_without_a_terminal_a_line_now_and_then_says_what_is_waited_for():
     first, second = shown(terminal=False).splitlines()
-    assert first == "0/5 runs in 0 s; starting: cnn ddp 2 ranks"
+    assert first == "0/5 runs in 0 s; starting: cnn ddp 2 ranks; 2 processes import PyTorch"
     assert second == f"0/5 runs in 31 s; training: cnn ddp 2 ranks, {describe(HALF)}"
 
 
@@ -79,12 +79,12 @@ def test_on_a_terminal_a_bar_stands_below_what_is_waited_for():
 
 def test_a_group_has_one_line_and_the_time_left_follows_from_it():
     stream, clock = io.StringIO(), Clock()
-    live = Display(6, Console(file=stream, width=200), clock)
+    live = Display([JOB] * 6, 2, Console(file=stream, width=200), clock)
     group = group_of("ddp", "horovod_tf")
     live.begin_group(group)
     for number, job in group:
         live.begin(number, job)
-    assert live.waits_for == "starting run 2 of 2: cnn horovod_tf 2 ranks"
+    assert live.waits_for == "starting run 2 of 2: cnn horovod_tf 2 ranks; 2 processes import TensorFlow"
     live.progress(1, group[0][1], HALF)
     assert live.waits_for.startswith("training in turns, 2 runs: ")
     clock.seconds = 20.0
@@ -94,14 +94,34 @@ def test_a_group_has_one_line_and_the_time_left_follows_from_it():
     *_, line = stream.getvalue().splitlines()
     assert line == "[2/6] cnn, repeat 1: 2 runs in 20 s; horovod_tf first at 2 ranks, 2.00 s"
     assert live.how_far() == "2/6 runs in 20 s, about 40 s left"
-    live.begin_group(group_of("ddp", "horovod_tf"))
+    live.begin_group(group_of("ddp", "horovod_tf", first=3))
     clock.seconds = 35.0
     assert live.how_far() == "2/6 runs in 35 s, about 25 s left"
 
 
+def test_startup_is_learnt_by_framework_and_size_and_grows_with_the_ranks_of_a_core():
+    clock = Clock()
+    small, large = (group_of("ddp", "horovod_tf", first=first, num_ranks=size, ranks_per_node=size) for first, size in ((1, 2), (3, 8)))
+    live = Display([job for _, job in [*small, *large]], 2, Console(file=io.StringIO(), width=200), clock)
+    live.begin_group(small)
+    assert live.how_far() == "0/4 runs in 0 s"
+    # The seconds to start both, and then to train them in turns.
+    for (number, job), seconds in zip(small, (3.0, 5.0), strict=True):
+        live.begin(number, job)
+        clock.seconds += seconds
+    live.progress(*small[1], HALF)
+    clock.seconds += 4.0
+    live.end_group()
+    # With four ranks a core each of the twelve seconds takes four times as long.
+    assert live.how_far() == "0/4 runs in 12 s, about 48 s left"
+    live.begin_group(large)
+    live.begin(*large[1])
+    assert live.waits_for.endswith("starting run 1 of 2: cnn horovod_tf 8 ranks; 8 processes import TensorFlow, about 20 s")
+
+
 def test_a_run_that_failed_has_a_line_of_its_own_beside_that_of_its_group():
     stream = io.StringIO()
-    live = Display(2, Console(file=stream, width=200))
+    live = Display([JOB] * 2, 2, Console(file=stream, width=200))
     group = group_of("ddp", "horovod_tf")
     live.begin_group(group)
     for (number, job), record in zip(group, typed([made(num_ranks=2), ended("failed", backend="horovod_tf", num_ranks=2)]), strict=True):
