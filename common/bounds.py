@@ -74,5 +74,7 @@ RANKS = Bounds(at_least=1, at_most=2**24)
 # What is started for each: a run, a thread, a layer.
 REPEATS = Bounds(at_least=1, at_most=1000)
 THREADS = Bounds(at_least=1, at_most=4096)
+# Beyond the longest published contexts; every position has its row in the tables of the rotary embeddings.
+CONTEXT = Bounds(at_least=1, at_most=2**20)
 # The deepest published Transformers have 126 (Llama 3.1 405B, arXiv:2407.21783).
 LAYERS = Bounds(at_least=1, at_most=128)

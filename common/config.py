@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from common import command_line
-from common.bounds import FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, THREADS, Bounds, Pattern
+from common.bounds import CONTEXT, FROM_0, FROM_1, LAYERS, NUMBER, POSITIVE, THREADS, Bounds, Pattern
 from common.command_line import Help, Section, flag
 from common.declarations import Setting, own_settings
 from common.errors import UserError
@@ -101,7 +101,7 @@ class SharedSettings:
     """Transformers: width of the model, which its heads divide."""
     heads: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
     """Transformers: attention heads of a layer."""
-    context: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
+    context: Annotated[int | None, CONTEXT, Role.MAY_DIFFER] = None
     """Transformers but for transformer-alcf: tokens in a sample."""
     source_length: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
     """transformer-alcf: vectors that the encoder reads in a sample."""

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from common import command_line, units, workloads
 from common.backends import chosen, declaration_of, has_one_rank, settings_of
-from common.bounds import FROM_1, LAYERS, RANKS
+from common.bounds import CONTEXT, FROM_1, LAYERS, RANKS
 from common.command_line import Help
 from common.config import Optimizer, Settings
 from common.cost import parallelism, sharing, state_memory
@@ -56,7 +56,7 @@ class Memory:
     """Width of a Transformer."""
     heads: Annotated[int | None, FROM_1] = None
     """Heads of a Transformer."""
-    context: Annotated[int | None, FROM_1] = None
+    context: Annotated[int | None, CONTEXT] = None
     """Positions in a sample of a decoder."""
     tokenizer: Path | None = None
     """File with the vocabulary of a decoder. Default: bytes."""

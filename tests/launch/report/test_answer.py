@@ -18,12 +18,11 @@ from tests.support.running import ROOT
 
 REFERENCE = ROOT / "results" / "reference"
 LINKS = ["page: results/here/20260101-000000.html", "all tables: python -m launch.compare results/here --full"]
-# One run each, twelve and six repeats, several kinds of scaling, approximate backends, two machines, and a target that was missed.
+# One run each, twelve and six repeats, approximate backends, two machines, and a target that was missed.
 COMMITTED = {
     "one run each": ["two-cores/20261125-185108*"],
     "twelve repeats": ["two-cores/20261125-17*"],
     "six repeats": ["zen5/*"],
-    "all of a machine": ["two-cores/*"],
     "approximate": ["approximate/*"],
     "two machines": ["two-cores/20261125-17*", "zen5/*"],
     "missed": ["zen5-mkl/*"],

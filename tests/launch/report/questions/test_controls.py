@@ -19,7 +19,7 @@ DELAYED = [10.5, 10.65, 10.4, 10.75, 10.45, 10.3]
 # 4 % slower, with more noise than that.
 NOISY = [9.0, 12.0, 10.0, 11.5, 9.5, 10.9]
 AT = "cnn, weak scaling, 2 ranks"
-NUM_SIMULATED = 1000
+NUM_SIMULATED = 500
 
 
 def runs(seconds, backend="ddp", control=None, **changes):
