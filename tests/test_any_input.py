@@ -1,6 +1,7 @@
 """Whatever an option of a program is given, the program does it or says in a line or two why not: no traceback, and it ends."""
 
 import dataclasses
+import importlib
 import os
 import shutil
 
@@ -29,6 +30,7 @@ ALWAYS = {
     "launch.memory": [("--workload", "cnn", "--backends", "ddp,fsdp"), ("--layers", "2", "--backends", "ddp", "--fits", "80GB")],
     "launch.trace.build": [("--library", "PATH/library.so")],
 }
+LATE = {"launch.memory": ["frameworks.shared.pytorch.activations"]}
 # What is given for a positional argument without a default, where another one is tried.
 POSITIONAL = {"workload": "cnn", "data_format": "npy", "folder": "PATH/new"}
 NUMBERS = (
@@ -96,6 +98,9 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
     def started(*_, **__):
         raise Started("it has started")
 
+    # What a program imports late takes seconds, and each fork would import it anew.
+    for module in LATE.get(program.module, ()):
+        importlib.import_module(module)
     # Asking backends takes seconds.
     monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
     for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write"), (generate, "prototypes")):

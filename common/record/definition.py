@@ -5,6 +5,7 @@ its value in the records of before, which do not have it (common/record/files.py
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -294,10 +295,19 @@ def problems(record: Record) -> Iterator[str]:
 
 def _problems_by_rank(part: Any, num_ranks: int, place: str = "") -> Iterator[str]:
     """Yields a line for each list by rank that has the wrong length, in a record or in a part of it."""
-    hints = get_type_hints(type(part), include_extras=True)
-    for name, value in ((key.name, getattr(part, key.name)) for key in dataclasses.fields(part)):
+    for name, is_by_rank in _keys(type(part)).items():
+        value = getattr(part, name)
         if dataclasses.is_dataclass(type(value)):
             yield from _problems_by_rank(value, num_ranks, f"{place}{name}/")
-        is_by_rank = any(BY_RANK in getattr(kind, "__metadata__", ()) for kind in (hints[name], *get_args(hints[name])))
         if is_by_rank and value is not None and len(value) != num_ranks:
             yield f"{place}{name}: it has {len(value)} values for {num_ranks} ranks"
+
+
+@functools.cache
+def _keys(kind: type) -> dict[str, bool]:
+    """Returns {key: whether it is a list by rank} of a record or a part of it. Types are resolved once: thousands of records are read."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        name: any(BY_RANK in getattr(part, "__metadata__", ()) for part in (hints[name], *get_args(hints[name])))
+        for name in (key.name for key in dataclasses.fields(kind))
+    }

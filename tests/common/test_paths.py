@@ -54,9 +54,6 @@ def test_a_name_that_is_too_long_is_refused(program, tmp_path):
     [
         ("launch.compare", "{folder}/records"),
         ("launch.compare", RECORDS, "--html", "{folder}/page.html"),
-        ("launch.trace.timeline", "{folder}/trace"),
-        ("launch.trace.profile", "{folder}/trace"),
-        ("launch.convert_data", "cnn", "npy", "{folder}/data"),
         ("frameworks.single", "--results", "{folder}/results"),
     ],
 )
