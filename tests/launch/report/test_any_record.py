@@ -19,8 +19,8 @@ VALUES = (
     None, True, 0, -1, 1, 2.5, -2.5, 1e-300, 1e29, 10**17, 10**30, "", "text", "\x1b[1m<b>|", "1", [], [1], {},
     {"a": 1}, [[1]], ["x"], [None],
 )  # fmt: skip
-# How many of the changed records are read, how many of those that are records have a report, and in what steps one of those has a page, which
-# takes five times as long as all other forms together.
+# How many of the changed records are read, how many of those that are records have a report, and of how many of these one has a page,
+# which takes five times as long as all other forms together.
 NUM_READ, NUM_REPORTED, PAGE_EVERY = 1500, 40, 8
 
 
