@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from common import metric
-from common.words import ranks_of
+from common.words import listed, ranks_of
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import cost, difference, first, leaving_horovod, machines, step
@@ -16,6 +16,8 @@ from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 
 # A factor with a smaller effect explains little.
 SMALL = 0.02
+# What backends are compared by, by whether their workload has a target.
+MEASURE = {True: "seconds per epoch", False: "samples a second"}
 # What to do next where there are several machines.
 BETWEEN_MACHINES = "launch.compare FOLDER --baseline OTHER-FOLDER for a verdict on one of the machines"
 
@@ -98,7 +100,8 @@ class Answer(NamedTuple):
     """The answer from the records of a machine, or of several.
 
     `certainty` says how sure the order is, `causes_at` at which size the causes are, and `reliability` whether the runs are sound.
-    `migration` says what leaving Horovod costs or gains there, and is empty where that was not measured.
+    `migration` says what leaving Horovod costs or gains there, and is empty where that was not measured. `quotation` is the answer in one
+    sentence, for a report or a ticket.
     """
 
     machine: str
@@ -109,6 +112,7 @@ class Answer(NamedTuple):
     reliability: list[str]
     advice: list[str]
     migration: str
+    quotation: str
 
     @property
     def has_verdicts(self) -> bool:
@@ -126,7 +130,10 @@ def answer_of(report: Report) -> Answer:
             for machine, ran_on in machines.by_machine(comparisons).items()
             for cause in _slow_products(ran_on)
         ]
-        return Answer(report.machine, rankings, _certainty(rankings), causes, "", [*report.headline, *of_runs], [BETWEEN_MACHINES], "")
+        quotation = _quotation(report, rankings)
+        return Answer(
+            report.machine, rankings, _certainty(rankings), causes, "", [*report.headline, *of_runs], [BETWEEN_MACHINES], "", quotation
+        )
     names = short_names(comparisons)
     rankings = [
         Ranking(comparison.name, names[comparison.name], comparison.target, groups)
@@ -138,8 +145,9 @@ def answer_of(report: Report) -> Answer:
     sizes = set(map(_largest_size, timed))
     causes_at = ranks_of(*sizes) if len(sizes) == 1 else ""
     return Answer(
-        report.machine, rankings, _certainty(rankings), causes, causes_at, of_runs, advice_on(comparisons), _migration(comparisons)
-    )
+        report.machine, rankings, _certainty(rankings), causes, causes_at, of_runs, advice_on(comparisons), _migration(comparisons),
+        _quotation(report, rankings),
+    )  # fmt: skip
 
 
 def short_names(comparisons: Iterable[Comparison]) -> dict[str, str]:
@@ -226,13 +234,48 @@ def _certainty(rankings: Sequence[Ranking]) -> str:
     if not num_runs:
         rows = [row for ranking in rankings for group in ranking.groups for row in group.rows]
         return "no two times to compare; seconds per epoch are shown" if any(row.epoch_seconds for row in rows) else "nothing to compare"
-    fewest, most = min(num_runs), max(num_runs)
-    each = runs_against(most, most, paired=False) if fewest == most else f"{fewest} to {most} runs each"
+    fewest, most, each = min(num_runs), max(num_runs), _runs_each(num_runs)
     if most < MIN_RUNS_CONFIDENT:
         return f"{each}: {_leaders(rankings)}may change; --repeats {MIN_RUNS_CONFIDENT} gives a verdict"
     if fewest < MIN_RUNS_CONFIDENT:
         return f"{each}; verdicts by 95 % intervals from {MIN_RUNS_CONFIDENT} on"
     return f"verdicts by 95 % intervals, {each}"
+
+
+def _runs_each(num_runs: Sequence[int]) -> str:
+    fewest, most = min(num_runs), max(num_runs)
+    return runs_against(most, most, paired=False) if fewest == most else f"{fewest} to {most} runs each"
+
+
+def _quotation(report: Report, rankings: Sequence[Ranking]) -> str:
+    """Returns the answer in one sentence: at which commit, on which machine, who is first at which size, by how much, and how sure."""
+    if not rankings:
+        return ""
+    commits = environments.values_of(report.runs)["commit"]
+    hardware = dict.fromkeys(
+        part
+        for environment in (run.environment for run in report.runs)
+        for part in (environment.gpu and environment.gpu.model, environments.describe_node(environment))
+        if part
+    )
+    leaders = [f"{_leader(group)} on {ranking.short_name} at {group.name}" for ranking in rankings for group in leading_groups(ranking)]
+    num_runs = _num_runs(rankings)
+    sure = "95 % intervals" if max(num_runs, default=0) >= MIN_RUNS_CONFIDENT else "may change"
+    return (
+        f"Tandem ({listed(commits)}) on {report.machine} ({'; '.join(hardware)}), {MEASURE[rankings[0].has_target]}: {'; '.join(leaders)}"
+        f"{f' ({_runs_each(num_runs)}, {sure})' if num_runs else ''}."
+    )
+
+
+def _leader(group: Group) -> str:
+    """Returns the fastest backend of a group and by how much it is before the next one."""
+    if not group.fastest:
+        return "no backend has a time"
+    if not group.second or not group.second.ratio:
+        return f"{group.fastest.backend} alone"
+    percent = in_percent(group.second.ratio).removeprefix("+")
+    difference = f", with no difference shown ({percent})," if group.second in group.tied else f" by {percent}"
+    return f"{group.fastest.backend} before {group.second.backend}{difference}"
 
 
 def _num_runs(rankings: Iterable[Ranking]) -> list[int]:

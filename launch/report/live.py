@@ -17,12 +17,13 @@ RELOAD_SECONDS = 5
 
 
 def conclude(page: Path, records: Sequence[Record], links_to: Callable[[Path], Sequence[str]]) -> None:
-    """Writes the page of a matrix, and prints its answer and where the rest is."""
+    """Writes the page of a matrix, and prints its answer, also as one sentence to paste, and where the rest is."""
     try:
         report = report_of(records)
         answer = answer_of(report)
         _write(page, report, answer)
-        screen.show(answer, links_to(page))
+        # The sentence to paste is one line, as where the rest is.
+        screen.show(answer, [*filter(None, [answer.quotation]), *links_to(page)])
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 

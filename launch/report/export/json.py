@@ -17,6 +17,7 @@ def text(answer: Answer) -> str:
         "reliability": answer.reliability,
         "advice": answer.advice,
         "migration": answer.migration,
+        "quotation": answer.quotation,
     }
     return json.dumps(document, indent=1, allow_nan=False)
 

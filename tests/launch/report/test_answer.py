@@ -261,6 +261,33 @@ def test_json_has_the_first_the_ratio_the_interval_the_verdict_and_the_causes():
     assert (one_run["first"], one_run["interval"], one_run["verdict"][:4]) == ("horovod_tf", None, "none")
 
 
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        (
+            "six repeats",
+            "(AMD EPYC, 2 cores), seconds per epoch: horovod_tf before horovod_keras by 8 % (3 to 13) on cnn at 2 ranks; "
+            "horovod_tf before horovod_keras by 9 % (2 to 16) on transformer at 2 ranks (6 runs each, 95 % intervals).",
+        ),
+        (
+            "one run each",
+            "(AMD EPYC, 2 cores), seconds per epoch: horovod_tf before horovod_keras by 8 % on cnn at 2 ranks; "
+            "horovod_tf before horovod_keras by 7 % on transformer at 2 ranks (one run each, may change).",
+        ),
+        (
+            "approximate",
+            "(AMD EPYC, 2 cores), seconds per epoch: "
+            "horovod_torch before ddp, with no difference shown (10 % (-3 to 24)), on cnn at 2 ranks (6 runs each, 95 % intervals).",
+        ),
+    ],
+)
+def test_one_sentence_to_paste_has_the_machine_who_by_how_much_and_how_sure(name, ending):
+    answer = committed(name)
+    assert answer.quotation.startswith("Tandem (")
+    assert answer.quotation.endswith(f" on {answer.machine} {ending}")
+    assert json.loads(as_json.text(answer))["quotation"] == answer.quotation
+
+
 def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
     lines = sentences(committed("six repeats"))
     assert lines[0] == (
