@@ -39,6 +39,12 @@ class Row(NamedTuple):
     startup_seconds: float | None = None
     epoch_seconds: float | None = None
 
+    @property
+    def startup(self) -> str:
+        """The seconds of start-up as text, such as `+4.4`; empty where they are not known."""
+        seconds = self.startup_seconds
+        return f"+{seconds:.{1 if seconds < 10 else 0}f}" if seconds else ""
+
 
 class Group(NamedTuple):
     """The backends at one size on one machine, the fastest by seconds per epoch first. `name` says where that is."""

@@ -29,8 +29,9 @@ ROW_HEIGHT, BAR_HEIGHT = 18, 24
 # From the end of a mark to its label: the radius of a point is less.
 GAP = 7
 # How much wider than its longest mark a chart is, for the labels.
-ROOM = 1.6
+ROOM = 1.8
 NUM_LOSS_POINTS = 120
+SHORTER = "Shorter is better. The seconds after + are start-up, from launch to the first step, which is not in the bars."
 NEUTRAL = "#808080"
 IN_ANSWER = "answer"
 ONE_RUN_EACH = "One run per backend, of the same seed where available."
@@ -136,11 +137,11 @@ def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
         return {"value": row.value or 0.0, "label": f"{row.backend} {_value(row, ranking.has_target)}"}
 
     marks, headings = _by_group(ranking, mark_of)
-    kind, unit, best = ("Time to solution", "s", "Shorter") if ranking.has_target else ("Throughput", "samples/s", "Longer")
+    kind, unit, best = ("Time to solution", "s", SHORTER) if ranking.has_target else ("Throughput", "samples/s", "Longer is better.")
     longest = max((mark["value"] for mark in marks), default=0.0)
     x, y = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, ROOM * longest or 1])), _places(marks, headings)
     return _chart(
-        kind, f"{ranking.name}, target {ranking.target:g}" if ranking.has_target else ranking.name, f"{best} is better.",
+        kind, f"{ranking.name}, target {ranking.target:g}" if ranking.has_target else ranking.name, best,
         marks, "{label} ({group})", ROW_HEIGHT * (len(marks) + len(headings)),
         altair.Chart().mark_bar().encode(x=x, y=y, color=_colour(look_of, marks).legend(None), tooltip="label:N"),
         *_beside(y, headings, "value"),
@@ -150,7 +151,7 @@ def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
 def _value(row: Row, has_target: bool) -> str:
     if row.value is None:
         return row.miss or ""
-    value = f"{row.value:.2f} s" if has_target else f"{row.value:.0f}"
+    value = f"{row.value:.2f} s {row.startup}".rstrip() if has_target else f"{row.value:.0f}"
     return f"{value}, {row.remark}" if row.remark else value
 
 

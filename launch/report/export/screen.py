@@ -188,7 +188,7 @@ def _cell(group: Group, backend: str, width: int) -> Text:
         return Text(" " * width)
     if row.value is None:
         return Text(f"{row.miss or '':<{width}}"[:width], style="red")
-    value = f"{row.value:>{VALUE_WIDTH}.{2 if row.value < 100 else 0}f}{_startup(row):>{STARTUP_WIDTH}}"
+    value = f"{row.value:>{VALUE_WIDTH}.{2 if row.value < 100 else 0}f}{row.startup:>{STARTUP_WIDTH}}"
     is_fastest = row is group.fastest
     if row.remark:
         return Text(f"{value}  {row.remark}"[: width - GAP].ljust(width))
@@ -199,12 +199,6 @@ def _cell(group: Group, backend: str, width: int) -> Text:
         line.append(interval)
     line.truncate(width, pad=True)
     return line
-
-
-def _startup(row: Row) -> str:
-    if not row.startup_seconds:
-        return ""
-    return f"+{row.startup_seconds:.{1 if row.startup_seconds < 10 else 0}f}"
 
 
 def _percent(row: Row, is_fastest: bool) -> str:

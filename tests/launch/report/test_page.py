@@ -130,7 +130,7 @@ def test_each_chart_is_drawn_once_and_has_what_it_shows_in_words(page):
     assert len(set(headings(text))) == len(headings(text))
     in_words = dict(zip(headings(text), re.findall(r'role="img" aria-label="(.*?)"', text), strict=True))
     assert all(words.startswith(f"{kind}: {subject}. ") for (kind, subject), words in in_words.items())
-    assert "single 9.50 s (1 rank); ddp 10.00 s (1 rank)" in in_words["Time to solution", "cnn, weak scaling, target 0.94"]
+    assert "single 9.50 s +3.2 (1 rank); ddp 10.00 s +3.2 (1 rank)" in in_words["Time to solution", "cnn, weak scaling, target 0.94"]
 
 
 def test_each_backend_has_one_colour_everywhere(page):
