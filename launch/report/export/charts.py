@@ -29,7 +29,7 @@ ROW_HEIGHT, BAR_HEIGHT = 18, 24
 # From the end of a mark to its label: the radius of a point is less.
 GAP = 7
 # How much wider than its longest mark a chart is, for the labels.
-ROOM = 1.8
+ROOM = 2.0
 NUM_LOSS_POINTS = 120
 SHORTER = "Shorter is better. The seconds after + are start-up, from launch to the first step, which is not in the bars."
 NEUTRAL = "#808080"
