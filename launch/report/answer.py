@@ -276,7 +276,8 @@ def _quotation(report: Report, rankings: Sequence[Ranking]) -> str:
 def _leader(group: Group) -> str:
     """Returns the fastest backend of a group and by how much it is before the next one."""
     if not group.fastest:
-        return "no backend has a time"
+        shortest = next((row.backend for row in group.rows if row.epoch_seconds), None)
+        return f"no backend reached the target, {shortest} has the shortest epochs" if shortest else "no backend completed"
     if not group.second or not group.second.ratio:
         return f"{group.fastest.backend} alone"
     percent = in_percent(group.second.ratio).removeprefix("+")

@@ -176,7 +176,10 @@ def test_where_no_run_reached_the_target_more_epochs_are_advised_and_no_repeats(
     assert answer.advice == ["more --epochs for single and ddp, which missed the target"]
     assert answer.certainty == "no two times to compare; seconds per epoch are shown"
     assert [line.split(",")[1] for line in shown(answer) if "not reached" in line] == [" 4.50 s an epoch"] * 2
-    assert of([ended("failed"), ended("failed", backend="single")]).certainty == "nothing to compare"
+    assert answer.quotation.endswith(": no backend reached the target, single has the shortest epochs on cnn at 1 rank.")
+    none = of([ended("failed"), ended("failed", backend="single")])
+    assert none.certainty == "nothing to compare"
+    assert none.quotation.endswith(": no backend completed on cnn at 1 rank.")
 
 
 @pytest.mark.parametrize(
