@@ -40,9 +40,10 @@ def answer(comparisons: Sequence[Comparison]) -> Findings:
         entries = [entry for entry in comparison.entries if entry.ok]
         tables += filled(comparison.name, [_row(comparison, entry) for entry in entries])
         if entries:
-            fewest_ranks = min(entry.num_ranks for entry in entries)
+            largest = max(entries, key=lambda entry: (not entry.oversubscribed, entry.num_ranks))
+            of_size = [entry for entry in entries if (entry.num_ranks, entry.oversubscribed) == (largest.num_ranks, largest.oversubscribed)]
             sentences += _faults(comparison, limit_of)
-            sentences.append(_sentence(comparison.name, [entry for entry in entries if entry.num_ranks == fewest_ranks]))
+            sentences.append(_sentence(comparison.name, of_size))
     if all(record.energy_joules is None for record in records):
         sentences.append(f"Energy: {NOT_MEASURED}.")
     return Findings(sentences, tables)
@@ -72,11 +73,11 @@ def _step_increase_seconds(comparison: Comparison, entry: Entry) -> float | None
     return median - single_rank_median if same_work and median is not None and single_rank_median is not None else None
 
 
-def _sentence(name: str, smallest: Sequence[Entry]) -> str:
-    startup = {entry.backend: startup_seconds(entry) for entry in smallest}
-    memory = {entry.backend: mib for entry in smallest if (mib := peak_mib(entry)) is not None}
+def _sentence(name: str, of_size: Sequence[Entry]) -> str:
+    startup = {entry.backend: startup_seconds(entry) for entry in of_size}
+    memory = {entry.backend: mib for entry in of_size if (mib := peak_mib(entry)) is not None}
     return (
-        f"{name}, {ranks_of(smallest[0].num_ranks)}: startup ({', '.join(STARTUP)}) takes {span(startup, '{:.1f} s')}; "
+        f"{name}, {ranks_of(of_size[0].num_ranks)}: startup ({', '.join(STARTUP)}) takes {span(startup, '{:.1f} s')}; "
         f"peak memory per rank is {span(memory, '{:.0f} MiB') if memory else NOT_MEASURED}."
     )
 

@@ -151,7 +151,7 @@ def test_the_picture_has_every_comparison_without_oversubscribed_entries():
 def test_the_label_of_a_mark_begins_beyond_it():
     charts = drawn(answered([*repeats([9.0, 9.5, 10.0]), *repeats([8.0, 8.5, 9.0], backend="single"), ended("failed", backend="fsdp")]))
     (bars,), ratios = charts["answer"], charts["first"][0]
-    assert [row["label"] for row in bars.drawn.to_dict()["data"]["values"]] == ["single 8.50 s", "ddp 9.50 s", "fsdp failed"]
+    assert [row["label"] for row in bars.drawn.to_dict()["data"]["values"]] == ["single 8.50 s +3.2", "ddp 9.50 s +3.2", "fsdp failed"]
     for chart, mark, end in ((bars, "bar", "value"), (ratios, "rule", "high")):
         layers = chart.drawn.to_dict()["layer"]
         labels = next(layer for layer in layers if layer["encoding"].get("text", {}).get("field") == "label")

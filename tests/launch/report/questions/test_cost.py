@@ -141,3 +141,8 @@ def test_oversubscribed_entries_are_marked_and_failed_ones_left_out():
     records = [made(), ended("failed", num_ranks=2), made(num_ranks=8, oversubscribed=True)]
     assert section(records, "cost").tables[0].title == "cnn, weak scaling: which to choose"
     assert [(row["ranks"], row["oversubscribed"]) for row in lines(records, "cost")] == [(1, None), (8, "yes")]
+
+
+def test_the_sentence_is_of_the_largest_size_whose_ranks_have_cores():
+    records = [made(), made(num_ranks=2), made(num_ranks=8, oversubscribed=True)]
+    assert next(text for text in section(records, "cost").sentences if "startup" in text).startswith("cnn, weak scaling, 2 ranks: ")
