@@ -40,7 +40,7 @@ def test_a_deleted_current_folder_is_a_mistake_of_one_line(tmp_path):
     assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", message)
 
 
-@pytest.mark.parametrize("command", ["launch/setup.sh --check", "launch/matrix.sh 1 --backends single --dry-run"])
+@pytest.mark.parametrize("command", ["launch/setup.sh --check", "launch/matrix.sh 1 --backends single --print-jobs slurm"])
 def test_an_exported_cdpath_changes_nothing(command):
     done = completed("bash", "-c", command, variables={"CDPATH": f".:{ROOT}"})
     assert done.returncode == 0, done.stderr
