@@ -78,9 +78,8 @@ def test_deepspeeds_own_estimates(num_ranks):
 
     def held(stage):
         settings = dataclasses.replace(SETTINGS, mixed_precision="native", zero_stage=stage, precision="bf16")
-        return sum(state_memory.state("deepspeed_zero@native", settings, num_ranks, None).values())
+        return sum(state_memory.state(f"deepspeed_zero@{stage}+native", settings, num_ranks, None).values())
 
-    print(held(2), held(3))
     of_rank = estimate_zero2_model_states_mem_needs(number, num_ranks, cpu_offload=False)[1]
     assert held(2) == pytest.approx(of_rank, abs=2)
     _, of_rank, _ = estimate_zero3_model_states_mem_needs(number, largest, num_ranks, 1, False, False, additional_buffer_factor=1)
