@@ -116,7 +116,7 @@ def test_the_end_of_a_matrix_is_one_screen_and_says_where_the_rest_is(tmp_path, 
     page = tmp_path / "a.html"
     live.conclude(page, typed(made_records), lambda path: [f"page: {path}"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("Seconds to solution + start-up")
+    assert lines[0].startswith("Seconds to solution, + seconds of start-up")
     assert lines[-2].startswith("Tandem (")
     assert lines[-1] == f"page: {page}"
     assert 'http-equiv="refresh"' not in page.read_text()

@@ -77,7 +77,7 @@ def _title(rankings: Sequence[Ranking]) -> str:
     scaling = f", {scalings.pop()}" if len(scalings) == 1 and scalings != {""} else ""
     if rankings and not any(ranking.has_target for ranking in rankings):
         return f"Samples a second, + seconds of start-up{scaling}; how much longer a sample takes than the fastest's"
-    return f"Seconds to solution + start-up{scaling}; how much longer an epoch takes than the fastest's"
+    return f"Seconds to solution, + seconds of start-up{scaling}; ranked by how much longer an epoch takes"
 
 
 def _legend(rankings: Iterable[Ranking]) -> list[str]:
