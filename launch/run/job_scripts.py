@@ -190,13 +190,13 @@ def _minutes(seconds: float) -> int:
 def _seconds_before(job: Job, earlier: Iterable[Record]) -> float | None:
     """Returns the seconds of the longest earlier run that a job repeats; None where there is none."""
     settings = workloads.resolve(job.settings, job.degree)
-    run_class = job.backend, settings.workload, job.num_ranks, job.num_nodes
     names = [*comparison.COMPARED, *comparison.COMPARED_OF_BACKEND, *comparison.OF_MODEL]
     repeated = [
         record
         for record in earlier
         if record.status == "ok"
-        and (record.backend, record.workload, record.num_ranks, record.num_nodes) == run_class
+        and (record.backend, record.workload, record.num_ranks, record.num_nodes)
+        == (job.backend, settings.workload, job.num_ranks, job.num_nodes)
         and not comparison.setting_differences(record.settings, settings, names)
     ]
     return max((_seconds_of(record) for record in repeated), default=None)

@@ -177,6 +177,8 @@ def test_where_no_run_reached_the_target_more_epochs_are_advised_and_no_repeats(
     assert answer.certainty == "no two times to compare; seconds per epoch are shown"
     assert [line.split(",")[1] for line in shown(answer) if "not reached" in line] == [" 4.50 s an epoch"] * 2
     assert answer.quotation.endswith(": no backend reached the target, single has the shortest epochs on cnn at 1 rank.")
+    of_longer_epochs = of([not_reached(), not_reached(backend="single", seconds=20.0)])
+    assert of_longer_epochs.quotation.endswith(": no backend reached the target, ddp has the shortest epochs on cnn at 1 rank.")
     none = of([ended("failed"), ended("failed", backend="single")])
     assert none.certainty == "nothing to compare"
     assert none.quotation.endswith(": no backend completed on cnn at 1 rank.")
