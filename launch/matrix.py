@@ -118,8 +118,7 @@ def workloads_of(matrix: Matrix) -> list[str]:
 
 def print_jobs(prepared: Prepared, system: str, folder: Path) -> int:
     """Prints the script that submits the matrix to a batch system. Its jobs run in the folder."""
-    matrix, present = prepared.matrix, records_in(prepared.folder)
-    print(job_scripts.text(system, matrix, prepared.jobs, prepared.machine, present, folder))
+    print(job_scripts.text(system, prepared.matrix, prepared.jobs, prepared.machine, folder))
     return 0
 
 

@@ -87,7 +87,7 @@ JOB_SYNTAXES = {
         """#PBS -N tandem-{sizes}
 #PBS -S /bin/bash
 #PBS -l select={num_nodes}:{node}
-#PBS -l place={place}
+#PBS -l place={placement}
 #PBS -l walltime={hours:02d}:{minutes:02d}:00{queue}
 #PBS -j oe
 #PBS -r y""",

@@ -7,25 +7,21 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from common import workloads
 from common.config import as_arguments, cores_per_rank
 from common.declarations import ROOT
 from common.errors import UserError
-from common.record import comparison
-from common.record.definition import Record
 from common.words import ranks_of
 from launch.launchers.batch_systems import JOB_SYNTAXES, JobSyntax
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
 from launch.run.options import Matrix
 from launch.run.plan import Job
-from launch.run.session import MARGIN
 
-DEFAULT_MINUTES = 60
+# Of a job whose queue has no limit of its own in the machine file.
+MOST_MINUTES = 60
 # What a job asks PBS of each node, one by one and for itself. A machine file with a `node_request` of its own is of a site that gives whole
 # nodes.
-NODE, PLACE, PLACE_OF_SITE = "ncpus={node_cores}:mpiprocs={ranks_per_node}{gpus}", "scatter:excl", "scatter"
+NODE, PLACEMENT, PLACEMENT_OF_SITE = "ncpus={node_cores}:mpiprocs={ranks_per_node}{gpus}", "scatter:excl", "scatter"
 # A start from a parallel file system, and the step breakdowns, which no clock of a record counts, take minutes.
 STEP_MINUTES = 10
 # The options that each job has of its own, or that concern the printing.
@@ -55,7 +51,6 @@ echo "{ranks}: $previous"
 """
 SCRIPT = """#!/bin/bash -l
 {directives}
-# The time limit is {reason}.
 {modules}
 set -euo pipefail
 cd {folder}
@@ -65,31 +60,25 @@ SETUP_FILES = (ROOT / ".venv" / "tandem-modules", ROOT / ".light" / "modules")
 SETUP_TITLE = "# Loaded when launch/setup.sh ran:"
 
 
-class TimeLimit(NamedTuple):
-    """The minutes that a job may take, and the reason for them."""
-
-    minutes: int
-    reason: str
-
-
-def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, earlier: Sequence[Record], folder: Path) -> str:
+def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, folder: Path) -> str:
     """Returns the bash script that submits the jobs of a matrix to a batch system: a job for each size, or one for all.
 
-    `earlier`: records, by which times are estimated; `folder`: where the command was given, from which its paths are.
+    `folder`: where the command was given, from which its paths are.
     """
     kind = JOB_SYNTAXES[system]
     if matrix.queue is not None and len(matrix.queue.split()) != 1:
         raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())
-    modules, place = "\n".join(filter(None, lines)) or "# module load …", shlex.quote(str(folder))
+    modules = "\n".join(filter(None, lines)) or "# module load …"
+    most_minutes = min(MOST_MINUTES, machine.queues.get(matrix.queue, MOST_MINUTES))
     parts = [
         HEAD.format(submit=kind.submit, number=kind.number, answer=kind.answer.format(number=kind.number), program=kind.submit.split()[0])
     ]
     for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
-        limit = within_queue(time_limit(jobs_of_script, earlier, matrix.time_limit), matrix.queue, machine)
+        minutes = minutes_of(jobs_of_script, matrix.time_limit, most_minutes)
         script = SCRIPT.format(
-            directives=directives(kind, jobs_of_script, limit.minutes, matrix.queue, machine), reason=limit.reason, modules=modules,
-            folder=place, command=shlex.join(command(matrix, jobs_of_script)),
+            directives=directives(kind, jobs_of_script, minutes, matrix.queue, machine), modules=modules,
+            folder=shlex.quote(str(folder)), command=shlex.join(command(matrix, jobs_of_script)),
         )  # fmt: skip
         after = f" {kind.after}" if number else ""
         ranks = ", ".join(map(ranks_of, sizes_of(jobs_of_script)))
@@ -146,8 +135,9 @@ def directives(kind: JobSyntax, jobs: Sequence[Job], minutes: int, queue: str | 
     }  # fmt: skip
     gpus = kind.gpus.format(**fields) if job.settings.device == "cuda" and fields["gpu_request"] else ""
     of_queue = kind.queue.format(queue_option=machine.queue_option, name=queue) if queue else ""
-    node, place = machine.node_request or NODE.format(**fields, gpus=gpus), PLACE_OF_SITE if machine.node_request else PLACE
-    return kind.directives.format(**fields, gpus=gpus, node=node, place=place, queue=of_queue)
+    node = machine.node_request or NODE.format(**fields, gpus=gpus)
+    placement = PLACEMENT_OF_SITE if machine.node_request else PLACEMENT
+    return kind.directives.format(**fields, gpus=gpus, node=node, placement=placement, queue=of_queue)
 
 
 def command(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
@@ -159,49 +149,6 @@ def command(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
     return [str(ROOT / "launch" / "matrix.sh"), *map(str, sizes), *as_arguments(matrix, OF_EACH_JOB), *as_arguments(run)]
 
 
-def within_queue(limit: TimeLimit, queue: str | None, machine: Machine) -> TimeLimit:
-    """Returns a time limit that a queue allows."""
-    of_queue = machine.queues.get(queue, limit.minutes)
-    if limit.minutes <= of_queue:
-        return limit
-    return TimeLimit(of_queue, f"that of the queue {queue}; what does not end within it, the same job runs when it is submitted again")
-
-
-def time_limit(jobs: Sequence[Job], earlier: Sequence[Record], run_seconds: float) -> TimeLimit:
-    """Returns the time limit of a job: 1.3 times what the same runs took before, one after the other, else a default.
-
-    The default is the time after which runs of `run_seconds` at most have ended, and an hour at most.
-    """
-    total_seconds = 0.0
-    for job in jobs:
-        seconds = _seconds_before(job, earlier)
-        if seconds is None:
-            reason = f"a default, since no earlier record has {job.backend} on {job.settings.workload} at {ranks_of(job.num_ranks)}"
-            return TimeLimit(min(DEFAULT_MINUTES, _minutes(len(jobs) * run_seconds)), reason)
-        total_seconds += seconds
-    reason = f"{MARGIN} times the {total_seconds:.0f} s of the same runs in earlier records, and at least {STEP_MINUTES} minutes"
-    return TimeLimit(_minutes(MARGIN * total_seconds), reason)
-
-
-def _minutes(seconds: float) -> int:
-    return STEP_MINUTES * math.ceil(seconds / 60 / STEP_MINUTES + 1)
-
-
-def _seconds_before(job: Job, earlier: Iterable[Record]) -> float | None:
-    """Returns the seconds of the longest earlier run that a job repeats; None where there is none."""
-    settings = workloads.resolve(job.settings, job.degree)
-    names = [*comparison.COMPARED, *comparison.COMPARED_OF_BACKEND, *comparison.OF_MODEL]
-    repeated = [
-        record
-        for record in earlier
-        if record.status == "ok"
-        and (record.backend, record.workload, record.num_ranks, record.num_nodes)
-        == (job.backend, settings.workload, job.num_ranks, job.num_nodes)
-        and not comparison.setting_differences(record.settings, settings, names)
-    ]
-    return max((_seconds_of(record) for record in repeated), default=None)
-
-
-def _seconds_of(record: Record) -> float:
-    parts = [record.launch_seconds, record.import_seconds, record.init_seconds, record.load_seconds, record.check_seconds]
-    return sum(filter(None, [*parts, *record.train_seconds, *record.eval_seconds]))
+def minutes_of(jobs: Sequence[Job], run_seconds: float, most_minutes: int) -> int:
+    """Returns the minutes after which runs of `run_seconds` at most have ended one after the other, and `most_minutes` at most."""
+    return min(most_minutes, STEP_MINUTES * math.ceil(len(jobs) * run_seconds / 60 / STEP_MINUTES + 1))

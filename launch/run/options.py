@@ -66,8 +66,7 @@ class Matrix:
     """Print the commands and run nothing."""
     print_jobs: BatchSystemName | None = None
     """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
-    nothing. With --device cuda a job asks for a GPU per rank. The time limit is from earlier records of the same runs, else that of the
-    runs, and at most an hour; it does not exceed that of --queue."""
+    nothing. With --device cuda a job asks for a GPU per rank. Its time limit is that of its runs, at most an hour and that of --queue."""
     one_job: bool = False
     """With --print-jobs: one job for all sizes, on the nodes of the largest, as for a queue that takes one job per user."""
     queue: str | None = None

@@ -73,7 +73,7 @@ def test_a_job_and_its_ranks_ask_for_what_the_site_documents(name, monkeypatch):
     settings = applied(machine, Settings())
     jobs = plan(["ddp"], ["cnn"], [2 * machine.ranks_per_node], 9, machine.ranks_per_node, settings)
     matrix = Matrix(sizes=(2 * machine.ranks_per_node,), queue=queue, repeats=9, run=RunSettings())
-    text = job_scripts.text(system, matrix, jobs, machine, (), Path("/here"))
+    text = job_scripts.text(system, matrix, jobs, machine, Path("/here"))
     directives = [line.partition(" ")[2] for line in text.splitlines() if line.startswith(("#SBATCH ", "#PBS "))]
     assert [line for line in expected if line not in directives] == []
     assert any("gpu" in line for line in directives) == (system == "slurm" and machine.device == "cuda" and machine.gpu_request != "none")
