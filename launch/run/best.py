@@ -6,6 +6,7 @@ in a folder of their own, and a run that has a record there is not made again.
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from statistics import geometric_mean
 from typing import Any, Literal, NamedTuple
@@ -22,8 +23,8 @@ from common.words import ranks_of
 from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
 from launch.run import runner, turns
+from launch.run.estimate import Estimate, num_cores
 from launch.run.plan import Job
-from launch.run.session import Remaining
 
 # Throughput that the last doubling of the batch must have gained for another one.
 LEAST_GAIN = 0.02
@@ -98,7 +99,7 @@ GainOf = Callable[[list[float], list[float]], Gain]
 
 def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, gain_of: GainOf) -> int:
     """Searches for each backend, workload and size of the jobs, prints the table, and returns the exit status: 1 where a default failed."""
-    remaining = Remaining(batch_systems.end_time())
+    estimate = Estimate(num_cores(), batch_systems.end_time())
     searched = {(job.settings.workload, job.num_ranks, job.backend): job for job in jobs if not is_repeat(job)}
     runs_of_job: dict[tuple[str, int, str], tuple[dict[Trial, Measured], SearchSpace]] = {}
     try:
@@ -108,11 +109,14 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, g
             runs_of_job[name] = runs, space
             while trial := next_trial(runs, space):
                 job_of_trial = job_of(job, trial, stamp)
-                if not remaining.has_time_for([(0, job_of_trial)]):
-                    print("the search ends here, since the allocation would end before its next run; --resume goes on")
-                    return 1
-                with remaining.timed([(0, job_of_trial)]):
-                    record = measured_before(job_of_trial) or measure(job_of_trial, launcher, options)
+                record = measured_before(job_of_trial)
+                if not record:
+                    if not estimate.has_time_for([job_of_trial]):
+                        print("the search ends here, since the allocation would end before its next run; --resume goes on")
+                        return 1
+                    began = time.monotonic()
+                    record = measure(job_of_trial, launcher, options)
+                    estimate.add_training([job_of_trial], time.monotonic() - began)
                 runs[trial] = measured_in(record)
                 if trial == Trial(space.default_batch):
                     space = space._replace(num_samples=samples_in_epoch(record))
@@ -192,8 +196,8 @@ def measured_in(record: Record) -> Measured:
         return Measured(None)
     of_gpus = record.gpu_memory_by_rank
     sizes = of_gpus.peak_reserved_bytes if of_gpus else record.peak_memory_bytes_by_rank or []
-    known = [size for size in sizes if size is not None]
-    return Measured(record.samples_per_second, max(known, default=None), record.time_to_solution_seconds)
+    largest = max((size for size in sizes if size is not None), default=None)
+    return Measured(record.samples_per_second, largest, record.time_to_solution_seconds)
 
 
 def samples_in_epoch(record: Record) -> int:
@@ -208,8 +212,8 @@ def describe(job: Job, trial: Trial, runs: dict[Trial, Measured], record: Record
     if record.status != "ok":
         return f"best: {name}: {record.status}: {record.error}"
     if trial.purpose == "solution":
-        time = record.time_to_solution_seconds
-        return f"best: {name}: target {'not reached' if time is None else f'reached in {time:.2f} s'}"
+        seconds = record.time_to_solution_seconds
+        return f"best: {name}: target {'not reached' if seconds is None else f'reached in {seconds:.2f} s'}"
     repeat = f", repeat {trial.repeat + 1}" if trial.purpose == "pair" else ""
     return f"best: {name}{repeat}: {record.samples_per_second:.0f} samples/s"
 

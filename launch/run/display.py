@@ -2,44 +2,39 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from common.backends import declaration_of
-from common.config import cores_per_rank
-from common.declarations import COMPUTES_BY
 from common.errors import printable
 from common.progress import Progress
 from common.record.definition import Record
 from common.words import ranks_of
-from launch.run.plan import Job, NumberedJob
+from launch.run.estimate import Estimate, framework_of
+from launch.run.plan import Job
 
 PLAIN_INTERVAL_SECONDS = 30.0
 BAR_WIDTH = 40
-# Sums of seconds, as of one rank a core, and of how many runs, by a name and the number of ranks.
-Learned = dict[tuple[str, int], tuple[float, int]]
 
 
 class Display:
     """Shows how far a matrix is, and what it waits for. It is a context manager around the whole matrix."""
 
     def __init__(
-        self, jobs: Sequence[Job], num_cores: float, console: Console | None = None, now: Callable[[], float] = time.monotonic
+        self, jobs: Sequence[Job], estimate: Estimate, console: Console | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
         self.console = console or Console()
-        self.num_ended = 0
+        self.num_ended = self.num_begun = 0
         self.now = now
         self.began = self.group_began = now()
-        self.jobs = self.jobs_left = jobs
-        self.estimate = Estimate(num_cores)
+        self.jobs, self.estimate = jobs, estimate
         # The run that starts, and since when; how long those of its group before it took.
         self.starting: tuple[Job, float] | None = None
         self.startup_seconds = 0.0
-        self.group: Sequence[NumberedJob] = ()
+        self.group: Sequence[Job] = ()
         self.num_started, self.group_records = 0, list[Record]()
         self.waits_for = ""
         self.printed_at: float | None = None
@@ -62,33 +57,35 @@ class Display:
     def print_line(self, text: str) -> None:
         self.console.print(Text(printable(text)), soft_wrap=True)
 
-    def begin_group(self, group: Sequence[NumberedJob]) -> None:
+    def begin_group(self, group: Sequence[Job]) -> None:
         """Notes the runs that take turns from now on."""
         self.group, self.num_started, self.group_records = group, 0, []
-        self.jobs_left = self.jobs[group[-1][0] :]
+        self.num_begun += len(group)
         self.group_began, self.startup_seconds = self.now(), 0.0
 
-    def begin(self, number: int, job: Job) -> None:
+    def begin(self, job: Job) -> None:
+        """Notes that a run of the group starts."""
         self.num_started += 1
-        place = f" run {self.num_started} of {len(self.group)}" if len(self.group) > 1 else ""
+        of_group = f" run {self.num_started} of {len(self.group)}" if len(self.group) > 1 else ""
         self._end_start()
         self.starting = job, self.now()
         processes = "1 process imports" if job.num_ranks == 1 else f"{job.num_ranks} processes import"
         seconds = self.estimate.startup_seconds(job)
-        self.show(f"starting{place}: {title(job)}; {processes} {framework_of(job)}{f', about {duration(seconds)}' if seconds else ''}")
+        self.show(f"starting{of_group}: {title(job)}; {processes} {framework_of(job)}{f', about {duration(seconds)}' if seconds else ''}")
 
-    def progress(self, number: int, job: Job, progress: Progress) -> None:
+    def progress(self, job: Job, progress: Progress) -> None:
+        """Notes how far a run is."""
         self._end_start()
         num_training = self.num_started - len(self.group_records)
         kind = f"training in turns, {num_training} runs" if num_training > 1 else "training"
         self.show(f"{kind}: {title(job)}, {describe(progress)}")
 
-    def finish(self, number: int, job: Job, record: Record) -> None:
+    def finish(self, job: Job, record: Record) -> None:
         """Notes that a run has ended. One that shares its group has a line of its own only if it failed."""
         self.num_ended += 1
         self.group_records.append(record)
         if len(self.group) < 2 or record.status != "ok" or record.launcher_error:
-            self.print_line(f"[{number}/{len(self.jobs)}] {title(job)}: {outcome(record)}")
+            self.print_line(f"[{self.num_ended}/{len(self.jobs)}] {title(job)}: {outcome(record)}")
 
     def end_group(self) -> None:
         """Prints the line of the group, and estimates the time left anew."""
@@ -96,7 +93,7 @@ class Display:
         if len(self.group) > 1:
             self.print_line(f"[{self.num_ended}/{len(self.jobs)}] {summary(self.group_records, group_seconds)}")
         self._end_start()
-        self.estimate.add_training([job for _, job in self.group], group_seconds - self.startup_seconds)
+        self.estimate.add_training(self.group, group_seconds - self.startup_seconds)
         self.group, self.group_began = (), self.now()
 
     def _end_start(self) -> None:
@@ -116,8 +113,8 @@ class Display:
 
     def how_far(self) -> str:
         """Returns how many runs have ended, in which time, and how long the others take."""
-        seconds_left = self.estimate.seconds([job for _, job in self.group]) - (self.now() - self.group_began)
-        expected = max(seconds_left, 0.0) + self.estimate.seconds(self.jobs_left)
+        seconds_left = self.estimate.seconds(self.group) - (self.now() - self.group_began)
+        expected = max(seconds_left, 0.0) + self.estimate.seconds(self.jobs[self.num_begun :])
         left = f", about {duration(expected)} left" if expected else ""
         return f"{self.num_ended}/{len(self.jobs)} runs in {duration(self.now() - self.began)}{left}"
 
@@ -126,56 +123,6 @@ class Display:
         bar = ProgressBar(total=max(len(self.jobs), 1), completed=self.num_ended, width=BAR_WIDTH)
         lines = [Text(text, no_wrap=True, overflow="ellipsis") for text in (self.waits_for, self.how_far())]
         return Group(*lines, bar)
-
-
-class Estimate:
-    """How long runs take to start, by framework, and to train, by workload, as earlier ones of the matrix did.
-
-    Of a size that did not run yet it is that of the nearest one, and as many times longer as more ranks share a core.
-    """
-
-    def __init__(self, num_cores: float) -> None:
-        self._num_cores = num_cores
-        self._startup: Learned = {}
-        self._training: Learned = {}
-
-    def add_startup(self, job: Job, seconds: float) -> None:
-        self._add(self._startup, framework_of(job), job, seconds)
-
-    def add_training(self, jobs: Sequence[Job], seconds: float) -> None:
-        """Adds the seconds that jobs trained, in turns."""
-        for job in jobs:
-            self._add(self._training, job.settings.workload, job, seconds / len(jobs))
-
-    def startup_seconds(self, job: Job) -> float:
-        """Returns the seconds that a job takes to start; 0 where none has started."""
-        return self._expected(self._startup, framework_of(job), job)
-
-    def seconds(self, jobs: Iterable[Job]) -> float:
-        """Returns the seconds that jobs take; 0 where none has ended."""
-        if not self._training:
-            return 0.0
-        return sum(self.startup_seconds(job) + self._expected(self._training, job.settings.workload, job) for job in jobs)
-
-    def _ranks_per_core(self, job: Job) -> float:
-        return max(job.ranks_per_node * cores_per_rank(job.settings) / self._num_cores, 1.0)
-
-    def _add(self, learned: Learned, name: str, job: Job, seconds: float) -> None:
-        total, number = learned.get((name, job.num_ranks), (0.0, 0))
-        learned[name, job.num_ranks] = total + seconds / self._ranks_per_core(job), number + 1
-
-    def _expected(self, learned: Learned, name: str, job: Job) -> float:
-        """Returns the mean of the same name at the nearest size, or else of another name."""
-        if not learned:
-            return 0.0
-        total, number = learned[min(learned, key=lambda key: (key[0] != name, abs(key[1] - job.num_ranks)))]
-        return total / number * self._ranks_per_core(job)
-
-
-def framework_of(job: Job) -> str:
-    """Returns the framework that the processes of a job import."""
-    framework = declaration_of(job.backend).framework
-    return COMPUTES_BY.get(framework, framework)
 
 
 def duration(seconds: float) -> str:
@@ -210,7 +157,7 @@ def summary(records: Sequence[Record], seconds: float) -> str:
             record.status == "ok" and record.reached is False and record.settings.stop_at_target for record in records
         ),
     }
-    return "; ".join([*parts, *(f"{number} {what}" for what, number in counts.items() if number)])
+    return "; ".join([*parts, *(f"{number} {outcome}" for outcome, number in counts.items() if number)])
 
 
 def describe(progress: Progress) -> str:

@@ -29,10 +29,6 @@ class Job(NamedTuple):
         return parallelism.degree(self.backend, self.settings, self.num_ranks, self.ranks_per_node)
 
 
-# A job, with its number among those of its matrix.
-NumberedJob = tuple[int, Job]
-
-
 def plan(
     backends: Sequence[str],
     workloads: Sequence[str],

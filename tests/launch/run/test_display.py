@@ -9,6 +9,7 @@ from common.config import Settings
 from common.progress import Progress
 from launch.run import display
 from launch.run.display import Display, describe, outcome, summary, title
+from launch.run.estimate import Estimate
 from launch.run.plan import Job
 from tests.support.made_records import ended, made, not_reached, typed
 
@@ -26,20 +27,20 @@ class Clock:
         return self.seconds
 
 
-def group_of(*backends, first=1, **fields):
-    return [(number, JOB._replace(backend=backend, **fields)) for number, backend in enumerate(backends, first)]
+def group_of(*backends, **fields):
+    return [JOB._replace(backend=backend, **fields) for backend in backends]
 
 
 def shown(terminal):
     """What is shown of a run that has begun and made progress, after a time."""
     stream, clock = io.StringIO(), Clock()
-    with Display([JOB] * 5, 2, Console(file=stream, force_terminal=terminal, width=200), clock) as live:
+    with Display([JOB] * 5, Estimate(2), Console(file=stream, force_terminal=terminal, width=200), clock) as live:
         live.begin_group(group_of("ddp"))
-        live.begin(1, JOB)
+        live.begin(JOB)
         clock.seconds = display.PLAIN_INTERVAL_SECONDS - 1
-        live.progress(1, JOB, HALF._replace(step=1))
+        live.progress(JOB, HALF._replace(step=1))
         clock.seconds = display.PLAIN_INTERVAL_SECONDS + 1
-        live.progress(1, JOB, HALF)
+        live.progress(JOB, HALF)
         if terminal:
             live.live.refresh()
     return stream.getvalue()
@@ -55,7 +56,7 @@ def test_progress_in_words():
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_control_codes_of_a_name_or_an_error_do_not_reach_the_terminal(terminal):
     stream = io.StringIO()
-    with Display([JOB] * 5, 2, Console(file=stream, force_terminal=terminal, width=200)) as live:
+    with Display([JOB] * 5, Estimate(2), Console(file=stream, force_terminal=terminal, width=200)) as live:
         live.print_line("broke\x1b]0;title\x07")
         live.show("starting\x1b[8m")
         if terminal:
@@ -79,53 +80,53 @@ def test_on_a_terminal_a_bar_stands_below_what_is_waited_for():
 
 def test_a_group_has_one_line_and_the_time_left_follows_from_it():
     stream, clock = io.StringIO(), Clock()
-    live = Display([JOB] * 6, 2, Console(file=stream, width=200), clock)
+    live = Display([JOB] * 6, Estimate(2), Console(file=stream, width=200), clock)
     group = group_of("ddp", "horovod_tf")
     live.begin_group(group)
-    for number, job in group:
-        live.begin(number, job)
+    for job in group:
+        live.begin(job)
     assert live.waits_for == "starting run 2 of 2: cnn horovod_tf 2 ranks; 2 processes import TensorFlow"
-    live.progress(1, group[0][1], HALF)
+    live.progress(group[0], HALF)
     assert live.waits_for.startswith("training in turns, 2 runs: ")
     clock.seconds = 20.0
-    for (number, job), seconds in zip(group, (3.0, 2.0), strict=True):
-        live.finish(number, job, *typed([made(job.backend, 2, seconds=seconds)]))
+    for job, seconds in zip(group, (3.0, 2.0), strict=True):
+        live.finish(job, *typed([made(job.backend, 2, seconds=seconds)]))
     live.end_group()
     *_, line = stream.getvalue().splitlines()
     assert line == "[2/6] cnn, repeat 1: 2 runs in 20 s; horovod_tf first at 2 ranks, 2.00 s"
     assert live.how_far() == "2/6 runs in 20 s, about 40 s left"
-    live.begin_group(group_of("ddp", "horovod_tf", first=3))
+    live.begin_group(group_of("ddp", "horovod_tf"))
     clock.seconds = 35.0
     assert live.how_far() == "2/6 runs in 35 s, about 25 s left"
 
 
 def test_startup_is_learnt_by_framework_and_size_and_grows_with_the_ranks_of_a_core():
     clock = Clock()
-    small, large = (group_of("ddp", "horovod_tf", first=first, num_ranks=size, ranks_per_node=size) for first, size in ((1, 2), (3, 8)))
-    live = Display([job for _, job in [*small, *large]], 2, Console(file=io.StringIO(), width=200), clock)
+    small, large = (group_of("ddp", "horovod_tf", num_ranks=size, ranks_per_node=size) for size in (2, 8))
+    live = Display([*small, *large], Estimate(2), Console(file=io.StringIO(), width=200), clock)
     live.begin_group(small)
     assert live.how_far() == "0/4 runs in 0 s"
     # The seconds to start both, and then to train them in turns.
-    for (number, job), seconds in zip(small, (3.0, 5.0), strict=True):
-        live.begin(number, job)
+    for job, seconds in zip(small, (3.0, 5.0), strict=True):
+        live.begin(job)
         clock.seconds += seconds
-    live.progress(*small[1], HALF)
+    live.progress(small[1], HALF)
     clock.seconds += 4.0
     live.end_group()
     # With four ranks a core each of the twelve seconds takes four times as long.
     assert live.how_far() == "0/4 runs in 12 s, about 48 s left"
     live.begin_group(large)
-    live.begin(*large[1])
+    live.begin(large[1])
     assert live.waits_for.endswith("starting run 1 of 2: cnn horovod_tf 8 ranks; 8 processes import TensorFlow, about 20 s")
 
 
 def test_a_run_that_failed_has_a_line_of_its_own_beside_that_of_its_group():
     stream = io.StringIO()
-    live = Display([JOB] * 2, 2, Console(file=stream, width=200))
+    live = Display([JOB] * 2, Estimate(2), Console(file=stream, width=200))
     group = group_of("ddp", "horovod_tf")
     live.begin_group(group)
-    for (number, job), record in zip(group, typed([made(num_ranks=2), ended("failed", backend="horovod_tf", num_ranks=2)]), strict=True):
-        live.finish(number, job, record)
+    for job, record in zip(group, typed([made(num_ranks=2), ended("failed", backend="horovod_tf", num_ranks=2)]), strict=True):
+        live.finish(job, record)
     live.end_group()
     assert "[2/2] cnn horovod_tf 2 ranks: failed: it broke\n" in stream.getvalue()
     assert "ddp first at 2 ranks, 10.00 s; 1 did not complete" in stream.getvalue()

@@ -13,21 +13,13 @@ from common.config import Settings
 from launch.launchers import batch_systems
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import session
+from launch.run.estimate import Estimate
 from launch.run.options import Matrix
 from launch.run.plan import Job
 
 
 def group_of(workload="cnn", num_ranks=1):
-    return [(1, Job("ddp", num_ranks, num_ranks, Settings(workload=workload, run_id=f"{workload}-{num_ranks}")))]
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Returns [the time], which stands still."""
-    now = [1000.0]
-    for name in ("time", "monotonic"):
-        monkeypatch.setattr(time, name, lambda: now[0])
-    return now
+    return [Job("ddp", num_ranks, num_ranks, Settings(workload=workload, run_id=f"{workload}-{num_ranks}"))]
 
 
 @pytest.mark.parametrize(
@@ -38,24 +30,22 @@ def clock(monkeypatch):
         (-1, {}, [False, False]),
         (129, {1: 100, 2: 50}, [False, True]),
         (131, {1: 100, 2: 50}, [True, True]),
-        # A size that is not known takes as long as the longest.
-        (129, {1: 10, 4: 100}, [True, False]),
+        # A size that is not known takes as long as the nearest.
+        (129, {1: 10, 4: 100}, [True, True]),
     ],
 )
-def test_a_group_is_begun_where_1_3_times_the_longest_of_its_size_is_left(seconds_left, seconds_by_size, expected, clock):
-    end = seconds_left and clock[0] + 1.1 * sum(seconds_by_size.values()) + seconds_left
-    left = session.Remaining(end)
+def test_a_group_is_begun_where_1_3_times_the_last_of_its_size_is_left(seconds_left, seconds_by_size, expected, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    estimate = Estimate(8, seconds_left and 1000.0 + seconds_left)
     for num_ranks, seconds in seconds_by_size.items():
-        for fraction in (1, 0.1):
-            with left.timed(group_of(num_ranks=num_ranks)):
-                clock[0] += fraction * seconds
-    assert [left.has_time_for(group_of(num_ranks=num_ranks)) for num_ranks in (1, 2)] == expected
+        for earlier_and_last in (0.1 * seconds, seconds):
+            estimate.add_training(group_of(num_ranks=num_ranks), earlier_and_last)
+    assert [estimate.has_time_for(group_of(num_ranks=num_ranks)) for num_ranks in (1, 2)] == expected
 
 
 def test_what_has_no_time_is_not_begun_and_the_exit_status_says_that_runs_are_left(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(batch_systems, "end_time", lambda: time.time() - 1)
-    jobs = [job for _, job in group_of()]
-    assert session.run_all(Matrix(), [], jobs, Launcher("mpich", "no-such-launcher"), lambda *_: None) == 1
+    assert session.run_all(Matrix(), [], group_of(), Launcher("mpich", "no-such-launcher"), lambda *_: None) == 1
     assert "left, since the allocation would end before them: cnn-1\n" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
