@@ -148,7 +148,7 @@ def parsed(text: str | bytes) -> Record:
         # pydantic gives a key that is missing its default.
         record = reader.validate_json(text)
     except ValidationError as invalid:
-        raise ValueError(f"not a record: {_first(invalid)}") from None
+        raise ValueError(f"not a record: {first_mistake(invalid)}") from None
     if problem := next(problems(record), None):
         raise ValueError(f"not a record: {problem}")
     return record
@@ -241,10 +241,10 @@ def _of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _first(invalid: "ValidationError") -> str:
-    """Describes the first mistake that pydantic has found, with its place and its value."""
+def first_mistake(invalid: "ValidationError", content: str = "record") -> str:
+    """Describes the first mistake that pydantic has found in a content, with its place and its value."""
     mistake = invalid.errors(include_url=False)[0]
-    place = "/".join(map(str, mistake["loc"])) or "record"
+    place = "/".join(map(str, mistake["loc"])) or content
     if mistake["type"] == "missing":
         return f"{place}: it is missing"
     return f"{place}: {mistake['msg'].replace('Input', 'it', 1)}, not {shortened(json.dumps(mistake['input'], default=str))}"

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Mapping
 from typing import NamedTuple
 
 # {variable with the number of an allocation: (command that describes one, the place of its end, format of the time)}.
@@ -32,23 +31,11 @@ KEPT_VARIABLES = (
 )
 
 
-class BatchSystem(NamedTuple):
-    """A batch system: its name, the variables that are set inside a job of it, and what to do there."""
-
-    name: str
-    variables: tuple[str, ...]
-    remedy: str
-
-
-# The first one whose variables are all set counts.
-BATCH_SYSTEMS = (
-    BatchSystem("Slurm", ("SLURM_JOB_ID",), "put srun into PATH, or give --hosts FILE with the nodes of $SLURM_JOB_NODELIST"),
-    BatchSystem("PBS", ("PBS_JOBID",), 'give --hosts "$PBS_NODEFILE"; where the site has PALS, load its module'),
-    BatchSystem("LSF", ("LSB_JOBID",), 'give --hosts "$LSB_DJOB_HOSTFILE"; jsrun is not among the launchers'),
-    BatchSystem("Flux", ("FLUX_URI",), "give --hosts FILE with the nodes of the job; flux run is not among the launchers"),
-    BatchSystem("OAR", ("OAR_JOB_ID",), 'give --hosts "$OAR_NODEFILE"'),
-    BatchSystem("Grid Engine", ("PE_HOSTFILE",), "give --hosts FILE with the first words of the lines of $PE_HOSTFILE"),
-)
+# {batch system: (variable that is set inside a job of it, what to do there so that a launcher knows the nodes)}.
+BATCH_SYSTEMS = {
+    "Slurm": ("SLURM_JOB_ID", "put srun into PATH, or give --hosts FILE with the nodes of $SLURM_JOB_NODELIST"),
+    "PBS": ("PBS_JOBID", 'give --hosts "$PBS_NODEFILE"; where the site has PALS, load its module'),
+}
 
 
 class JobSyntax(NamedTuple):
@@ -95,11 +82,6 @@ JOB_SYNTAXES = {
         after='-W "depend=afterany:$previous"',
     ),
 }  # fmt: skip
-
-
-def around(environ: Mapping[str, str]) -> BatchSystem | None:
-    """Returns the batch system around this process."""
-    return next((system for system in BATCH_SYSTEMS if all(map(environ.get, system.variables))), None)
 
 
 def end_time() -> float | None:

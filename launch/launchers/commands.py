@@ -150,12 +150,12 @@ def agent_launcher_of(launcher: Launcher) -> Launcher:
     return launcher._replace(name=name, executable=executable)
 
 
-def arguments_in(text: str, place: str) -> tuple[str, ...]:
-    """Returns the arguments in a text, quoted as for a shell. Raises UserError, with the place of the text, where a quote is not closed."""
+def arguments_in(text: str, option: str) -> tuple[str, ...]:
+    """Returns the arguments in the text of an option, quoted as for a shell. Raises UserError where a quote is not closed."""
     try:
         return tuple(shlex.split(text))
     except ValueError as problem:
-        raise UserError(f"{place} is {text!r}: {str(problem).lower()}; quote as for a shell: --comment 'two words'") from None
+        raise UserError(f"{option} is {text!r}: {str(problem).lower()}; quote as for a shell: --comment 'two words'") from None
 
 
 class Kind(NamedTuple):

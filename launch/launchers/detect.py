@@ -31,8 +31,8 @@ def identify(version_text: str) -> str | None:
     The name of the program is not enough: four launchers are called mpiexec. The first signature in the text decides,
     since Hydra's text goes on to name slurm.
     """
-    places = {version_text.find(sign): name for name, kind in LAUNCHERS.items() for sign in kind.signatures if sign in version_text}
-    return places[min(places)] if places else None
+    positions = {version_text.find(sign): name for name, kind in LAUNCHERS.items() for sign in kind.signatures if sign in version_text}
+    return positions[min(positions)] if positions else None
 
 
 def find(launcher: str | None = None) -> tuple[str, str]:

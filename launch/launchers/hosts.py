@@ -8,7 +8,7 @@ from shutil import which
 
 from common.errors import UserError
 from common.ranks import slurm
-from launch.launchers import batch_systems
+from launch.launchers.batch_systems import BATCH_SYSTEMS
 
 # A name or an IPv4 address. Launchers take what follows a colon for a number of slots, and what begins with a dash for an option.
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
@@ -18,8 +18,6 @@ MAX_SHOWN = 60
 # Options and variables by which launchers outside a batch system are given the nodes.
 NODES_OPTIONS = ("f", "H", "host", "hosts", "hostfile", "machinefile", "hostlist")
 NODES_VARIABLES = ("HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
-
-
 OUTSIDE = "list them with --hosts FILE, or run inside an allocation of Slurm or of PBS with PALS"
 
 
@@ -38,23 +36,25 @@ def hosts_in(path: str | Path) -> list[str]:
     """Reads the nodes of a host file, each once. A line has one, or a list such as `n[01-04],m1`. Raises UserError if there are none."""
     names: dict[str, None] = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
-        place = f"{path}, line {number}"
+        location = f"{path}, line {number}"
         words = line.partition("#")[0].split()
         if further := [word for word in words[1:] if "=" not in word]:
-            raise UserError(f"{place}: {further[0][:MAX_SHOWN]!r} follows a node; write one node per line, such as node1 or node1 slots=4")
+            raise UserError(
+                f"{location}: {further[0][:MAX_SHOWN]!r} follows a node; write one node per line, such as node1 or node1 slots=4"
+            )
         try:
-            names |= {_host(item, place): None for item in (slurm.hosts(words[0]) if words else ())}
+            names |= {_host(item, location): None for item in (slurm.hosts(words[0]) if words else ())}
         except ValueError as problem:
-            raise UserError(f"{place}: {problem}") from None
+            raise UserError(f"{location}: {problem}") from None
     if not names:
         raise UserError(f"{path} lists no nodes; write one per line")
     return list(names)
 
 
-def _host(item: str, place: str) -> str:
+def _host(item: str, location: str) -> str:
     name = SLOTS.sub("", item)
     if not HOST.fullmatch(name):
-        raise UserError(f"{place}: {item[:MAX_SHOWN]!r} is no host name; write one node per line, such as node1")
+        raise UserError(f"{location}: {item[:MAX_SHOWN]!r} is no host name; write one node per line, such as node1")
     return name
 
 
@@ -78,13 +78,13 @@ def first_node_of(hosts: str | None, host_suffix: str) -> str | None:
 def unknown_nodes_problem(num_nodes: int, launcher: str, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> str | None:
     """Returns why a launcher that is given no nodes cannot start ranks on so many; None if it can."""
     environ = os.environ if environ is None else environ
-    system = batch_systems.around(environ)
+    system = next((name for name, (variable, _) in BATCH_SYSTEMS.items() if environ.get(variable)), None)
     # Hydra and Open MPI start their daemons by srun.
-    knows_nodes = bool(system and system.name == "Slurm" and which("srun"))
-    given = any(map(environ.get, NODES_VARIABLES)) or any(
+    knows_nodes = system == "Slurm" and which("srun")
+    has_nodes = any(map(environ.get, NODES_VARIABLES)) or any(
         argument.lstrip("-").partition("=")[0] in NODES_OPTIONS for argument in arguments if argument.startswith("-")
     )
-    if num_nodes == 1 or knows_nodes or given:
+    if num_nodes == 1 or knows_nodes or has_nodes:
         return None
-    where, remedy = (f" in this job of {system.name}", system.remedy) if system else ("", OUTSIDE)
-    return f"{num_nodes} nodes are planned, and {launcher} knows none{where}: all ranks would be on one; {remedy}"
+    of_system, remedy = (f" in this job of {system}", BATCH_SYSTEMS[system][1]) if system else ("", OUTSIDE)
+    return f"{num_nodes} nodes are planned, and {launcher} knows none{of_system}: all ranks would be on one; {remedy}"

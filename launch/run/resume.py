@@ -96,8 +96,7 @@ def read(path: Path) -> MatrixFile | None:
     except OSError as problem:
         reason = problem.strerror or str(problem)
     except ValidationError as invalid:
-        mistake = invalid.errors(include_url=False)[0]
-        reason = f"no file of a matrix: {'/'.join(map(str, mistake['loc']))} {mistake['msg']}"
+        reason = f"no file of a matrix: {files.first_mistake(invalid, 'file')}"
     files.report_damaged([Damaged(path, reason)])
     return None
 

@@ -1,12 +1,13 @@
 """The commands in launch/README.md are those of a dry run, and those of sites print jobs; shell scripts pass shellcheck."""
 
+import dataclasses
 import re
 
 import pytest
 
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
-from launch.launchers.machine_files import KINDS
+from launch.launchers.machine_files import Machine
 from launch.run import available
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed
@@ -40,7 +41,9 @@ def test_the_page_has_the_command_of_a_cluster_and_of_three_sites_and_names_ever
 
 
 def test_every_key_of_a_machine_file_is_on_the_page():
-    assert [key.strip("[]") for key in re.findall(r"^\| `(.*?)` \|", PAGE, re.MULTILINE)] == list(KINDS)
+    assert [key.strip("[]") for key in re.findall(r"^\| `(.*?)` \|", PAGE, re.MULTILINE)] == [
+        field.name for field in dataclasses.fields(Machine)
+    ]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

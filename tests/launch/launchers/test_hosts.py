@@ -2,20 +2,19 @@
 
 import pytest
 
-from launch.launchers import batch_systems, hosts
+from launch.launchers import hosts
 from launch.launchers.commands import Launcher, Start
 from launch.launchers.hosts import hosts_in, unknown_nodes_problem
 from tests.support.mistakes import refusal, refused
 
-SLURM, LSF = {"SLURM_JOB_ID": "7"}, {"LSB_JOBID": "7", "LSB_DJOB_HOSTFILE": "/h"}
+SLURM, LSF = {"SLURM_JOB_ID": "7"}, {"LSB_JOBID": "7"}
 
 
 @pytest.mark.parametrize(
     ("text", "names"),
     [
         (b"x1\nx2\n", ["x1", "x2"]),
-        (b"# ours\n\nx1:4  # with slots\nx2 slots=4 max_slots=8\nx1\n", ["x1", "x2"]),
-        (b"x1 slots=4\r\nx2:2\r\n", ["x1", "x2"]),
+        (b"# ours\n\nx1:4  # with slots\r\nx2 slots=4 max_slots=8\nx1\n", ["x1", "x2"]),
         ("\ufeffx1 # Büro\nx2".encode(), ["x1", "x2"]),
         (b"x1,10.0.0.2:4,x2.site", ["x1", "10.0.0.2", "x2.site"]),
         (b"nid[001-003,007],m[1-2]n[08,10]-ib", ["nid001", "nid002", "nid003", "nid007", "m1n08-ib", "m1n10-ib", "m2n08-ib", "m2n10-ib"]),
@@ -30,14 +29,11 @@ def test_hosts_are_the_names_in_a_file_each_once(text, names, tmp_path):
     ("text", "message"),
     [
         (b"# none\n", " lists no nodes"),
-        (b"x1 # B\xfcro\n", ", line 1: byte 0xfc is not UTF-8"),
         ("x1\n".encode("utf-16"), ", line 1: byte 0xff is not UTF-8"),
         (b"x1\nx2\0\n", ", line 2: 'x2\\x00' is no host name"),
-        (b"x1\n:4\n", ", line 2: ':4' is no host name"),
         (b"-oProxyCommand=x\n", ", line 1: '-oProxyCommand=x' is no host name"),
         (b"x1\nfe80::1\n", ", line 2: 'fe80::1' is no host name"),
         (b"[2001:db8::2]:4\n", ", line 1: '2001:db8::2' is no range of numbers"),
-        (b"x[3-1]\n", ", line 1: '3-1' is no range of numbers"),
         (b"x[1-3\n", ", line 1: 'x[1-3' is no host name"),
         (b"x1 x2\n", ", line 1: 'x2' follows a node; write one node per line"),
         (b"\x1b[31mx1\n", ", line 1: "),
@@ -67,10 +63,7 @@ def test_a_path_that_cannot_be_read_is_refused(path, message):
         ({}, "/bin/srun", ["--hosts FILE"]),
         (SLURM, None, ["in this job of Slurm", "put srun into PATH"]),
         ({"PBS_JOBID": "7", "PBS_NODEFILE": "/n"}, None, ["in this job of PBS", '--hosts "$PBS_NODEFILE"', "PALS"]),
-        (LSF, None, ["LSF", '--hosts "$LSB_DJOB_HOSTFILE"', "jsrun is not"]),
-        ({"FLUX_URI": "local:///f"}, None, ["Flux", "flux run is not"]),
-        ({"OAR_JOB_ID": "7"}, None, ["OAR", '--hosts "$OAR_NODEFILE"']),
-        ({"PE_HOSTFILE": "/h", "JOB_ID": "7"}, None, ["Grid Engine", "$PE_HOSTFILE"]),
+        (LSF, None, ["--hosts FILE"]),
     ],
 )
 def test_the_cause_is_named_with_what_to_give(environ, srun, parts, monkeypatch):
@@ -98,7 +91,7 @@ def test_a_launcher_that_is_given_its_nodes_or_needs_none_is_not_refused(num_nod
 
 @pytest.mark.parametrize("name", ["mpich", "intel", "openmpi", "pals", "aprun", "srun"])
 def test_only_a_launcher_of_a_batch_system_starts_ranks_on_nodes_that_are_not_listed(name, monkeypatch):
-    for variable in (*hosts.NODES_VARIABLES, *(name for system in batch_systems.BATCH_SYSTEMS for name in system.variables)):
+    for variable in (*hosts.NODES_VARIABLES, *(variable for variable, _ in hosts.BATCH_SYSTEMS.values())):
         monkeypatch.delenv(variable, raising=False)
     start = Start(Launcher(name, "it"), 8, 4, 1, ("python",), {})
     if name in ("pals", "aprun", "srun"):
