@@ -12,7 +12,7 @@ from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import Help, flag
 from common.config import SHARE, TRAINING_SETTINGS, Settings, as_json, check
 from common.errors import UserError
-from common.model import cnn, conventions, decoder, encoder_decoder, resnet, user_model
+from common.model import cnn, conventions, decoder, encoder_decoder, model_file, resnet, user_model
 from common.model.decoder import Decoder
 from common.model.description import Model, Workload
 from common.model.encoder_decoder import EncoderDecoder
@@ -50,12 +50,12 @@ def help_of_settings() -> dict[str, Help]:
 
 
 def workload_of(settings: Settings) -> Workload:
-    """Returns the workload of the settings, with --model that of a file. With --tokenizer its model has the vocabulary of that file.
+    """Returns the workload of the settings. With --tokenizer its model has the vocabulary of that file.
 
     Raises UserError for an unknown workload, a mistake in a file, sizes that its model has not, and for --tokenizer with a model that has
     no tokens.
     """
-    workload = _named(settings)
+    workload = described(source_of(settings), settings.model_args)
     sizes = {name: size for name in SIZES if (size := getattr(settings, name)) is not None}
     model = resized(workload.model, sizes, workload.name)
     if settings.tokenizer is not None:
@@ -65,15 +65,29 @@ def workload_of(settings: Settings) -> Workload:
     return workload._replace(model=model)
 
 
-def _named(settings: Settings) -> Workload:
-    """Returns the workload that --model or --workload names, as it is without other settings."""
-    if settings.model is not None:
-        return user_model.workload(str(settings.model), settings.model_args)
-    if settings.model_args is not None:
-        raise UserError("--model-args is for --model; leave it out")
-    if settings.workload not in WORKLOADS:
-        raise UserError(f"there is no workload {settings.workload!r}; choose from: {', '.join(WORKLOADS)}")
-    return WORKLOADS[settings.workload]._replace(name=settings.workload)
+def source_of(settings: Settings) -> str:
+    """Returns what the settings train: a name in the table of workloads, or a file."""
+    return settings.model or settings.workload
+
+
+def located(source: str) -> dict[str, str | None]:
+    """Returns the settings that say what is trained: the name of a workload, and the whole path of its file where it is not in the table.
+
+    Raises UserError where it is neither in the table nor a file.
+    """
+    if source in WORKLOADS:
+        return {"workload": source, "model": None}
+    path = model_file.located(source, WORKLOADS)
+    return {"workload": path.stem, "model": str(path)}
+
+
+def described(source: str, arguments: str | None = None) -> Workload:
+    """Returns a workload of the table, or that of a file whose model() takes these arguments. Raises UserError as `located` does."""
+    if source not in WORKLOADS:
+        return user_model.workload(str(located(source)["model"]), arguments)
+    if arguments is not None:
+        raise UserError(f"--model-args is for the model() of a file, and {source} has none; leave it out")
+    return WORKLOADS[source]._replace(name=source)
 
 
 def resized(model: Model, sizes: Mapping[str, int], workload: str) -> Model:
@@ -128,7 +142,7 @@ def resolve(settings: Settings, degree: int) -> Settings:
         if getattr(settings, name) != getattr(Settings, name):
             article = "an" if function == "optimizer" else "a"
             raise UserError(f"{flag(name)} is not for {workload.name}, which has {article} {function}(); leave it out")
-    settings = dataclasses.replace(settings, workload=workload.name)
+    settings = dataclasses.replace(settings, **located(source_of(settings)))
     defaults = workload.defaults(settings.optimizer)
     resolved = dataclasses.replace(settings, **{name: value for name, value in defaults.items() if getattr(settings, name) is None})
     batch_plan(resolved, degree)

@@ -13,12 +13,11 @@ from common import backends, command_line, config, units
 from common.config import Settings
 from common.declarations import PYTHON, ROOT
 from common.errors import UserError
-from common.model import model_file
 from common.ranks import binding
 from common.record import files
 from common.record.definition import Record
 from common.terminal import Table
-from common.workloads import help_of_settings
+from common.workloads import help_of_settings, located
 from launch.launchers import commands, detect, machine_files
 from launch.report import live, statistics
 from launch.report.findings import Section
@@ -92,7 +91,7 @@ def prepare(matrix: Matrix) -> Prepared:
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, with_controls)
     jobs = verify.with_references(jobs) if matrix.verify else jobs
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
-    jobs = available.trainable(jobs) if matrix.backends == backends.ALL or settings.model else jobs
+    jobs = available.trainable(jobs) if matrix.backends in (None, backends.ALL) else jobs
     best_options(matrix)
     identity = functools.partial(resume.identity, names, workloads, matrix.sizes, ranks_per_node)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts)
@@ -108,12 +107,11 @@ def best_options(matrix: Matrix) -> best.Options:
 
 
 def workloads_of(matrix: Matrix) -> list[str]:
-    """Returns the names of the workloads of a matrix: that of its --model, or its --workloads. Raises UserError for both."""
-    if matrix.run.model is None:
-        return command_line.names_in(matrix.workloads)
-    if matrix.workloads != Matrix.workloads:
+    """Returns the workloads of a matrix: names in the table, and whole paths of files. Raises UserError for --workloads beside --model."""
+    if matrix.run.model and matrix.workloads != Matrix.workloads:
         raise UserError("--workloads and --model each say what is trained; give one of them")
-    return [model_file.name_of(matrix.run.model)]
+    sources = [matrix.run.model] if matrix.run.model else command_line.names_in(matrix.workloads)
+    return [located(source)["model"] or source for source in sources]
 
 
 def print_jobs(prepared: Prepared, system: str, folder: Path) -> int:
@@ -243,8 +241,8 @@ def not_for_a_matrix() -> dict[str, str]:
 def settings_of(matrix: Matrix) -> Settings:
     """Returns the settings that all runs share, with paths relative to the top folder of the checkout, where runs start."""
     values = dict(vars(matrix.run))
-    # It is the matrix that is resumed, not its runs.
-    values["resume"] = False
+    # It is the matrix that is resumed, not its runs, and each run has the file of its workload.
+    values |= {"resume": False, "model": None}
     if matrix.run.seed is None:
         values["seed"] = Settings.seed
     settings = Settings(**values)
@@ -252,8 +250,6 @@ def settings_of(matrix: Matrix) -> Settings:
     paths: dict[str, Path | str] = {name: relative_to_root(path) for name in PATHS if (path := getattr(settings, name))}
     if settings.trace and settings.trace not in config.TRACES:
         paths["trace"] = str(Path(settings.trace).absolute())
-    if settings.model is not None:
-        paths["model"] = str(model_file.located(settings.model))
     # Compute nodes of one machine all have other host names, its file has one.
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
     machine = Path(matrix.machine_file).stem if has_file else files.machine_name(matrix.run.machine)

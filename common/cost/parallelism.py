@@ -10,7 +10,7 @@ from common.declarations import Backend
 from common.errors import UserError
 from common.model import pipelining
 from common.model.description import Model, parts_of
-from common.workloads import WORKLOADS, batch_plan, workload_of
+from common.workloads import WORKLOADS, batch_plan, located, source_of, workload_of
 
 
 def place(rank: int, num_ranks: int, degree: int) -> DataParallel:
@@ -37,7 +37,7 @@ def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int |
     """
     check(settings)
     backend, workload = declaration_of(name), workload_of(settings)
-    settings = dataclasses.replace(settings, workload=workload.name)
+    settings = dataclasses.replace(settings, **located(source_of(settings)))
     if backend.framework not in workload.model.frameworks:
         return f"{name} does not train {workload.name}: the model is {' and '.join(workload.model.frameworks)}'s"
     if not trains(name, workload.model):

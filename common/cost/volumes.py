@@ -7,7 +7,7 @@ from common.config import Settings
 from common.cost import sharing
 from common.errors import UserError
 from common.record.definition import Record
-from common.workloads import WORKLOADS, workload_of
+from common.workloads import WORKLOADS, source_of, workload_of
 
 MB = 10**6
 
@@ -58,9 +58,9 @@ def expected_sent_bytes(record: Record) -> float | None:
 
 
 def theory_settings(record: Record) -> Settings | None:
-    """Returns the settings of a run whose model theory knows; None for one that it does not, or that has the tokens of a file."""
+    """Returns the settings of a run whose model is known without a file, of a model or of tokens; None for others."""
     settings = record.settings
-    if record.workload not in WORKLOADS or settings.tokenizer or settings.model:
+    if settings.tokenizer or source_of(settings) not in WORKLOADS:
         return None
     try:
         workload_of(settings)

@@ -84,8 +84,8 @@ class Model(ABC):
         """Returns what the digest of a workload has of the model."""
 
     @abstractmethod
-    def file_in(self, networks: str) -> ModelFile:
-        """Returns the file that computes it. `networks` are the modules of the built-in models in a framework, {} the name of one."""
+    def file_in(self, framework: str) -> ModelFile:
+        """Returns the file that computes it in `pytorch` or `tensorflow`."""
 
     @abstractmethod
     def parts(self) -> Sequence[Part]:
@@ -117,6 +117,10 @@ class Model(ABC):
     @abstractmethod
     def first_samples(self, num_samples: int, precision: str) -> Samples:
         """Returns samples with the shapes and types of real ones, for a warm-up."""
+
+    @abstractmethod
+    def first_batch(self, num_samples: int, start: int = 0) -> tuple[Any, Any]:
+        """Returns inputs and targets of the first samples, from index `start` on, as PyTorch's tensors."""
 
     @abstractmethod
     def metric(self, num_correct: float, num_losses: float, sums: Sequence[float], is_finite: bool) -> float:
@@ -224,8 +228,9 @@ class BuiltIn(Model):
         return dataclasses.asdict(self)  # pyright: ignore[reportArgumentType]
 
     @final
-    def file_in(self, networks: str) -> ModelFile:
-        return model_file.of_module(networks.format(type(self).__module__.rpartition(".")[2]), description=self)
+    def file_in(self, framework: str) -> ModelFile:
+        name = type(self).__module__.rpartition(".")[2]
+        return model_file.of_module(f"frameworks.shared.networks.{name}_{framework}", description=self)
 
     @final
     def initial_values(self, seed: int, precision: str) -> dict[str, np.ndarray]:
@@ -261,6 +266,11 @@ class BuiltIn(Model):
         targets = np.zeros((num_samples, *self.target_shape), np.int64 if self.whole_targets else DTYPES[precision])
         counts = counted(targets)
         return Samples(inputs, targets, (counts / counts.size).astype(DTYPES[precision]))
+
+    @final
+    def first_batch(self, num_samples: int, start: int = 0) -> tuple[Any, Any]:
+        samples = self.first_samples(num_samples, "fp64")
+        return model_file.torch().from_numpy(samples.inputs), model_file.torch().from_numpy(samples.targets)
 
     @final
     def metric(self, num_correct: float, num_losses: float, sums: Sequence[float], is_finite: bool) -> float:

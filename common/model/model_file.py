@@ -16,7 +16,7 @@ import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -121,8 +121,8 @@ def _describe(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {shortened(text, 200)}" if text else type(problem).__name__
 
 
-def located(source: str) -> Path:
-    """Returns the path of FILE or package.module. Raises UserError where there is none."""
+def located(source: str, workloads: Iterable[str] = ()) -> Path:
+    """Returns the path of FILE or package.module. Raises UserError where there is none, with the names of workloads to choose from."""
     path = Path(source)
     if path.suffix != ".py" and "/" not in source:
         try:
@@ -131,13 +131,10 @@ def located(source: str) -> Path:
             spec = None
         path = Path(spec.origin) if spec and spec.origin else path
     if not path.is_file():
-        raise UserError(f"--model {source} is neither a file nor a module; give the path of a Python file, or package.module")
+        raise UserError(
+            f"there is no workload {source!r}; choose from: {', '.join(workloads)}, or give --model a Python file or package.module"
+        )
     return path.resolve()
-
-
-def name_of(source: str) -> str:
-    """Returns the name of the workload of a file."""
-    return located(source).stem
 
 
 def read(source: str, arguments: str | None) -> ModelFile:
@@ -289,6 +286,11 @@ def build(file: ModelFile, seed: int) -> Any:
                 "model", f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU"
             )
     return module
+
+
+def trained_parameters(file: ModelFile) -> list[str]:
+    """Returns the names of the parameters that are trained, in the order in which DDP numbers them."""
+    return [name for name, parameter in build(file, seed=0).named_parameters() if parameter.requires_grad]
 
 
 def repeated_blocks(module: Any) -> list[Any]:

@@ -44,7 +44,7 @@ class UserModel(Model):
     def file(self) -> ModelFile:
         return model_file.read(self.source, self.arguments)
 
-    def file_in(self, networks: str) -> ModelFile:
+    def file_in(self, framework: str) -> ModelFile:
         return self.file
 
     def identity(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class UserModel(Model):
     def training_flops(self) -> int | None:
         """Counts those of a step on the first samples by PyTorch's counter; None where it finds none."""
         module = model_file.build(self.file, seed=0)
-        inputs, targets = user_data.in_precision(first_batch(self, NUM_FIRST), "fp32")
+        inputs, targets = user_data.in_precision(self.first_batch(NUM_FIRST), "fp32")
         counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
         with counting as counter:
             self.file.call("loss", module(inputs), targets).mean().backward()
@@ -87,7 +87,12 @@ class UserModel(Model):
         return Samples(inputs, targets, sample_weights.astype(DTYPES[precision]))
 
     def first_samples(self, num_samples: int, precision: str) -> Samples:
-        return self.samples(*first_batch(self, num_samples), np.full(num_samples, 1 / num_samples), precision)
+        return self.samples(*self.first_batch(num_samples), np.full(num_samples, 1 / num_samples), precision)
+
+    def first_batch(self, num_samples: int, start: int = 0) -> tuple[Any, Any]:
+        """Returns a batch of the first samples, each as often as it takes."""
+        samples = _first_of_data(self)
+        return user_data.batch_of(self.file, [samples[index % len(samples)] for index in range(start, start + num_samples)], 0)
 
     def metric(self, num_correct: float, num_losses: float, sums: Sequence[float], is_finite: bool) -> float:
         """Raises UserError where what the file computes is no number that can be compared with a target, though the loss is finite."""
@@ -199,12 +204,6 @@ def _first_of_data(model: UserModel) -> list[Any]:
     return [user_data.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
 
 
-def first_batch(model: UserModel, batch_size: int, start: int = 0) -> tuple[Any, Any]:
-    """Returns a batch of the first samples, from the one of index `start` on, each as often as it takes."""
-    samples = _first_of_data(model)
-    return user_data.batch_of(model.file, [samples[index % len(samples)] for index in range(start, start + batch_size)], 0)
-
-
 # The metric of a file whose number is no mean over samples: sums by metric(), of which finish() makes the number. The sums are a tensor, or
 # nested tuples, lists and dictionaries of tensors and numbers. They are added up over batches and ranks.
 
@@ -213,7 +212,7 @@ def first_batch(model: UserModel, batch_size: int, start: int = 0) -> tuple[Any,
 def first_sums(model: UserModel) -> Any:
     """Returns what metric() returns for the first samples: the sums of every batch are nested alike."""
     file, torch = model.file, model_file.torch()
-    inputs, targets = user_data.in_precision(first_batch(model, NUM_FIRST), "fp32")
+    inputs, targets = user_data.in_precision(model.first_batch(NUM_FIRST), "fp32")
     with torch.no_grad():
         outputs = file.attempt("model", model_file.build(file, seed=0).eval(), inputs)
         return file.call("metric", outputs, targets)
@@ -258,7 +257,7 @@ def check(model: UserModel) -> None:
     file = model.file
     expect_the_same_samples(file)
     module = model_file.build(file, seed=0)
-    inputs, targets = user_data.in_precision(first_batch(model, NUM_FIRST), "fp32")
+    inputs, targets = user_data.in_precision(model.first_batch(NUM_FIRST), "fp32")
     outputs = file.attempt("model", module, inputs)
     loss = loss_of(file, outputs, targets)
     file.attempt("loss", loss.mean().backward)
@@ -273,12 +272,6 @@ def check(model: UserModel) -> None:
     _expect_sums(file, module.eval(), inputs, targets)
     if file.has("finish"):
         finished(model, flat_sums(first_sums(model)).tolist(), NUM_FIRST)
-
-
-def trained(model: UserModel) -> list[str]:
-    """Returns the names of the parameters that are trained, in the order in which DDP numbers them."""
-    module = model_file.build(model.file, seed=0)
-    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
 def expect_the_same_samples(file: ModelFile) -> None:

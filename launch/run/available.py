@@ -73,8 +73,13 @@ def expect_memory(jobs: Iterable[Job]) -> None:
 
 
 def trainable(jobs: Sequence[Job]) -> list[Job]:
-    """Returns the jobs without those that their backends cannot train, such as a workload. Prints why these are left out."""
+    """Returns the jobs without those that their backends cannot train, such as a workload. Prints why these are left out.
+
+    Raises UserError for a size at which no backend trains.
+    """
     reasons = {job: parallelism.problem(job.backend, job.settings, job.num_ranks, job.ranks_per_node) for job in jobs}
+    for num_ranks in {job.num_ranks for job in jobs} - {job.num_ranks for job in jobs if not reasons[job]}:
+        raise UserError(next(str(reasons[job]) for job in jobs if job.num_ranks == num_ranks))
     for reason in dict.fromkeys(filter(None, reasons.values())):
         print(f"skipping: {reason}", file=sys.stderr)
     return [job for job in jobs if not reasons[job]]

@@ -57,7 +57,7 @@ class Matrix:
     memory_limit: str | None = None
     """With --best: memory of a rank, such as 8GB. Default: what is free on the node for each rank, or on its GPU."""
     verify: bool = False
-    """With --model: train 20 steps in float64 with every backend, and compare each loss with that of one process at the same global batch.
+    """Train 20 steps in float64 with every backend, and compare each loss with that of one process at the same global batch.
     Exit status 1 where a backend differs."""
     check: bool = False
     """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.

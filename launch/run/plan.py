@@ -9,6 +9,7 @@ from common.backends import has_one_rank, settings_of, without_others
 from common.config import Control, Settings, cores_per_rank
 from common.cost import parallelism
 from common.errors import UserError
+from common.workloads import located
 
 
 class Job(NamedTuple):
@@ -50,7 +51,7 @@ def plan(
     in_one_process = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
     jobs = []
     for repeat, workload in itertools.product(range(repeats), workloads):
-        repeated = dataclasses.replace(settings, workload=workload, seed=settings.seed + repeat, repeat=repeat)
+        repeated = dataclasses.replace(settings, **located(workload), seed=settings.seed + repeat, repeat=repeat)
         for num_ranks in sorted({*sizes, *in_one_process}, reverse=repeat % 2 == 1):
             of_size = [backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes)]
             jobs += _jobs_of_size(of_size, num_ranks, min(num_ranks, ranks_per_node or num_ranks), repeated, with_controls)

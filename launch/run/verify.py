@@ -1,4 +1,4 @@
-"""The matrix that verifies a model of the user's own: every backend against one process, in float64, and why one differs."""
+"""The matrix that verifies workloads: every backend against one process, in float64, and why one differs."""
 
 import dataclasses
 import re
@@ -11,8 +11,7 @@ from common.command_line import flag, names_in, shortened
 from common.data import sharding
 from common.declarations import BASELINE
 from common.errors import UserError
-from common.model import user_model
-from common.model.user_model import UserModel
+from common.model import model_file
 from common.record import comparison
 from common.record.definition import Record
 from common.terminal import Table, filled, print_tables
@@ -47,6 +46,7 @@ class Verified(NamedTuple):
     `difference_by_rank` is the largest from one process whose micro-batches are the batches of the ranks; None without such a run.
     """
 
+    workload: str
     backend: str
     num_ranks: int
     largest_difference: float | None
@@ -78,8 +78,6 @@ SETTINGS = {
 
 def applied(matrix: Matrix) -> Matrix:
     """Returns the matrix with the settings of a verification, and with one process. Raises UserError where it contradicts them."""
-    if matrix.run.model is None:
-        raise UserError("--verify is for --model: of Tandem's own workloads the tests show that the backends agree")
     defaults = type(matrix.run)()
     given = [flag(name) for name in SETTINGS if getattr(matrix.run, name) != getattr(defaults, name)]
     if given or matrix.repeats != 1:
@@ -101,15 +99,16 @@ def with_few_steps(machine: Machine) -> Machine:
 
 def with_references(jobs: Sequence[Job]) -> list[Job]:
     """Adds the runs of one process whose micro-batches are the batches of the ranks, for a model with buffers, such as statistics."""
-    return [*jobs, *_by_rank(jobs)]
+    sizes = sorted({job.num_ranks for job in jobs} - {1})
+    return [*jobs, *(reference for job in jobs if job.backend == BASELINE for reference in _by_rank(job, sizes))]
 
 
-def _by_rank(jobs: Sequence[Job]) -> Iterator[Job]:
-    plain = next((job for job in jobs if job.backend == BASELINE), None)
-    if plain is None or not workloads.workload_of(plain.settings).model.has_buffers():
+def _by_rank(plain: Job, sizes: Iterable[int]) -> Iterator[Job]:
+    workload = workloads.workload_of(plain.settings)
+    if not workload.model.has_buffers():
         return
-    batch_size = plain.settings.batch_size or workloads.workload_of(plain.settings).batch_size
-    for num_ranks in sorted({job.num_ranks for job in jobs} - {1}):
+    batch_size = plain.settings.batch_size or workload.batch_size
+    for num_ranks in sizes:
         # A batch that cannot be divided is refused for the ranks.
         if batch_size % num_ranks == 0:
             of_ranks = {"batch_size": batch_size // num_ranks, "accumulate": plain.settings.accumulate * num_ranks}
@@ -122,10 +121,10 @@ def show(records: Sequence[Record], write_page: Callable[[str, list[str], list[T
 
     `write_page` takes the question, sentences and tables for a page, and returns lines that say where it is.
     """
-    runs = sorted(verified(records), key=lambda run: (run.num_ranks, run.backend))
+    runs = sorted(verified(records), key=lambda run: (run.workload, run.num_ranks, run.backend))
     rows = [
         {
-            "backend": run.backend, "ranks": run.num_ranks, "largest difference": run.largest_difference,
+            "workload": run.workload, "backend": run.backend, "ranks": run.num_ranks, "largest difference": run.largest_difference,
             # Only where the model has buffers.
             "from its micro-batches": run.difference_by_rank,
             "bound": run.bound, "first step above": run.first_step, "verdict": run.verdict,
@@ -152,22 +151,24 @@ def answer(runs: Sequence[Verified]) -> list[str]:
 def verified(records: Iterable[Record]) -> list[Verified]:
     """Compares runs with those of one process. Without it there is nothing to compare, and none of them is verified."""
     records = list(records)
-    references = {record.settings.accumulate: record for record in records if record.backend == BASELINE and record.status == "ok"}
+    completed = [record for record in records if record.backend == BASELINE and record.status == "ok"]
+    references = {(record.workload, record.settings.accumulate): record for record in completed}
     return [_compared(record, references) for record in records if record.backend != BASELINE or record.status != "ok"]
 
 
-def _compared(record: Record, references: dict[int, Record]) -> Verified:
-    """Compares a run with those of one process, by their numbers of micro-batches."""
+def _compared(record: Record, references: dict[tuple[str, int], Record]) -> Verified:
+    """Compares a run with those of one process, by workload and number of micro-batches."""
     bound = BOUND_OF_FLOAT32_MASTERS if declaration_of(record.backend).float32_masters else BOUND
     num_micro_batches = record.settings.accumulate
-    reference = references.get(num_micro_batches)
-    by_rank = references.get(num_micro_batches * record.num_ranks) if record.num_ranks > 1 else None
+    reference = references.get((record.workload, num_micro_batches))
+    by_rank = references.get((record.workload, num_micro_batches * record.num_ranks)) if record.num_ranks > 1 else None
     differences, differences_by_rank = _differences(record, reference), _differences(record, by_rank)
     first_step = next((step for step, difference in enumerate(differences, 1) if difference > bound), None)
     largest_by_rank = max(differences_by_rank, default=None)
     agrees = first_step is None or (largest_by_rank is not None and largest_by_rank <= bound)
     reason = _reason(record, reference) or (None if agrees else _cause(record, largest_by_rank))
-    return Verified(record.backend, record.num_ranks, max(differences, default=None), largest_by_rank, bound, first_step, reason)
+    largest = max(differences, default=None)
+    return Verified(record.workload, record.backend, record.num_ranks, largest, largest_by_rank, bound, first_step, reason)
 
 
 def _differences(record: Record, reference: Record | None) -> list[float]:
@@ -198,15 +199,11 @@ def _cause(record: Record, difference_by_rank: float | None) -> str:
     causes = []
     for cause_of in (verify_causes.of_ranks, verify_causes.of_optimizer)[record.num_ranks == 1 :]:
         try:
-            causes.append(cause_of(_model_of(record)))
+            causes.append(cause_of(workloads.workload_of(record.settings).model))
         except UserError:
             continue
     unknown = AT_ONE_RANK if record.num_ranks == 1 else UNKNOWN if difference_by_rank is None else BESIDE_STATISTICS
     return "; ".join(filter(None, causes)) or unknown
-
-
-def _model_of(record: Record) -> UserModel:
-    return UserModel(str(record.settings.model), record.settings.model_args)
 
 
 def _reason_of_failure(record: Record) -> str:
@@ -214,7 +211,7 @@ def _reason_of_failure(record: Record) -> str:
     if "find_unused_parameters" in error:
         which = "parameters"
         if numbers := WITHOUT_GRADIENT.search(error):
-            names = user_model.trained(_model_of(record))
+            names = model_file.trained_parameters(workloads.workload_of(record.settings).model.file_in("pytorch"))
             which = shortened(", ".join(names[int(number)] for number in numbers[1].split()), 100)
         return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
     return next((reason for part, reason in FAILURES.items() if part in error), f"{record.status}, {error}")

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from common.command_line import shortened
-from common.model import model_file, user_data, user_model
+from common.model import model_file, user_data
+from common.model.description import Model
 from common.model.model_file import ModelFile
-from common.model.user_model import UserModel
 
 # Relative, in float64.
 TOLERANCE = 1e-9
@@ -29,15 +29,15 @@ class Pass(NamedTuple):
 
 
 @functools.cache
-def of_ranks(model: UserModel) -> str | None:
+def of_ranks(model: Model) -> str | None:
     """Says why the average of what ranks compute is not what one process computes of all their samples; None where nothing is found.
 
     Batch norm, whose statistics are those of a rank, is left out.
     """
-    file = model.file
+    file = model.file_in("pytorch")
     module = _module(file)
     size = user_data.NUM_FIRST // 2
-    batch, *halves = (user_data.in_precision(user_model.first_batch(model, *part), "fp64") for part in ((2 * size,), (size,), (size, size)))
+    batch, *halves = (user_data.in_precision(model.first_batch(*part), "fp64") for part in ((2 * size,), (size,), (size, size)))
     before = _attributes(module)
     whole, again = (_pass(file, module, batch) for _ in range(2))
     if _differ(whole.outputs, again.outputs):
@@ -71,9 +71,9 @@ def _of_gradients(file: ModelFile, module: Any, batch: Any, halves: list[Any]) -
 
 
 @functools.cache
-def of_optimizer(model: UserModel) -> str | None:
+def of_optimizer(model: Model) -> str | None:
     """Says why the file's optimizer() does not train shards of parameters, or those of a rank, as it trains all; None where it does."""
-    file = model.file
+    file = model.file_in("pytorch")
     if not file.has("optimizer"):
         return None
     whole = list(_updates(file, sharded=False))

@@ -248,7 +248,7 @@ def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     monkeypatch.setattr(fully_shard, "fully_shard", lambda part, **_: sharded.append(part))
     model = small_models.MODELS[name]
     module = small_models.module_of(model)
-    layers = model_file.layers_of(model.file_in(models.NETWORKS), module)
+    layers = model_file.layers_of(model.file_in("pytorch"), module)
     fully_shard.shard(module, layers, None, MixedPrecisionPolicy(), Ranks(0, 2, 0, 2), torch.device("cpu"))
     assert sharded == [*layers, module]
     blocks = dict.fromkeys(part.block for part in model.parts() if part.block)

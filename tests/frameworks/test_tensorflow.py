@@ -68,7 +68,7 @@ def test_batch_norm_in_float32_is_that_in_float64():
     tf, stream, batch_norm = (
         tensorflow.losses.tf,
         np.random.default_rng(6),
-        small_models.RESNET.file_in(tensorflow.models.NETWORKS).content.batch_norm,
+        small_models.RESNET.file_in("tensorflow").content.batch_norm,
     )
     # Deviations beside which epsilon shows, and others.
     x = 3 + stream.normal(size=(4, 5, 6, 2)) * [1e-3, 2.0]
@@ -199,5 +199,5 @@ def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_th
     families = {type(workload.model) for workload in WORKLOADS.values()}
     assert {type(model) for model in MODELS} == {type(model) for model in small_models.MODELS.values()} == families
     for model in MODELS:
-        assert model.file_in(models.NETWORKS).has("model")
-        assert model.file_in(tensorflow.models.NETWORKS).has("outputs")
+        assert model.file_in("pytorch").has("model")
+        assert model.file_in("tensorflow").has("outputs")

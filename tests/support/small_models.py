@@ -24,7 +24,7 @@ def module_of(model):
     """The module of a model in PyTorch, without dropout and with parameters of 0."""
     from frameworks.shared.pytorch import models
 
-    module = model_file.build(model.file_in(models.NETWORKS), 0)
+    module = model_file.build(model.file_in("pytorch"), 0)
     models.without_dropout(module)
     return module
 

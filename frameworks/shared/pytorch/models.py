@@ -19,7 +19,6 @@ from common.model.model_file import ModelFile
 from common.ranks.launcher_variables import Ranks
 from common.workloads import workload_of
 
-NETWORKS = "frameworks.shared.networks.{}_pytorch"
 # The types of parameters, their gradients and the loss.
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "tf32": torch.float32}
 
@@ -69,7 +68,7 @@ class Criterion:
 
     def __init__(self, settings: Settings) -> None:
         model: Any = workload_of(settings).model
-        self.file = model.file_in(NETWORKS)
+        self.file = model.file_in("pytorch")
         self.num_sums = user_model.num_sums(model) if self.file.has("finish") else 0
 
     def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
@@ -90,7 +89,7 @@ class Criterion:
 
 
 def _file_of(settings: Settings) -> ModelFile:
-    return workload_of(settings).model.file_in(NETWORKS)
+    return workload_of(settings).model.file_in("pytorch")
 
 
 def _expect_synchronized(module: nn.Module, file: ModelFile, device: torch.device, ranks: Ranks) -> None:

@@ -15,7 +15,6 @@ from common.workloads import workload_of
 from frameworks.shared.networks.layers_tensorflow import in_bfloat16, unchanged
 from frameworks.shared.tensorflow.variables import as_tensor
 
-NETWORKS = "frameworks.shared.networks.{}_tensorflow"
 # The types of parameters, their gradients and the loss.
 DTYPES = {"fp32": tf.float32, "fp64": tf.float64, "bf16": tf.float32, "tf32": tf.float32}
 
@@ -33,7 +32,7 @@ class Model(tf.Module):
             for name, initial in parameters_of(model).items()
         }
         wrap, low = tf.recompute_grad if recompute else unchanged, in_bfloat16 if precision == "bf16" else unchanged
-        self.compute = functools.partial(model.file_in(NETWORKS).content.outputs, model, wrap, low)
+        self.compute = functools.partial(model.file_in("tensorflow").content.outputs, model, wrap, low)
 
     def forward(self, parameters: Mapping[str, tf.Variable], inputs: tf.Tensor, dropout: bool) -> tf.Tensor:
         """Computes the logits, in the type of the parameters."""

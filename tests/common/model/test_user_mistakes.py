@@ -225,9 +225,9 @@ def test_settings_that_a_file_does_not_take_are_refused(settings, message, tmp_p
 
 
 def test_a_file_that_is_not_there_and_arguments_without_one_are_refused():
-    with refused("--model nowhere.py is neither a file nor a module"):
+    with refused("there is no workload 'nowhere.py'; choose from: cnn, "):
         workloads.workload_of(Settings(model="nowhere.py"))
-    with refused("--model-args is for --model"):
+    with refused("--model-args is for the model() of a file, and cnn has none; leave it out"):
         workloads.workload_of(Settings(model_args="{}"))
 
 
