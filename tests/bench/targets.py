@@ -3,7 +3,8 @@
 python -m tests.bench.targets cnn --learning-rates 0.005 0.01 --targets 0.95 0.96 0.97
 
 Under an exact backend N ranks train what one rank trains with the global batch and the learning rates of N. A fault is what the
-first rank trains where all ranks read its shard (as it does where nothing is averaged), or where gradients are summed.
+first rank trains where all ranks read its shard (as it does where nothing is averaged), or where gradients are summed. A target is one that
+every correct run reaches, in fewer than twice the epochs from one size to the next, and few broken runs do.
 """
 
 import contextlib
@@ -29,8 +30,6 @@ from common.record import definition, environment
 from common.training import loop, program
 
 PROGRAM = "python -m tests.bench.targets"
-# From one size to the next. With more, a larger size would take more steps, and so could never be faster.
-MAX_GROWTH = 2.0
 # The fault of a run that is as it should be.
 CORRECT = "correct"
 
@@ -67,17 +66,6 @@ class Curve(NamedTuple):
     accuracies: tuple[float, ...]
 
 
-class Choice(NamedTuple):
-    """A learning rate and a target that every correct run reaches, and how many of the broken runs reach it too."""
-
-    learning_rate: float
-    target: float
-    max_growth: float
-    most_epochs: int
-    num_reached_broken: int
-    num_broken: int
-
-
 def one_shard(size):
     """A training_shard that gives the shard of the first of `size` ranks."""
     training_shard = sharding.training_shard
@@ -99,7 +87,7 @@ FAULTS = {"one shard": one_shard, "summed": summed}
 
 
 def run(search):
-    """Trains all runs, prints a table for each learning rate, and what to choose. Raises UserError for invalid arguments."""
+    """Trains all runs and prints a table for each learning rate. Raises UserError for invalid arguments."""
     settings, targets = prepared(search)
     rates = search.learning_rates or (settings.learning_rate,)
     jobs = [
@@ -115,7 +103,6 @@ def run(search):
             curves.append(Curve(learning_rate, fault, size, seed, train(of_run, size, fault)))
             report(curves, len(rates) * len(jobs), time.perf_counter() - started)
         print(table([curve for curve in curves if curve.learning_rate == learning_rate], targets), flush=True)
-    print(conclusion(choices(curves, targets)))
     return 0
 
 
@@ -174,32 +161,6 @@ def epochs_by_size(curves, target):
     return epochs
 
 
-def growth(by_size):
-    """The largest ratio of mean epochs from one size to the next; 1.0 for one size, None where a run does not reach the target."""
-    if any(None in epochs for epochs in by_size.values()):
-        return None
-    means = [sum(epochs) / len(epochs) for epochs in by_size.values()]
-    return max((later / earlier for earlier, later in itertools.pairwise(means)), default=1.0)
-
-
-def choices(curves, targets):
-    """Every learning rate and target that all correct runs reach, with a growth of at most MAX_GROWTH, the best first.
-
-    The best is reached by the fewest broken runs; of those it has the highest target; of those it needs the fewest epochs.
-    """
-    chosen = []
-    for learning_rate in sorted({curve.learning_rate for curve in curves}):
-        runs = [curve for curve in curves if curve.learning_rate == learning_rate]
-        correct, broken = [run for run in runs if run.fault == CORRECT], [run for run in runs if run.fault != CORRECT]
-        for target in targets:
-            by_size = epochs_by_size(correct, target)
-            most = growth(by_size)
-            if most is not None and most <= MAX_GROWTH:
-                num_reached = sum(epochs_to(run.accuracies, target) is not None for run in broken)
-                chosen.append(Choice(learning_rate, target, most, max(map(max, by_size.values())), num_reached, len(broken)))
-    return sorted(chosen, key=lambda choice: (choice.num_reached_broken, -choice.target, choice.most_epochs))
-
-
 def cell(epochs):
     """The epochs of some runs in few characters: their range, and how many of them reached the target where some did not."""
     reached = [number for number in epochs if number is not None]
@@ -224,18 +185,6 @@ def table(curves, targets):
 def row(cells):
     """A row of a table in Markdown."""
     return f"| {' | '.join(map(str, cells))} |"
-
-
-def conclusion(best_first):
-    """What to choose, in one sentence."""
-    if not best_first:
-        return f"No target is reached by every correct run, in at most {MAX_GROWTH:g} times the epochs from one size to the next."
-    best = best_first[0]
-    return (
-        f"Choose learning rate {best.learning_rate:g} and target {best.target:g}: every correct run reaches it within {best.most_epochs} "
-        f"epochs and in at most {best.max_growth:.1f} times the epochs from one size to the next. "
-        f"Of the broken runs, {best.num_reached_broken} of {best.num_broken} reach it too."
-    )
 
 
 if __name__ == "__main__":

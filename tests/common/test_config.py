@@ -112,6 +112,7 @@ INVALID = [
     ("seed", -1, "--seed is -1; it must be at least 0 and at most 4294967295"),
     ("seed", 2**32, "--seed is 4294967296; it must be at least 0 and at most 4294967295"),
     ("batch_size", 0, "--batch-size is 0; it must be at least 1 and at most 1000000000"),
+    ("learning_rate", 0.0, "--learning-rate is 0; it must be above 0 and at most 1000000000"),
     ("learning_rate", float("inf"), "--learning-rate is inf; it must be above 0 and at most 1000000000"),
     ("momentum", 1.0, "--momentum is 1; it must be at least 0 and below 1"),
     ("trace", "everything", "--trace is everything; it must be mpi, events, or the path of a libmpitrace.so"),

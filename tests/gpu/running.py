@@ -48,25 +48,26 @@ class Session(NamedTuple):
     about: str
 
     @classmethod
-    def begin(cls, folder, device, seconds, ends, backends=None):
+    def begin(cls, folder, device, seconds, backends=None):
         """The session of this machine. `device`: auto, cpu or cuda; `backends`: names, or None for all. Raises UserError."""
+        ends = time.monotonic() + seconds
         for name in filter(lambda name: name.startswith(OF_LAUNCHERS), list(os.environ)):
             del os.environ[name]
         # All losses are compared with those of the baseline.
         names = list(dict.fromkeys([BASELINE, *chosen(backends)])) if backends else list(declared())
-        answered = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
-        if answered.returncode:
+        probe = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
+        if probe.returncode:
             raise UserError(f"{sys.executable} cannot import PyTorch; set PYTHON to one that can")
-        machine = json.loads(answered.stdout.splitlines()[-1])
+        machine = json.loads(probe.stdout.splitlines()[-1])
         if device == "cuda" and not machine["gpu"]:
             raise UserError("--device cuda, but PyTorch finds no GPU; leave it out for a rehearsal on the CPU")
         device = ("cuda" if machine["gpu"] else "cpu") if device == "auto" else device
-        by_backend = node.ask(names)
-        lacks = {name: answer.get("error") or answer[device] for name, answer in by_backend.items()}
+        lacks = {name: answer.get("error") or answer[device] for name, answer in node.ask(names).items()}
         about = (
             f"{platform.node()}: {machine['gpu'] or 'no GPU'}, device {device}, Python {platform.python_version()}, "
             f"PyTorch {machine['torch']}, CUDA {machine['cuda']}"
         )
+        folder.mkdir(parents=True, exist_ok=True)
         return cls(folder, device, seconds, ends, lacks, about)
 
     @property

@@ -2,38 +2,23 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
-from launch.trace import build
 from tests.planted import faults
 from tests.planted.faults import Fault
-from tests.support.running import ROOT, copied
+from tests.support.running import copied
 
 # Of the tests of all faults.
 TIME_LIMIT_SECONDS = 3600
 
 
 def isolated_copy(folder: Path) -> Path:
-    """Copies this checkout into a folder, outside of which the tests of the copy change nothing.
-
-    The copy has this environment, but for the interposer, which tests build anew where its sources have changed. The copy is a
-    repository, since some tests copy their checkout in their turn.
-    """
+    """Copies this checkout into a folder. The copy is a repository, since some tests copy their checkout in their turn."""
     copy = copied(folder)
-    environment = copy / ".venv"
-    environment.unlink()
-    (environment / "lib").mkdir(parents=True)
-    for path in [*(ROOT / ".venv").iterdir(), *(ROOT / ".venv" / "lib").iterdir()]:
-        in_copy = environment / path.relative_to(ROOT / ".venv")
-        if path.name == build.NAME:
-            shutil.copy2(path, in_copy)
-        elif not in_copy.exists():
-            in_copy.symlink_to(path)
     subprocess.run(["git", "init", "--quiet"], cwd=copy, check=True)
     subprocess.run(["git", "add", "--all"], cwd=copy, check=True)
     return copy

@@ -1,5 +1,6 @@
 """Converted data as a run reads it: the samples of data in memory, a batch at a time, and nothing but what was written."""
 
+import fcntl
 import json
 import shutil
 from typing import get_args
@@ -9,7 +10,7 @@ import pytest
 
 from common import workloads
 from common.config import FileFormat, Settings
-from common.data import datasets
+from common.data import datasets, stored
 from launch.convert_data import Conversion, run
 from tests.support import mistakes, small_data, tokenizer
 from tests.support.mistakes import refusal
@@ -56,6 +57,13 @@ def test_the_samples_are_those_in_memory(name, digits):
     assert_same_samples(on_disk.train, in_memory.train)
     assert_same_samples(on_disk.test, in_memory.test)
     assert on_disk.digest == in_memory.digest
+
+
+def test_hdf5_is_read_without_a_lock(digits):
+    """Parallel file systems may refuse one, as here another program's lock does."""
+    with (digits["hdf5"]["data_dir"] / stored.HDF5).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert len(load(**digits["hdf5"]).train)
 
 
 @pytest.mark.parametrize("name", FORMATS)
