@@ -47,8 +47,8 @@ class Prepared:
     jobs: list[Job]
     left_out: list[str]
     """Backends that run at none of its sizes."""
-    identity: Callable[[Settings], dict[str, Any]]
-    """The function that identifies its jobs, from the settings as they are on its device."""
+    identity: dict[str, Any]
+    """What it runs; a matrix with the same identity can be resumed."""
     choose: Callable[..., commands.Launcher]
     folder: Path
 
@@ -93,7 +93,7 @@ def prepare(matrix: Matrix) -> Prepared:
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends in (None, backends.ALL) else jobs
     best_options(matrix)
-    identity = functools.partial(resume.identity, names, workloads, matrix.sizes, ranks_per_node)
+    identity = resume.identity(names, workloads, matrix.sizes, ranks_per_node, settings)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts)
     return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, files.folder(settings))
 
@@ -121,12 +121,12 @@ def print_jobs(prepared: Prepared, system: str, folder: Path) -> int:
 
 
 def dry_run(prepared: Prepared) -> int:
-    """Prints the commands of the runs that are to be done."""
+    """Prints the commands of the runs that are to be done. It asks no backend whether it can run."""
     launcher = prepared.choose(pretend=True)
-    jobs, identity = runnable(prepared, launcher)
-    beginning = begin(prepared, jobs, identity)
+    available.check(prepared.jobs, launcher)
+    beginning = begin(prepared, prepared.jobs)
     print_lines(beginning.notes)
-    for job in resume.divided(named_jobs(jobs, beginning)).missing:
+    for job in resume.divided(named_jobs(prepared.jobs, beginning)).missing:
         print(commands.shell_command(runner.start_of(job, launcher)))
     return 0
 
@@ -136,13 +136,13 @@ def start(prepared: Prepared) -> int:
     matrix, folder, launcher = prepared.matrix, prepared.folder, prepared.choose(pretend=False)
     files.expect_writable(folder)
     lock.expect_free(folder, prepared.jobs, matrix.share_machine)
-    jobs, identity = runnable(prepared, launcher)
+    jobs = runnable(prepared, launcher)
     files.make_folder(folder)
-    with lock.locked(folder, jobs, matrix.share_machine), resume.locked(resume.path_of(folder, identity)) as file:
+    with lock.locked(folder, jobs, matrix.share_machine), resume.locked(resume.path_of(folder, prepared.identity)) as file:
         with resume.drawing_seeds(folder):
-            beginning = begin(prepared, jobs, identity)
+            beginning = begin(prepared, jobs)
             stamp, first_seed = beginning.stamp, beginning.first_seed
-            resume.write(file, resume.MatrixFile(identity, stamp, first_seed, matrix.repeats, resume.runs_of(jobs)))
+            resume.write(file, resume.MatrixFile(prepared.identity, stamp, first_seed, matrix.repeats, resume.runs_of(jobs)))
         print_lines(beginning.notes)
         all_jobs = named_jobs(jobs, beginning)
         resume.wait_until_ended(all_jobs)
@@ -183,25 +183,22 @@ def gain_of(above: list[float], below: list[float]) -> Gain:
     return Gain(ratio.value, interval(ratio))
 
 
-def runnable(prepared: Prepared, launcher: commands.Launcher) -> tuple[list[Job], dict[str, Any]]:
-    """Returns the jobs that can run, on their device, and the identity of their matrix. Prints the reasons why others cannot.
-
-    Raises UserError if none can.
-    """
+def runnable(prepared: Prepared, launcher: commands.Launcher) -> list[Job]:
+    """Returns the jobs that can run, on their device. Prints the reasons why others cannot. Raises UserError if none can."""
     if ignored := binding.ignored_variables(launcher.variables):
         print(binding.describe_ignored(ignored), file=sys.stderr)
     available.check(prepared.jobs, launcher)
     if prepared.left_out:
         print(f"skipping {', '.join(prepared.left_out)}: size 1 is not among the sizes", file=sys.stderr)
-    jobs = available.runnable(prepared.jobs, launcher, prepared.matrix.dry_run)
+    jobs = available.runnable(prepared.jobs, launcher)
     if not available.runs_elsewhere(jobs, launcher):
         available.expect_memory(jobs)
-    return jobs, prepared.identity(dataclasses.replace(prepared.settings, device=jobs[0].settings.device))
+    return jobs
 
 
-def begin(prepared: Prepared, jobs: list[Job], identity: dict[str, Any]) -> Beginning:
+def begin(prepared: Prepared, jobs: list[Job]) -> Beginning:
     """Finds how the names and the seeds of the runs begin: as in the matrix that is resumed, else as in no other matrix."""
-    run, folder, notes = prepared.matrix.run, prepared.folder, []
+    run, folder, identity, notes = prepared.matrix.run, prepared.folder, prepared.identity, []
     if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:

@@ -85,13 +85,9 @@ def trainable(jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if not reasons[job]]
 
 
-def runnable(jobs: list[Job], launcher: Launcher, dry_run: bool = False) -> list[Job]:
+def runnable(jobs: list[Job], launcher: Launcher) -> list[Job]:
     """Returns the jobs that can run, on the device of the matrix. Prints why others cannot. Raises UserError if none can."""
-    runnable_jobs, reasons = asked(jobs, launcher, dry_run)
-    # A login node need not have the libraries.
-    if dry_run and not runnable_jobs and all(reason.startswith("ModuleNotFoundError") for reason in reasons.values()):
-        print(f"not checked, since the libraries are not on this node: {'; '.join(dict.fromkeys(reasons.values()))}", file=sys.stderr)
-        return jobs
+    runnable_jobs, reasons = asked(jobs, launcher)
     for name, reason in reasons.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
     if not runnable_jobs:
@@ -99,28 +95,28 @@ def runnable(jobs: list[Job], launcher: Launcher, dry_run: bool = False) -> list
     return runnable_jobs
 
 
-def asked(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False) -> Runnable:
+def asked(jobs: Sequence[Job], launcher: Launcher) -> Runnable:
     """Asks the backends of jobs and chooses the device and the jobs that can run. Raises UserError as `ask_for` and `runnable_by` do."""
-    return runnable_by(ask_for(jobs, launcher, dry_run), jobs)
+    return runnable_by(ask_for(jobs, launcher), jobs)
 
 
-def ask_for(jobs: Sequence[Job], launcher: Launcher, dry_run: bool = False, with_node: bool = False) -> Answers:
+def ask_for(jobs: Sequence[Job], launcher: Launcher, for_check: bool = False) -> Answers:
     """Asks the backends of jobs, where the ranks will run, whether they can train.
 
-    A dry run starts nothing on other nodes outside an allocation, and then asks on this node. It does not ask a site's Python or container
-    that runs elsewhere or is not here: their backends have empty answers. `with_node`: as `answers_of` takes it. Raises UserError if
-    the launcher cannot start a program.
+    A check also asks about the node. It waits for no allocation: outside of one it asks on this node, unless the ranks' Python, a site's
+    or a container's, runs elsewhere or is not here, whose backends have empty answers. Raises UserError if the launcher cannot start a
+    program.
     """
     elsewhere = runs_elsewhere(jobs, launcher)
-    of_ranks = not (dry_run and elsewhere) or can_ask_elsewhere(launcher)
+    of_ranks = not (for_check and elsewhere) or can_ask_elsewhere(launcher)
     backends = list(dict.fromkeys(job.backend for job in jobs))
     answers: dict[str, Answer] = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
         unknown = [backend for backend in backends if backend not in answers]
-        if dry_run and launcher.python != commands.PYTHON and not (of_ranks and which(launcher.python[0])):
+        if for_check and launcher.python != commands.PYTHON and not (of_ranks and which(launcher.python[0])):
             unasked: dict[str, Answer] = {backend: {} for backend in unknown}
             return Answers(answers | unasked, of_ranks=False)
-        answers |= answers_of(unknown, jobs[0], launcher, elsewhere and of_ranks, with_node)
+        answers |= answers_of(unknown, jobs[0], launcher, elsewhere and of_ranks, for_check)
     return Answers(answers, of_ranks)
 
 

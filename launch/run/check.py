@@ -105,7 +105,7 @@ def screen(facts: Facts) -> list[tuple[Level, str, str]]:
 
 
 def facts_of(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> Facts:
-    """Returns what is known of a matrix. The backends are asked as in a dry run: elsewhere only inside an allocation."""
+    """Returns what is known of a matrix."""
     of_options = {"requested": matrix.backends, "shares_machine": matrix.share_machine}
     try:
         launcher = choose()
@@ -114,7 +114,7 @@ def facts_of(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Jo
     answers, runnable, reasons, errors = available.Answers({}, of_ranks=False), [], {}, []
     try:
         available.check(jobs, launcher)
-        answers = available.ask_for(jobs, launcher, dry_run=True, with_node=True)
+        answers = available.ask_for(jobs, launcher, for_check=True)
         runnable, reasons = available.runnable_by(answers, jobs)
         try_start(launcher)
     except UserError as problem:

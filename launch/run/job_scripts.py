@@ -70,7 +70,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
         raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())
     modules = "\n".join(filter(None, lines)) or "# module load …"
-    most_minutes = min(MOST_MINUTES, machine.queues.get(matrix.queue, MOST_MINUTES))
+    most_minutes = min(MOST_MINUTES, machine.queues.get(matrix.queue or "", MOST_MINUTES))
     parts = [
         HEAD.format(submit=kind.submit, number=kind.number, answer=kind.answer.format(number=kind.number), program=kind.submit.split()[0])
     ]

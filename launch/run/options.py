@@ -63,7 +63,7 @@ class Matrix:
     """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
     Inside an allocation it asks one of its nodes."""
     dry_run: bool = False
-    """Print the commands and run nothing."""
+    """Print the commands and run nothing, also where not all of them could run."""
     print_jobs: BatchSystemName | None = None
     """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
     nothing. With --device cuda a job asks for a GPU per rank. Its time limit is that of its runs, at most an hour and that of --queue."""

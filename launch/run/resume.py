@@ -160,13 +160,14 @@ def describe_seeds(first_seed: int) -> list[str]:
 def divided(jobs: Iterable[Job]) -> Divided:
     """Divides jobs into those that have a result and those that have none. A run that diverged has one: it would diverge again.
 
+    A result of another device than the job's is none: a matrix may be resumed on another node.
     A control is not missing where the run that it is compared with has a result: they are to run side by side.
     """
     parts = Divided([], [])
     for job in jobs:
         path = runner.record_path(job)
         record = files.read(path) if path.exists() else None
-        if record and record.status in ("ok", "diverged"):
+        if record and record.status in ("ok", "diverged") and job.settings.device in ("auto", record.settings.device):
             parts.records.append(record)
         else:
             parts.missing.append(job)

@@ -9,7 +9,6 @@ from common import backends, config, workloads
 from common.command_line import flag
 from common.config import Settings
 from common.declarations import own_settings
-from launch.run import available
 from tests.support.forked import run_module
 from tests.support.running import BIN, completed
 
@@ -108,9 +107,7 @@ def test_a_matrix_refuses_a_setting_of_a_run_also_with_its_default(arguments, me
     assert error.endswith(f"{message}\n")
 
 
-def test_an_option_that_a_program_does_not_take_may_be_a_value(tmp_path, monkeypatch):
-    # Asking backends takes seconds.
-    monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
+def test_an_option_that_a_program_does_not_take_may_be_a_value(tmp_path):
     launcher_args = ("--launcher-args", "--workload")
     status, printed, error = run_module("launch.matrix", "2", "--backends", "ddp", *launcher_args, "--dry-run", "--results", tmp_path)
     assert (status, " --workload " in printed) == (0, True), error

@@ -8,7 +8,6 @@ import pytest
 from launch.launchers import machine_files
 from launch.launchers.commands import LAUNCHERS
 from launch.launchers.machine_files import Machine
-from launch.run import available
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed
 
@@ -24,9 +23,7 @@ def test_every_launcher_is_on_the_page_and_some_with_their_commands():
 
 
 @pytest.mark.parametrize(("arguments", "command"), BLOCKS, ids=lambda text: text.split()[1])
-def test_the_page_shows_what_a_dry_run_prints(arguments, command, tmp_path, monkeypatch):
-    # Importing the backend takes seconds.
-    monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
+def test_the_page_shows_what_a_dry_run_prints(arguments, command, tmp_path):
     (tmp_path / "nodes").write_text("node1\nnode2\n")
     dry = ["8", "--ranks-per-node", "4", "--backends", "ddp", "--workloads", "cnn", "--machine", "here", "--dry-run"]
     status, printed, error = run_module("launch.matrix", *dry, *arguments.replace("nodes", str(tmp_path / "nodes")).split())

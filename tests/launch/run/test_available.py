@@ -6,7 +6,7 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from launch.launchers.commands import ALLOCATIONS, PYTHON, Launcher
+from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, processes
 from launch.run.node import MARKER
 from launch.run.plan import Job
@@ -112,37 +112,36 @@ def test_sizes_with_more_ranks_on_a_node_than_gpus_are_left_out(device, num_gpus
 
 
 @pytest.mark.parametrize(
-    ("launcher", "variables", "dry_run", "through_launcher", "requested", "device"),
+    ("launcher", "variables", "for_check", "through", "requested", "device"),
     [
-        (LOCAL, {}, False, False, "auto", "cpu"),
-        (LOCAL, {}, True, False, "auto", "cpu"),
-        (SRUN, {}, False, True, "auto", "cpu"),
+        (LOCAL, {}, False, [False], "auto", "cpu"),
+        (LOCAL, {}, True, [False], "auto", "cpu"),
+        (SRUN, {}, False, [True], "auto", "cpu"),
         # Outside an allocation srun would wait for one.
-        (SRUN, {}, True, False, "auto", "auto"),
-        (SRUN, {}, True, False, "cuda", "cuda"),
-        (SRUN, {"SLURM_JOB_ID": "7"}, True, True, "auto", "cpu"),
-        (Launcher("srun", "no-such-srun"), {"SLURM_JOB_ID": "7"}, True, False, "auto", "auto"),
+        (SRUN, {}, True, [False], "auto", "auto"),
+        (SRUN, {}, True, [False], "cuda", "cuda"),
+        (SRUN, {"SLURM_JOB_ID": "7"}, True, [True], "auto", "cpu"),
+        (Launcher("srun", "no-such-srun"), {"SLURM_JOB_ID": "7"}, True, [False], "auto", "auto"),
+        # A Python or a container that runs elsewhere, or is not here.
+        (SRUN._replace(python=("shifter", "python")), {}, True, [], "auto", "auto"),
+        (SRUN._replace(python=("sh", "-c", "python")), {}, True, [], "auto", "auto"),
+        (LOCAL._replace(python=("no-such-shifter", "python")), {}, True, [], "auto", "auto"),
+        (LOCAL._replace(python=("sh", "-c", "python")), {}, True, [False], "auto", "cpu"),
     ],
 )
-def test_a_dry_run_asks_where_it_can(launcher, variables, dry_run, through_launcher, requested, device, answering, around):
-    through = answering(ddp=NO_CUDA)
+def test_a_check_asks_where_it_can(launcher, variables, for_check, through, requested, device, answering, around):
+    asked = answering(ddp=NO_CUDA)
     around(variables)
-    jobs, reasons = available.asked(jobs_of("ddp", device=requested), launcher, dry_run)
-    assert (through, jobs[0].settings.device, reasons) == ([through_launcher], device, {})
+    jobs = jobs_of("ddp", device=requested)
+    jobs, reasons = available.runnable_by(available.ask_for(jobs, launcher, for_check), jobs)
+    assert (asked, jobs[0].settings.device, reasons) == (through, device, {})
 
 
-def test_a_dry_run_prints_the_commands_where_no_library_is(answering):
-    answering(ddp={"error": "ModuleNotFoundError: x"})
-    assert available.runnable(jobs_of("ddp"), LOCAL, dry_run=True) == jobs_of("ddp")
-
-
-@pytest.mark.parametrize(
-    ("dry_run", "device", "error"), [(False, "cuda", "ModuleNotFoundError: x"), (False, "auto", "broken"), (True, "auto", "broken")]
-)
-def test_where_no_backend_can_run_each_is_skipped_with_its_reason(dry_run, device, error, answering, capsys):
+@pytest.mark.parametrize(("device", "error"), [("cuda", "ModuleNotFoundError: x"), ("auto", "broken")])
+def test_where_no_backend_can_run_each_is_skipped_with_its_reason(device, error, answering, capsys):
     answering(ddp={"error": error})
     with refused("none of these backends can run here"):
-        available.runnable(jobs_of("ddp", device=device), LOCAL, dry_run)
+        available.runnable(jobs_of("ddp", device=device), LOCAL)
     assert capsys.readouterr().err.endswith(f"skipping ddp: {error}\n")
 
 
@@ -214,18 +213,3 @@ def test_a_matrix_asks_through_the_launcher_where_hosts_are_given(checkout, tmp_
     assert (record["backend"], record["settings"]["device"], done.returncode) == ("finds_gpu", "cuda", 1)
     # It has claimed more than there is.
     assert record["error"].startswith("--device cuda, but this PyTorch has no CUDA; use --device cpu")
-
-
-@pytest.mark.parametrize(
-    ("launcher", "python", "asked"),
-    [
-        (SRUN, PYTHON, True), (SRUN, ("shifter", "python"), False), (SRUN, ("sh", "-c", "python"), False),
-        (LOCAL, ("sh", "-c", "python"), True), (LOCAL, ("no-such-shifter", "python"), False),
-    ],
-)  # fmt: skip
-def test_a_dry_run_does_not_ask_a_python_or_a_container_that_runs_elsewhere(launcher, python, asked, answering, around):
-    through = answering(ddp={"error": "ModuleNotFoundError: No module named 'rich'"})
-    around({})
-    jobs = jobs_of("ddp")
-    assert available.runnable(jobs, launcher._replace(python=python), dry_run=True) == jobs
-    assert through == [False] * asked
