@@ -1,17 +1,19 @@
 """Fixtures that more than one test file uses, and how the tests are divided over processes."""
 
+import functools
 from collections import Counter
 
 import hypothesis
 import pytest
 
+from common.record import files
 from tests.support.running import ROOT, copied
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("busy")
-# Fixtures that are made once: runs of backends, and the import of both frameworks.
-SHARED = ("trained", "frameworks")
+# Fixtures that are made once: runs of backends, the import of both frameworks, and the committed records.
+SHARED = ("trained", "frameworks", "committed")
 # Groups of tests that take more than a minute, the longest first.
 LONGEST = (
     "trained", "launchers", "tests/frameworks/test_step_breakdown.py", "tests/launch/test_matrix.py",
@@ -26,6 +28,19 @@ LONGEST = (
 def checkout(tmp_path_factory):
     """A copy of this checkout, uncommitted changes and all, with the same environment: a place for tests to write in."""
     return copied(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="session")
+def committed():
+    """A function that returns the records of a committed set, which are read once."""
+
+    @functools.cache
+    def records_of(name):
+        records, damaged = files.collect([ROOT / "results" / "reference" / name])
+        assert damaged == []
+        return tuple(records)
+
+    return records_of
 
 
 # First, since pytest and pytest-xdist read the marks in the same hook.

@@ -1,6 +1,5 @@
 """What the pages say of committed experiments: no difference only where a whole interval is within the margin."""
 
-import json
 import re
 from collections import Counter
 
@@ -11,7 +10,6 @@ from launch.report import entries, measures
 from launch.report.questions import first
 from launch.report.questions.first import SLOWER
 from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, interval
-from launch.report.report import collect
 from launch.report.statistics import MARGIN, Ratio
 from tests.support.running import ROOT
 
@@ -71,10 +69,10 @@ def test_how_many_pairs_of_copies_are_called_different_is_counted():
     assert f"and {num_different} of {num_pairs} [pairs of copies]" in text_of(ROOT / "launch" / "report" / "README.md")
 
 
-def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets():
+def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets(committed):
     ratios = []
     for name in ("zen5-default", "zen5-fast"):
-        (comparison,) = entries.comparisons(collect((EXPERIMENTS.parent / name).glob("*-transformer-*-n2-*"))[0])
+        (comparison,) = entries.comparisons([run for run in committed(name) if (run.workload, run.num_ranks) == ("transformer", 2)])
         by_backend = {entry.backend: entry for entry in comparison.of_size(2)}
         ratios.append(measures.epoch_ratio(by_backend["ddp@mpi"], by_backend["horovod_tf"], comparison.of_size(2)))
     sentence = "an epoch of ddp@mpi on the Transformer takes {:.2f} times that of horovod_tf in the former, and {:.2f} in the latter"
@@ -86,8 +84,8 @@ def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets():
     assert of_readme in text_of(ROOT / "README.md")
 
 
-def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records():
-    (comparison,) = entries.comparisons(collect([EXPERIMENTS.parent / "approximate"])[0])
+def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records(committed):
+    (comparison,) = entries.comparisons(committed("approximate"))
     fastest, *others = first.results_of(comparison.of_size(2))
     differing = [place for place in others if not place.entry.exact and place.against.verdict]
     assert (fastest.entry.backend, len(differing)) == ("horovod_torch", 3)
@@ -102,14 +100,13 @@ def test_what_a_cnn_in_a_users_file_takes_is_that_of_the_built_in_one():
     assert f"takes [{' and '.join(f'{ratio:.2f}' for ratio in ratios)}](" in text_of(ROOT / "frameworks" / "own_model" / "README.md")
 
 
-def test_the_targets_are_verified_on_seeds_that_no_committed_run_has():
+def test_the_targets_are_verified_on_seeds_that_no_committed_run_has(committed):
     options = re.findall(r"--first-seed (\d+) --seeds (\d+)", (EXPERIMENTS / "targets.txt").read_text())
     verified = {seed for first, num_seeds in options for seed in range(int(first), int(first) + int(num_seeds))}
-    values = [json.loads(path.read_text()) for path in EXPERIMENTS.parent.rglob("*.json")]
-    committed = {value["settings"]["seed"] for value in values if "settings" in value}
-    assert {1, 12, 101} <= committed
+    trained = {record.settings.seed for path in EXPERIMENTS.parent.iterdir() if path.is_dir() for record in committed(path.name)}
+    assert {1, 12, 101} <= trained
     assert len(options) == 2
-    assert verified.isdisjoint(committed)
+    assert verified.isdisjoint(trained)
 
 
 def test_the_epochs_to_the_targets_are_those_of_the_new_seeds():

@@ -1,6 +1,5 @@
 """README: its commands run, its table is generated, and it leads to what a reader looks for. test_pages.py checks all references."""
 
-import functools
 import re
 import shlex
 
@@ -8,6 +7,7 @@ import pytest
 
 from common import backends
 from launch.report.export import readme
+from launch.report.report import report_of
 from tests.support.running import ROOT, completed
 
 README = (ROOT / "README.md").read_text()
@@ -55,20 +55,20 @@ def test_the_readme_names_a_generation_of_processors_only_where_a_note_has_its_f
     assert [name for name in re.findall(r"\bZen \d", README) if f"{name} (family" not in notes] == []
 
 
-def test_the_seeds_of_the_results_are_those_of_the_committed_records():
-    seeds = [{record.settings.seed for record in readme.collect([path])[0]} for path in (readme.SECOND_MACHINE, readme.REFERENCE)]
+def test_the_seeds_of_the_results_are_those_of_the_committed_records(committed):
+    seeds = [{record.settings.seed for record in committed(path.name)} for path in (readme.SECOND_MACHINE, readme.REFERENCE)]
     assert "`zen4-default` (Zen 4, {} seeds) and `zen5-default` (Zen 5, {} seeds)".format(*map(len, seeds)) in README
     assert f" seeds {min(seeds[1])} to {max(seeds[1])}," in " ".join((ROOT / "results" / "README.md").read_text().split())
 
 
-@functools.cache
-def tables():
-    return readme.table(readme.report())
+@pytest.fixture(scope="module")
+def tables(committed):
+    return readme.table(report_of([record for path in (readme.SECOND_MACHINE, readme.REFERENCE) for record in committed(path.name)]))
 
 
-def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_machine_beside_the_other():
-    assert readme.with_table(README, tables()) == README
-    parts, backends = tables().split("\n\n")
+def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_machine_beside_the_other(tables):
+    assert readme.with_table(README, tables) == README
+    parts, backends = tables.split("\n\n")
     heads = [[cell.strip() for cell in table.splitlines()[0].split("|")[1:-1]] for table in (parts, backends)]
     machines = ["cnn: zen4-default", "cnn: zen5-default", "transformer: zen4-default", "transformer: zen5-default"]
     # What is inside PyTorch leads.
@@ -76,8 +76,8 @@ def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_mac
     assert parts.splitlines()[2].split("|")[1].strip() == "gloo over mpi (transport)"
 
 
-def test_by_how_much_the_ratios_of_the_two_machines_differ():
-    parts, _ = tables().split("\n\n")
+def test_by_how_much_the_ratios_of_the_two_machines_differ(tables):
+    parts, _ = tables.split("\n\n")
     rows = [[cell.split()[0] for cell in line.split("|")[1:-1]] for line in parts.splitlines()[2:]]
     largest = {
         name: max(abs(float(row[column]) - float(row[column + 1])) for row in rows for column in (1, 3) if ("torch" in row[0]) == across)

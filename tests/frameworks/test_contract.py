@@ -12,6 +12,7 @@ from common.cost import sharing
 from tests.support.agreement_runs import ACCUMULATED, CHANGES, FLOAT64, MIXED
 from tests.support.backends import DISTRIBUTED
 from tests.support.contract import NATIVE, REDUCED, ROW_OF_BACKEND, ROWS
+from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed
 
 
@@ -41,7 +42,7 @@ def test_every_setting_of_training_that_a_backend_reads_is_changed_in_the_runs_o
 
 
 def test_the_tests_of_one_backend_train_its_runs_and_their_references_alone():
-    listed = completed(BIN / "python", "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", "tests/frameworks", "-k", "fsdp").stdout
+    _, listed, _ = run_module("pytest", "--collect-only", "-p", "no:cacheprovider", "tests/frameworks", "-k", "fsdp")
     num_runs = {name: int(num) for num, name in re.findall(r"(\d+) of (\w+)", re.search(r"runs to train: .*", listed)[0])}
     assert set(num_runs) == {"fsdp", "single", "ddp"}
     assert 20 < num_runs["fsdp"] < 40

@@ -119,8 +119,9 @@ def test_trace_files_are_not_damaged_records(tmp_path):
 def test_a_copy_of_a_run_is_not_a_repeat(run_id, tmp_path):
     for name in ("a.json", "b.json"):
         write(tmp_path / name, with_settings(run_id=run_id))
+    write(tmp_path / "later.json", with_settings(run_id=run_id) | {"started_at": "2026-01-01T01:00:00Z"})
     collected, damaged = collect([tmp_path])
-    assert (len(collected), damaged[0].reason) == (1, f"the same run as {tmp_path / 'a.json'}")
+    assert (len(collected), [file.reason for file in damaged]) == (2, [f"the same run as {tmp_path / 'a.json'}"])
 
 
 @pytest.mark.parametrize(
