@@ -79,16 +79,14 @@ class SharedSettings:
 
     workload: Annotated[str, Section("workload"), Role.TRAINS, IN_AXES] = "cnn"
     dataset: Annotated[str | None, Role.TRAINS] = None
-    """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation), tinystories or xsum, and
-    for transformer pydoc-types (one chapter of it); transformer-alcf: random; resnet50: random or imagefolder. mnist, tinystories, xsum and
+    """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation) or tinystories, and for
+    transformer pydoc-types (one chapter of it); transformer-alcf: random; resnet50: random or imagefolder. mnist, tinystories and
     imagefolder are read from --data-dir."""
     data_dir: Annotated[Path | None, Role.MAY_DIFFER] = None
-    """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt or .jsonl; XSum as .jsonl.
+    """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt or .jsonl.
     Text files with valid, val, test or dev as a word in their name are held out; without one, every tenth sequence is. For imagefolder: a
     folder of images per class, in the folder train if there is one; all are read into memory, 147 KiB each. With a --data-format on disk:
     the folder that launch.convert_data wrote."""
-    tokenizer: Annotated[Path | None, Role.MAY_DIFFER] = None
-    """Transformers on text: a local tokenizer.json, as the library tokenizers writes it, whose tokens the model has. Default: bytes."""
     model: Annotated[str | None, Role.MAY_DIFFER] = None
     """A model of your own in plain PyTorch, in place of a workload: a Python file, or package.module, with model(), data() and
     loss(outputs, targets) (frameworks/own_model/README.md)."""
@@ -190,8 +188,6 @@ class SharedSettings:
     """Folder for the checkpoints model-last.safetensors and model-best.safetensors (highest accuracy). Writing is on the clock."""
     checkpoint_every: Annotated[int, FROM_1, FROM_EPOCH_1] = 1
     """Epochs between checkpoints; the last epoch always writes one."""
-    checkpoint_async: Annotated[bool, FROM_EPOCH_1] = False
-    """Write checkpoints in a thread of rank 0 while training goes on, from a copy of the state."""
     data_format: Annotated[DataFormat, Section("data reading"), Role.MAY_DIFFER] = "memory"
     """memory: every rank reads all data before training. Others: samples are read from disk as batches need them, from the folder
     --data-dir, which python -m launch.convert_data has written in this format."""
@@ -254,9 +250,8 @@ def check(settings: Settings) -> None:
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
     if settings.mixed_precision and settings.precision == "fp64":
         raise UserError("--precision fp64 is not for a library's own 16 bit; leave native out")
-    with_files = [name for name in ("resume", "checkpoint_async") if getattr(settings, name)]
-    if with_files and settings.checkpoint_dir is None:
-        raise UserError(f"{flag(with_files[0])} requires --checkpoint-dir")
+    if settings.resume and settings.checkpoint_dir is None:
+        raise UserError("--resume requires --checkpoint-dir")
 
 
 def cores_per_rank(settings: Settings) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from common import tokens
 from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import Help, flag
 from common.config import SHARE, TRAINING_SETTINGS, Settings, as_json, check
@@ -50,19 +49,10 @@ def help_of_settings() -> dict[str, Help]:
 
 
 def workload_of(settings: Settings) -> Workload:
-    """Returns the workload of the settings. With --tokenizer its model has the vocabulary of that file.
-
-    Raises UserError for an unknown workload, a mistake in a file, sizes that its model has not, and for --tokenizer with a model that has
-    no tokens.
-    """
+    """Returns the workload of the settings. Raises UserError for an unknown one, a mistake in a file, and sizes that its model has not."""
     workload = described(source_of(settings), settings.model_args)
     sizes = {name: size for name in SIZES if (size := getattr(settings, name)) is not None}
-    model = resized(workload.model, sizes, workload.name)
-    if settings.tokenizer is not None:
-        if not isinstance(model, Decoder):
-            raise UserError(f"--tokenizer is not for {workload.name}, which has no tokens; leave it out")
-        model = dataclasses.replace(model, num_tokens=tokens.vocabulary(settings.tokenizer).num_tokens)
-    return workload._replace(model=model)
+    return workload._replace(model=resized(workload.model, sizes, workload.name))
 
 
 def source_of(settings: Settings) -> str:

@@ -31,10 +31,8 @@ class Conversion:
     """Dataset. Default: the workload's own."""
     data_dir: Path | None = None
     """Folder with the dataset's files, for one that is not installed."""
-    tokenizer: Path | None = None
-    """Transformers on text: a local tokenizer.json. Default: bytes."""
     precision: Precision = "fp32"  # pyright: ignore[reportInvalidTypeForm]
-    """Precision of the runs that will read it; samples of bytes or tokens are the same for all."""
+    """Precision of the runs that will read it; samples of bytes are the same for all."""
 
 
 def run(conversion: Conversion) -> int:

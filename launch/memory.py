@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from rich import box
@@ -58,8 +57,6 @@ class Memory:
     """Heads of a Transformer."""
     context: Annotated[int | None, CONTEXT] = None
     """Positions in a sample of a decoder."""
-    tokenizer: Path | None = None
-    """File with the vocabulary of a decoder. Default: bytes."""
     batch_size: Annotated[int | None, FROM_1] = None
     """Samples per step of a rank, or of the ranks that compute one model together. Default: the workload's."""
     ranks: Annotated[int, RANKS] = 8

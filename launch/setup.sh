@@ -205,7 +205,7 @@ leave_out="leave its CPU wheels out ('pip config list': find-links, extra-index-
 [ -z "$folder" ] || [ "$device" = cpu ] || ! compgen -G "$folder/torch-*+cpu-*" >/dev/null || die "pip took a PyTorch for CPUs; $leave_out"
 say "$verb TensorFlow, MPI and the rest (2 to 5 minutes)"
 install -r "$pins"
-install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)" "tokenizers==$(pinned TANDEM_TOKENIZERS_VERSION)"
+install --no-deps "tf-keras==$(pinned TANDEM_TF_KERAS_VERSION)"
 if [ -n "$folder" ]; then
   # For an mpi4py that is built with a site's MPI.
   install cython

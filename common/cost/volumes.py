@@ -58,9 +58,9 @@ def expected_sent_bytes(record: Record) -> float | None:
 
 
 def theory_settings(record: Record) -> Settings | None:
-    """Returns the settings of a run whose model is known without a file, of a model or of tokens; None for others."""
+    """Returns the settings of a run whose model is known without its file; None for others."""
     settings = record.settings
-    if settings.tokenizer or source_of(settings) not in WORKLOADS:
+    if source_of(settings) not in WORKLOADS:
         return None
     try:
         workload_of(settings)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from common import tokens
 from common.config import Settings
 from common.data import images, stored, texts
 from common.data.samples import Dataset, InMemory
@@ -44,7 +43,8 @@ def loader(settings: Settings) -> Callable[..., Dataset]:
 
 
 def _of_texts(name: str, model: Any, settings: Settings) -> Reader:
-    return texts.reader(name, settings.data_dir, model.context, tokens.vocabulary(settings.tokenizer))
+    read = texts.reader(name, settings.data_dir, model.context)
+    return lambda _: read()
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:

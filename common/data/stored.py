@@ -4,7 +4,6 @@ A folder has the three arrays NAMES of the parts `train` and `test`, in `data.h5
 data they are, with the digest of the same data in memory. This file is written last: without it the folder is not complete.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -104,13 +103,12 @@ def _open(folder: Path, data_format: str) -> Mapping[str, Any]:
 
 
 def _source(settings: Settings) -> dict[str, str | None]:
-    """Returns what decides the data of resolved settings. A tokenizer is named by its SHA-256."""
-    tokenizer = settings.tokenizer and hashlib.sha256(Path(settings.tokenizer).read_bytes()).hexdigest()
-    return {"data_format": settings.data_format, "workload": settings.workload, "dataset": settings.dataset, "tokenizer": tokenizer}
+    """Returns what decides the data of resolved settings."""
+    return {"data_format": settings.data_format, "workload": settings.workload, "dataset": settings.dataset}
 
 
 def _expect_source(folder: Path, source: dict[str, Any], settings: Settings) -> None:
     for name, value in _source(settings).items():
         if source[name] != value:
-            values = "another file" if name == "tokenizer" else f"{source[name]}, and this run has {value}"
-            raise UserError(f"--data-dir {folder} was converted with {flag(name)} {values}; convert the data of this run into a folder")
+            difference = f"{source[name]}, and this run has {value}"
+            raise UserError(f"--data-dir {folder} was converted with {flag(name)} {difference}; convert the data of this run into a folder")

@@ -1,7 +1,6 @@
-"""Text as sequences of bytes, or of other tokens: Python's documentation, and TinyStories and XSum from local files."""
+"""Text as sequences of bytes: Python's documentation, and TinyStories from local files."""
 
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +11,6 @@ import numpy as np
 from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
-from common.progress import OnProgress, no_progress
-from common.tokens import BYTES, END_OF_TEXT, Vocabulary
 
 # The inputs and targets of sequences.
 Sequences = tuple[np.ndarray, np.ndarray]
@@ -25,33 +22,23 @@ TYPES_DIGEST = "1935c3930a60ffcee3c5e5f639e480b173c7e797ef37f574ab07861dbf44a1db
 # If no file name marks held-out data, one sequence in this many is held out.
 HELD_OUT_EVERY = 10
 HELD_OUT_NAMES = ("valid", "validation", "val", "test", "dev")
-# The endings of the names of a dataset's files, and the content of its folder in messages.
-ENDINGS = {"tinystories": (".txt", ".jsonl", ".txt.gz", ".jsonl.gz"), "xsum": (".jsonl", ".jsonl.gz")}
-CONTENT = {
-    "tinystories": "TinyStories as text or JSON lines",
-    "xsum": 'XSum as JSON lines, {"document": …, "summary": …} each',
-}
-END_OF_STORY = END_OF_TEXT.encode()
+ENDINGS = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+CONTENT = "TinyStories as text or JSON lines"
+END_OF_STORY = b"<|endoftext|>"
 
 
-def reader(name: str, folder: Path | None, context: int, vocabulary: Vocabulary = BYTES) -> Callable[..., Dataset]:
-    """Returns a function that reads a text dataset as sequences of `context` tokens.
+def reader(name: str, folder: Path | None, context: int) -> Callable[[], Dataset]:
+    """Returns a function that reads a text dataset as sequences of `context` bytes.
 
-    Files are located now. Raises UserError if there are none; the function raises it for damaged files. Its argument, an OnProgress, is
-    called while it encodes texts.
+    Files are located now. Raises UserError if there are none; the function raises it for damaged files.
     """
     if name.startswith("pydoc"):
         text = _types() if name == "pydoc-types" else _installed_topics()
-        return lambda on_progress=no_progress: _split(_sequences([text], context, vocabulary, on_progress, name))
-    train, held_out = find(name, folder)
-    read = _stories if name == "tinystories" else _summaries
-
-    def dataset(on_progress: OnProgress = no_progress) -> Dataset:
-        if not held_out:
-            return _split(read(train, context, vocabulary, on_progress))
-        return _dataset(*(read(paths, context, vocabulary, on_progress) for paths in (train, held_out)))
-
-    return dataset
+        return lambda: _split(_sequences([text], context, name))
+    train, held_out = find(folder)
+    if held_out:
+        return lambda: _dataset(_stories(train, context), _stories(held_out, context))
+    return lambda: _split(_stories(train, context))
 
 
 def _types() -> bytes:
@@ -69,10 +56,10 @@ def _installed_topics() -> bytes:
     return "\n".join(topics[key] for key in sorted(topics)).encode()
 
 
-def find(name: str, folder: Path | None) -> tuple[list[Path], list[Path]]:
-    """Returns the training files and the held-out files of a dataset, in the order of their names."""
-    with folders.searching(folder, name, CONTENT[name]) as data_dir:
-        files = [Path(entry.path) for entry in folders.visible(data_dir) if entry.is_file() and entry.name.endswith(ENDINGS[name])]
+def find(folder: Path | None) -> tuple[list[Path], list[Path]]:
+    """Returns the training files and the held-out files of TinyStories, in the order of their names."""
+    with folders.searching(folder, "tinystories", CONTENT) as data_dir:
+        files = [Path(entry.path) for entry in folders.visible(data_dir) if entry.is_file() and entry.name.endswith(ENDINGS)]
     doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
     if doubled:
         raise UserError(f"{doubled[0]} also exists gzipped and would be read twice; move one of the two away")
@@ -80,60 +67,32 @@ def find(name: str, folder: Path | None) -> tuple[list[Path], list[Path]]:
     train = [path for path in files if path not in held_out]
     if not train:
         set_aside = f"; held out by name: {', '.join(path.name for path in held_out)}" if held_out else ""
-        raise UserError(
-            f"--data-dir {folder} has no training file ({', '.join(ENDINGS[name])}){set_aside}; give the folder with {CONTENT[name]}"
-        )
+        raise UserError(f"--data-dir {folder} has no training file ({', '.join(ENDINGS)}){set_aside}; give the folder with {CONTENT}")
     return train, held_out
 
 
-def _stories(paths: list[Path], context: int, vocabulary: Vocabulary, on_progress: OnProgress) -> Sequences:
+def _stories(paths: list[Path], context: int) -> Sequences:
     """Reads stories, and concatenates them."""
     texts = []
     for path in paths:
-        if path.name.endswith((".txt", ".txt.gz")):
-            texts += _content(path).split(END_OF_STORY)
-        else:
-            texts += [_text(line, ("story", "text"), where) for where, line in _json_lines(path)]
-    return _sequences(texts, context, vocabulary, on_progress, _named(paths))
+        texts += _lines(path) if path.name.endswith((".jsonl", ".jsonl.gz")) else _content(path).split(END_OF_STORY)
+    return _sequences(texts, context, ", ".join(map(str, paths)))
 
 
-def _summaries(paths: list[Path], context: int, vocabulary: Vocabulary, on_progress: OnProgress) -> Sequences:
-    """Reads documents and summaries, one sequence for each. Only targets of the summary count.
+def _sequences(texts: Sequence[bytes], context: int, where: str) -> Sequences:
+    """Joins texts, with a zero byte between two, and cuts them into sequences of shape (sequences, context).
 
-    The summary is truncated to half of the sequence, and the document to the remaining tokens.
+    The target of a byte is the next byte.
     """
-    contents = itertools.chain.from_iterable(map(_json_lines, paths))
-    # XSum has empty articles.
-    samples = [
-        [_text(content, ("document",), where, may_be_empty=True), _text(content, ("summary",), where)] for where, content in contents
-    ]
-    if not samples:
-        raise UserError(f"{_named(paths)}: no summary found; give {CONTENT['xsum']}")
-    separator = vocabulary.separator
-    inputs = np.zeros((len(samples), context), separator.dtype)
-    targets = np.full((len(samples), context), -1, np.promote_types(separator.dtype, np.int8))
-    for row, sample in enumerate(samples):
-        document, summary = (vocabulary.encode([text]) for text in sample)
-        ending = np.concatenate([separator, summary[: context // 2], separator])
-        document = document[: context + 1 - len(ending)]
-        tokens = np.concatenate([document, ending])
-        inputs[row, : len(tokens) - 1] = tokens[:-1]
-        targets[row, len(document) : len(tokens) - 1] = tokens[len(document) + 1 :]
-        on_progress(row + 1, len(samples))
-    return inputs, targets
-
-
-def _sequences(texts: Sequence[bytes], context: int, vocabulary: Vocabulary, on_progress: OnProgress, where: str) -> Sequences:
-    """Encodes texts as sequences of shape (sequences, context). The target of a token is the next token."""
-    tokens = vocabulary.encode(texts, on_progress)
-    num_sequences = (len(tokens) - 1) // context
+    text = np.frombuffer(b"\0".join(texts), np.uint8)
+    num_sequences = (len(text) - 1) // context
     if num_sequences < 1:
         raise UserError(
-            f"{where}: {len(tokens)} {vocabulary.unit} of text are less than one sequence of {context}; "
+            f"{where}: {len(text)} bytes of text are less than one sequence of {context}; "
             "give more text, or choose a workload with a shorter context"
         )
     used = num_sequences * context
-    return tokens[:used].reshape(-1, context), tokens[1 : used + 1].reshape(-1, context)
+    return text[:used].reshape(-1, context), text[1 : used + 1].reshape(-1, context)
 
 
 def _split(sequences: Sequences) -> Dataset:
@@ -159,28 +118,19 @@ def _content(path: Path) -> bytes:
     return folders.content(path, path.name.endswith(".gz"))
 
 
-def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    """Yields the location and the content of each non-empty line."""
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yields the text of each non-empty line of JSON."""
     for number, line in enumerate(_content(path).splitlines(), 1):
         if line.strip():
             where = f"{path}, line {number}"
             try:
-                content = json.loads(line)
+                story = json.loads(line)
             except ValueError as error:
                 raise UserError(f"{where} is not JSON ({error}); every line must be one object") from None
-            yield where, content
-
-
-def _text(content: object, keys: Sequence[str], where: str, may_be_empty: bool = False) -> bytes:
-    """Returns the text of the first key that is present in a JSON object."""
-    text = next((content[key] for key in keys if key in content), None) if isinstance(content, dict) else None
-    if not isinstance(text, str) or not (text or may_be_empty):
-        raise UserError(f"{where} has no text in {' or '.join(map(repr, keys))}; every line must be an object with one")
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{where} has a lone surrogate in its text; write the whole character or remove it") from None
-
-
-def _named(paths: list[Path]) -> str:
-    return ", ".join(map(str, paths))
+            text = story.get("story", story.get("text")) if isinstance(story, dict) else None
+            if not isinstance(text, str) or not text:
+                raise UserError(f"{where} has no text in 'story' or 'text'; every line must be an object with one")
+            try:
+                yield text.encode()
+            except UnicodeEncodeError:
+                raise UserError(f"{where} has a lone surrogate in its text; write the whole character or remove it") from None

@@ -96,7 +96,7 @@ class Decoder(BuiltIn):
         return 1 / math.sqrt(2 * self.num_layers)
 
 
-TEXTS = ("pydoc", "tinystories", "xsum")
+TEXTS = ("pydoc", "tinystories")
 WORKLOADS = {
     "transformer": Workload(Decoder(64, 4, 2, 64), ("pydoc-types", *TEXTS), 8, 64, 20, 0.46, "adam", {"sgd": 0.05, "adam": 0.0015}),
     "transformer-lab": Workload(Decoder(288, 6, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.001}),

@@ -21,7 +21,7 @@ COMPARED = [field.name for field in dataclasses.fields(Settings) if field.name n
 # Of the runs of one backend.
 COMPARED_OF_BACKEND = [name for name in own_settings() if name not in MAY_DIFFER]
 # Settings of the model, which the digest of a workload has as they come out: a default may be given.
-OF_MODEL = (*SIZES, "model_args", "tokenizer")
+OF_MODEL = (*SIZES, "model_args")
 
 
 def setting_differences(settings: Settings, first_settings: Settings, names: Iterable[str]) -> dict[str, str]:

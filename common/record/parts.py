@@ -155,11 +155,9 @@ class CheckpointIo(Part):
     gather_seconds: Seconds = 0.0
     """Seconds in which the state was gathered from all ranks and the device. Training waits meanwhile."""
     write_seconds: Seconds = 0.0
-    """Seconds of writing, to the disk (fsync). Training waits meanwhile, unless `--checkpoint-async` is set."""
+    """Seconds of writing, to the disk (fsync). Training waits meanwhile."""
     read_seconds: Seconds = 0.0
     """Seconds of reading the checkpoint."""
-    wait_seconds: Seconds = 0.0
-    """Seconds in which training waited for the end of a writing with `--checkpoint-async`: before the next one, and after the last."""
 
 
 @dataclass

@@ -7,8 +7,7 @@ metadata (JSON) describes the run; a run resumes only from a checkpoint with the
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn, get_args, get_type_hints
 
@@ -109,14 +108,11 @@ def expect_whole(
 class Checkpoints:
     """The checkpoints of a run, and the time that they take. All ranks make the same calls, and rank 0 writes.
 
-    `about` describes the run so far. With --checkpoint-async a thread writes a copy of the state. Then one checkpoint is written at a time:
-    the next one waits for it.
+    `about` describes the run so far.
     """
 
     def __init__(self, trainer: Trainer, settings: Settings, about: About) -> None:
         self._trainer, self._settings, self.about = trainer, settings, about
-        self._pool = ThreadPoolExecutor(1, "checkpoint") if settings.checkpoint_async else None
-        self._writing: Future[None] | None = None
         self._io = CheckpointIo()
 
     def resume(self) -> None:
@@ -142,10 +138,7 @@ class Checkpoints:
         self.about = about
 
     def keep(self, epochs: int, accuracy: float | None, ended: bool) -> None:
-        """Writes the checkpoints due after so many epochs; the last epoch of a run that has `ended` always writes one.
-
-        Raises the error of the previous writing in the background.
-        """
+        """Writes the checkpoints due after so many epochs; the last epoch of a run that has `ended` always writes one."""
         folder = self._settings.checkpoint_dir
         if folder is None:
             return
@@ -157,39 +150,23 @@ class Checkpoints:
             return
         with self._timed("gather_seconds"):
             state = self._trainer.state()
-        if self._trainer.ranks.rank == 0 and self._pool:
-            self._finish()
-            # A framework may change its arrays with the next step.
-            copy = {name: np.array(array, order="C") for name, array in state.items()}
-            self._writing = self._pool.submit(self._write, paths, copy, self.about)
-        elif self._trainer.ranks.rank == 0:
-            self._write(paths, state, self.about)
+        if self._trainer.ranks.rank == 0:
+            for path in paths:
+                with self._timed("write_seconds"):
+                    write(path, state, self.about)
+                self._io.num_writes += 1
+                self._io.written_bytes += path.stat().st_size
 
     def _is_best(self, accuracy: float) -> bool:
         best, lower_is_better = self.about.best_accuracy, workloads.workload_of(self._settings).lower_is_better
         return best is None or metric.is_better(accuracy, best, lower_is_better)
 
     def io(self) -> CheckpointIo | None:
-        """Waits until all is written and returns `checkpoint_io` of the record; None where nothing was read or written."""
-        self._finish()
+        """Returns `checkpoint_io` of the record; None where nothing was read or written."""
         return self._io if self._io.num_writes or self._io.num_reads else None
 
-    def _finish(self) -> None:
-        """Waits until all is written."""
-        if self._writing:
-            writing, self._writing = self._writing, None
-            with self._timed("wait_seconds"):
-                writing.result()
-
-    def _write(self, paths: Sequence[Path], state: Mapping[str, np.ndarray], about: About) -> None:
-        for path in paths:
-            with self._timed("write_seconds"):
-                write(path, state, about)
-            self._io.num_writes += 1
-            self._io.written_bytes += path.stat().st_size
-
     @contextlib.contextmanager
-    def _timed(self, name: Literal["gather_seconds", "write_seconds", "read_seconds", "wait_seconds"]) -> Iterator[None]:
+    def _timed(self, name: Literal["gather_seconds", "write_seconds", "read_seconds"]) -> Iterator[None]:
         """Adds the time within this context to the seconds of that name."""
         begun = time.perf_counter()
         try:

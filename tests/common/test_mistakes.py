@@ -29,7 +29,6 @@ from tests.support.running import BIN, ROOT, completed
         (["1", "--run-id", "mine"], "--run-id is for a single run"),
         (["1", "--compile"], "; leave it out, or in a matrix choose --backends single,"),
         (["2", "--share-gpu"], "--share-gpu is for a single run"),
-        (["1", "--workloads", "transformer", "--tokenizer", "/there/is/none"], "/there/is/none cannot be read as a tokenizer (No"),
         (["1", "--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
     ],
 )

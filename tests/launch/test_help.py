@@ -62,7 +62,7 @@ def test_each_option_is_in_the_help_of_those_programs_that_take_it():
     assert len(set(of_matrix)) == len(of_matrix)
     of_variants = backends.variant_settings()
     absent = {"workload", "run_id", "repeat", "control", "library_setting", "share_gpu"} | of_variants
-    absent |= {"checkpoint_dir", "checkpoint_every", "checkpoint_async"}
+    absent |= {"checkpoint_dir", "checkpoint_every"}
     assert {flag(name) for name in FIELDS} - set(of_matrix) == {flag(name) for name in absent}
     assert {"--trace", "--launcher", "--print-jobs"} < set(of_matrix)
 

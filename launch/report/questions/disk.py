@@ -57,14 +57,12 @@ def checkpoints(comparison: Comparison) -> Findings:
 
 
 def _checkpoints_row(entry: Entry, costs: Sequence[CheckpointIo]) -> Cells:
-    is_async = entry.records[0].settings.checkpoint_async
-    waits = [cost.gather_seconds + cost.read_seconds + cost.wait_seconds + (0 if is_async else cost.write_seconds) for cost in costs]
+    waits = [cost.gather_seconds + cost.read_seconds + cost.write_seconds for cost in costs]
 
     def ratio(above: str, below: str) -> float | None:
         return statistics.trimmed_mean(getattr(cost, above) / getattr(cost, below) for cost in costs if getattr(cost, below))
 
     return entry.cells | {
-        "in the background": "yes" if is_async else "no",
         "checkpoints": max(cost.num_writes for cost in costs),
         "size (MB)": in_unit(ratio("written_bytes", "num_writes"), MB),
         "gathering each (ms)": in_unit(ratio("gather_seconds", "num_writes"), MILLI),

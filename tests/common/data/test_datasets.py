@@ -1,8 +1,5 @@
 """Datasets by name, with the shapes and types of their workloads; random vectors; and which targets count."""
 
-import gzip
-import json
-
 import numpy as np
 import pytest
 
@@ -27,11 +24,8 @@ def datasets(tmp_path_factory):
     """Returns {(workload, dataset): Dataset}, of small files where it is read from files."""
     folder = tmp_path_factory.mktemp("data")
     small_data.write_digits(folder / "mnist", 100)
-    for name in ("tinystories", "xsum"):
-        (folder / name).mkdir()
+    (folder / "tinystories").mkdir()
     (folder / "tinystories" / "train.txt").write_text("Once there was a cat.\n" * 2000)
-    lines = [json.dumps({"document": f"Document {number}. " * 20, "summary": f"The summary of {number}."}) for number in range(20)]
-    (folder / "xsum" / "train.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     return {pair: loader(Settings(workload=pair[0], dataset=pair[1], data_dir=folder / pair[1]))() for pair in PAIRS}
 
 
@@ -53,7 +47,7 @@ def test_without_a_name_it_is_the_workloads_first(workload, datasets):
     assert loader(Settings(workload=workload))().digest == datasets[workload, WORKLOADS[workload].datasets[0]].digest
 
 
-FROM_FILES = [("cnn", "mnist"), ("transformer", "tinystories"), ("transformer", "xsum"), ("resnet50", "imagefolder")]
+FROM_FILES = [("cnn", "mnist"), ("transformer", "tinystories"), ("resnet50", "imagefolder")]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from common import workloads
 from common.config import FileFormat, Settings
 from common.data import datasets, stored
 from launch.convert_data import Conversion, run
-from tests.support import mistakes, small_data, tokenizer
+from tests.support import mistakes, small_data
 from tests.support.mistakes import refusal
 from tests.support.running import train_in_turn
 
@@ -74,7 +74,7 @@ def test_texts_and_data_of_which_none_is_held_out_are_read_too(workload, name, t
     assert_same_samples(on_disk.test, in_memory.test)
 
 
-def test_data_of_another_run_is_refused(digits, tmp_path):
+def test_data_of_another_run_is_refused(digits):
     folder = digits["npy"]["data_dir"]
     for changed, message in [
         ({"data_format": "hdf5"}, "was converted with --data-format npy, and this run has hdf5; convert the data of this run"),
@@ -83,10 +83,6 @@ def test_data_of_another_run_is_refused(digits, tmp_path):
         ({"precision": "fp64"}, "has samples of float32, and --precision fp64 needs float64; convert them with --precision fp64"),
     ]:
         assert refusal(load, **digits["npy"] | changed).startswith(f"--data-dir {folder} {message}")
-    file = tokenizer.write(tmp_path / "tokenizer.json")
-    tokens = convert(tmp_path / "tokens", "npy", "transformer", tokenizer=file)
-    assert len(load(**tokens).train)
-    assert "was converted with --tokenizer another file" in refusal(load, **tokens | {"tokenizer": None})
     assert refusal(load, data_format="npy") == "--data-format npy requires --data-dir, the folder that launch.convert_data wrote"
 
 

@@ -1,4 +1,4 @@
-"""Text as sequences of bytes: Python's documentation, and TinyStories and XSum in every file format."""
+"""Text as sequences of bytes: Python's documentation, and TinyStories in every file format."""
 
 import gzip
 import json
@@ -155,53 +155,15 @@ def test_links_are_followed_and_one_that_leads_nowhere_is_named(tmp_path):
         texts.reader("tinystories", tmp_path / "data", CONTEXT)
 
 
-def xsum(folder, *pairs, held_out=None):
-    """The data set of these documents and summaries; the same are held out if no others are."""
-    for name, samples in (("train", pairs), ("valid", held_out or pairs)):
-        (folder / f"{name}.jsonl").write_bytes(lines(*({"document": document, "summary": summary} for document, summary in samples)))
-    return read("xsum", folder)
-
-
-# (document, summary, inputs, targets): a dot stands for a target that does not count.
-SUMMARIES = [
-    # A sequence of 16 has a document of 7, a zero byte, a summary of 8 and, as the last target, the zero byte after it.
-    ("abcdefg", "ABCDEFGH", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
-    ("abcdefghijkl", "ABCDEFGH", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
-    ("abcdefghijkl", "ABCDEFGHIJKL", b"abcdefg\0ABCDEFGH", b".......ABCDEFGH\0"),
-    ("abcdefghijklmnopqrst", "ABC", b"abcdefghijkl\0ABC", b"............ABC\0"),
-    ("ab", "ABC", b"ab\0ABC" + bytes(10), b"..ABC\0.........."),
-    ("ab", "ABCDEFGHIJKL", b"ab\0ABCDEFGH" + bytes(5), b"..ABCDEFGH\0....."),
-    ("a", "A", b"a\0A" + bytes(13), b".A\0............."),
-    ("", "ABC", b"\0ABC" + bytes(12), b"ABC\0............"),
-    ("\u00e9", "\u00e9", "\u00e9\0\u00e9".encode() + bytes(11), b"..\xc3\xa9\0..........."),
-]
-
-
-def test_a_summary_follows_its_document_both_cut_and_only_what_is_the_summarys_counts(tmp_path):
-    pairs = [(document, summary) for document, summary, *_ in SUMMARIES]
-    data = xsum(tmp_path, *pairs, held_out=pairs[:4])
-    assert (len(data.train), len(data.test)) == (9, 4)
-    for (_, _, inputs, targets), row, target_row in zip(SUMMARIES, data.train.inputs, data.train.targets, strict=True):
-        assert bytes(row.astype(np.uint8)) == inputs
-        assert target_row.tolist() == [-1 if target == ord(".") else target for target in targets]
-    np.testing.assert_array_equal(data.test.inputs, data.train.inputs[:4])
-    np.testing.assert_array_equal(data.test.targets, data.train.targets[:4])
-
-
-@pytest.mark.parametrize(
-    ("name", "endings", "ignored"),
-    [("tinystories", ".txt, .jsonl, .txt.gz, .jsonl.gz", "xsum.csv"), ("xsum", ".jsonl, .jsonl.gz", "train.txt")],
-)
 @pytest.mark.parametrize("files", [[], ["stories.json", "README"], ["valid.jsonl", "test.jsonl.gz"]])
-def test_a_folder_without_training_files_is_an_error_before_anything_is_read(name, endings, ignored, files, tmp_path):
-    for file in (*files, ignored):
+def test_a_folder_without_training_files_is_an_error_before_anything_is_read(files, tmp_path):
+    for file in (*files, "stories.csv"):
         (tmp_path / file).write_text("{}")
-    with refused(f"has no training file ({endings})", "; give the folder with", "JSON lines"):
-        texts.reader(name, tmp_path, CONTEXT)
+    with refused("has no training file (.txt, .jsonl, .txt.gz, .jsonl.gz)", "; give the folder with TinyStories as text or JSON lines"):
+        texts.reader("tinystories", tmp_path, CONTEXT)
 
 
 STORY = lines({"story": "a" * 1000})
-PAIR = lines({"document": "a", "summary": "b"})
 PACKED = gzip.compress(STORY, mtime=0)
 DAMAGED_STORIES = [
     ("a.txt.gz", PACKED[:-9], r"a\.txt\.gz cannot be read \(.*\); copy it again"),
@@ -224,19 +186,10 @@ DAMAGED_STORIES = [
     ("a.jsonl", b"", r"0 bytes of text are less than one sequence of 16"),
     ("a.txt", b"a" * 160, r"9 sequences are too few to hold out one in 10; give more text, or a separate file with valid in its name"),
 ]
-DAMAGED_SUMMARIES = [
-    ("a.jsonl", PAIR + lines({"document": "a"}), r"a\.jsonl, line 2 has no text in 'summary'; every line must be an object"),
-    *[("a.jsonl", lines(pair), r"line 1 has no text in 'document'") for pair in ({"summary": "a"}, {"document": None, "summary": "a"}, 5)],
-    ("a.jsonl", PAIR + lines({"document": "a", "summary": ""}), r"a\.jsonl, line 2 has no text in 'summary'"),
-    ("a.jsonl", b"\n", r"a.jsonl: no summary found; give XSum as JSON lines"),
-]
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "data", "message"),
-    [*[("tinystories", *case) for case in DAMAGED_STORIES], *[("xsum", *case) for case in DAMAGED_SUMMARIES]],
-)
-def test_a_damaged_or_empty_file_gives_a_one_line_error_when_it_is_read(name, file, data, message, tmp_path):
+@pytest.mark.parametrize(("file", "data", "message"), DAMAGED_STORIES)
+def test_a_damaged_or_empty_file_gives_a_one_line_error_when_it_is_read(file, data, message, tmp_path):
     (tmp_path / file).write_bytes(data)
-    text = refusal(texts.reader(name, tmp_path, CONTEXT))
+    text = refusal(texts.reader("tinystories", tmp_path, CONTEXT))
     assert re.search(message, text), text

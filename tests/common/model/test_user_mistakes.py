@@ -215,7 +215,6 @@ def test_a_file_without_pytorch_is_refused(loaded, message, tmp_path, monkeypatc
         ({"dataset": "digits"}, "--dataset digits is not for mine; choose from: file"),
         ({"data_dir": "data"}, "--data-dir is not for --model, whose data() reads its data itself"),
         ({"width": 64}, "--width is not for mine, whose model has no such size"),
-        ({"tokenizer": "tokenizer.json"}, "--tokenizer is not for mine, which has no tokens"),
         ({"target": 0.5}, "--target is not for"),
     ],
 )

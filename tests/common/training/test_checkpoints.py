@@ -1,6 +1,5 @@
 """Checkpoints: any backend resumes the run of any other, and the checkpoint of a different run is refused."""
 
-import threading
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -163,12 +162,10 @@ def trainer(state=STATE):
         (3, 1, None, False, {LAST}, 0.5),
     ],
 )
-@pytest.mark.parametrize("in_background", [False, True])
-def test_what_is_due_after_an_epoch_is_written(epoch, every, accuracy, ended, written, best, in_background, tmp_path):
-    settings = Settings(checkpoint_dir=tmp_path, checkpoint_every=every, checkpoint_async=in_background)
+def test_what_is_due_after_an_epoch_is_written(epoch, every, accuracy, ended, written, best, tmp_path):
+    settings = Settings(checkpoint_dir=tmp_path, checkpoint_every=every)
     files = Checkpoints(trainer(), settings, ABOUT)
     files.keep(epoch, accuracy, ended)
-    files.io()
     assert {path.name for path in tmp_path.iterdir()} == written
     assert files.about == ABOUT._replace(epochs=epoch, best_accuracy=best)
     for name in written:
@@ -186,27 +183,6 @@ def test_a_run_resumes_with_the_state_of_its_checkpoint_and_counts_what_checkpoi
     io, size_bytes = files.io(), (tmp_path / LAST).stat().st_size
     assert (io.num_writes, io.written_bytes, io.num_reads, io.read_bytes) == (2, 2 * size_bytes, 1, size_bytes)
     assert all(getattr(io, name) > 0 for name in ("gather_seconds", "write_seconds", "read_seconds"))
-    assert io.wait_seconds == 0
-
-
-def test_the_training_goes_on_while_a_checkpoint_is_written_and_changes_nothing_in_it(tmp_path, monkeypatch):
-    goes_on, write = threading.Event(), checkpoints.write
-    monkeypatch.setattr(checkpoints, "write", lambda *arguments: goes_on.wait(10) and write(*arguments))
-    state = {"dense1.weight": np.zeros(3)}
-    files = Checkpoints(trainer(state), Settings(checkpoint_dir=tmp_path, checkpoint_async=True), ABOUT)
-    files.keep(3, None, ended=False)
-    state["dense1.weight"] += 1
-    goes_on.set()
-    assert files.io().num_writes == 1
-    assert checkpoints.read(tmp_path / LAST)[0]["dense1.weight"].tolist() == [0, 0, 0]
-
-
-def test_what_fails_in_the_background_is_raised_by_the_next_checkpoint_or_the_end(tmp_path):
-    files = Checkpoints(trainer(), Settings(checkpoint_dir=tmp_path / "none", checkpoint_async=True), ABOUT)
-    for wait in (lambda: files.keep(4, None, ended=False), files.io):
-        files.keep(3, None, ended=False)
-        with pytest.raises(FileNotFoundError, match="No such file"):
-            wait()
 
 
 @pytest.fixture(scope="module")

@@ -56,11 +56,10 @@ def test_runs_that_read_in_different_ways_are_compared_apart():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("is_async", "wait_seconds", "training_waited"), [(False, 0.0, 0.85), (True, 0.05, 0.65)])
-def test_training_waits_while_a_checkpoint_is_written_unless_in_the_background(is_async, wait_seconds, training_waited):
-    settings = {"checkpoint_dir": "kept", "checkpoint_async": is_async}
-    records = [made(settings=settings, checkpoint_io=IO | {"wait_seconds": wait_seconds}), made(backend="single", settings=settings)]
+def test_training_waits_while_a_checkpoint_is_written():
+    settings = {"checkpoint_dir": "kept"}
+    records = [made(settings=settings, checkpoint_io=IO), made(backend="single", settings=settings)]
     row = line(records, "checkpoints")
-    assert (row["backend"], row["training waited (s)"]) == ("ddp", pytest.approx(training_waited))
+    assert (row["backend"], row["training waited (s)"]) == ("ddp", pytest.approx(0.85))
     assert (row["size (MB)"], row["gathering each (ms)"], row["writing each (ms)"]) == pytest.approx((20, 250, 125))
     assert (row["writing (MB/s)"], row["reading (MB/s)"]) == pytest.approx((160, 200))
