@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from common import backends, command_line, config, units
+from common import backends, command_line, config
 from common.config import Settings
 from common.declarations import PYTHON, ROOT
 from common.errors import UserError
@@ -75,10 +75,10 @@ def run(matrix: Matrix) -> int:
 
 def prepare(matrix: Matrix) -> Prepared:
     """Reads the machine file and plans the jobs. Raises UserError for what contradicts itself."""
-    if len(given := [command_line.flag(name) for name in INSTEAD_OF_RUNNING if getattr(matrix, name)]) > 1:
-        raise UserError(f"{' and '.join(given)} each print something else; give one of them")
-    if given := [command_line.flag(name) for name in job_scripts.OF_PRINTING if not matrix.print_jobs and getattr(matrix, name)]:
-        raise UserError(f"{given[0]} is for --print-jobs, and a matrix that runs here asks no batch system")
+    if len(flags := [command_line.flag(name) for name in INSTEAD_OF_RUNNING if getattr(matrix, name)]) > 1:
+        raise UserError(f"{' and '.join(flags)} each print something else; give one of them")
+    if flags := [command_line.flag(name) for name in job_scripts.OF_PRINTING if not matrix.print_jobs and getattr(matrix, name)]:
+        raise UserError(f"{flags[0]} is for --print-jobs, and a matrix that runs here asks no batch system")
     matrix = verify.applied(matrix) if matrix.verify else matrix
     machine = machine_files.read(matrix.machine_file)
     machine = verify.with_few_steps(machine) if matrix.verify else machine
@@ -92,18 +92,9 @@ def prepare(matrix: Matrix) -> Prepared:
     jobs = verify.with_references(jobs) if matrix.verify else jobs
     left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends in (None, backends.ALL) else jobs
-    best_options(matrix)
     identity = resume.identity(names, workloads, matrix.sizes, ranks_per_node, settings)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts)
     return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, files.folder(settings))
-
-
-def best_options(matrix: Matrix) -> best.Options:
-    """Returns how a matrix searches. Raises UserError for a memory limit that is none, or without a search."""
-    if matrix.memory_limit is not None and not matrix.best:
-        raise UserError("--memory-limit is for --best; leave it out")
-    limit_bytes = None if matrix.memory_limit is None else units.size_of(matrix.memory_limit, "--memory-limit")
-    return best.Options(matrix.repeats, matrix.time_limit, limit_bytes)
 
 
 def workloads_of(matrix: Matrix) -> list[str]:
@@ -153,7 +144,7 @@ def start(prepared: Prepared) -> int:
         report = functools.partial(write_report, page) if not matrix.verify else lambda *_: None
         status = run_all(matrix, run_records, jobs, launcher, report)
         if matrix.best:
-            status = max(status, best.run(all_jobs, stamp, launcher, best_options(matrix), gain_of))
+            status = max(status, best.run(all_jobs, stamp, launcher, matrix.repeats, matrix.time_limit, gain_of))
     return verify.show(run_records, functools.partial(write_verification, page, run_records)) if matrix.verify else status
 
 

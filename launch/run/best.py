@@ -78,14 +78,6 @@ class SearchSpace(NamedTuple):
 Runs = Mapping[Trial, Measured]
 
 
-class Options(NamedTuple):
-    """How a matrix searches: the repeats of each pair, the time limit of a run, and the memory of a rank, None for what is free."""
-
-    num_pairs: int
-    time_limit_seconds: float
-    limit_bytes: float | None
-
-
 class Gain(NamedTuple):
     """The throughput of the best over that of the default, and its 95 % interval as text; None from too few pairs."""
 
@@ -97,7 +89,7 @@ class Gain(NamedTuple):
 GainOf = Callable[[list[float], list[float]], Gain]
 
 
-def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, gain_of: GainOf) -> int:
+def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, num_pairs: int, time_limit_seconds: float, gain_of: GainOf) -> int:
     """Searches for each backend, workload and size of the jobs, prints the table, and returns the exit status: 1 where a default failed."""
     estimate = Estimate(num_cores(), batch_systems.end_time())
     searched = {(job.settings.workload, job.num_ranks, job.backend): job for job in jobs if not is_repeat(job)}
@@ -105,7 +97,7 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, g
     try:
         for name, job in searched.items():
             runs: dict[Trial, Measured] = {}
-            space = space_of(job, options)
+            space = space_of(job, num_pairs)
             runs_of_job[name] = runs, space
             while trial := next_trial(runs, space):
                 job_of_trial = job_of(job, trial, stamp)
@@ -115,7 +107,7 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, options: Options, g
                         print("the search ends here, since the allocation would end before its next run; --resume goes on")
                         return 1
                     began = time.monotonic()
-                    record = measure(job_of_trial, launcher, options)
+                    record = measure(job_of_trial, launcher, time_limit_seconds)
                     estimate.add_training([job_of_trial], time.monotonic() - began)
                 runs[trial] = measured_in(record)
                 if trial == Trial(space.default_batch):
@@ -134,7 +126,7 @@ def is_repeat(job: Job) -> bool:
     return bool(job.settings.repeat or job.settings.control or job.settings.timeline or job.settings.trace)
 
 
-def space_of(job: Job, options: Options) -> SearchSpace:
+def space_of(job: Job, num_pairs: int) -> SearchSpace:
     """Returns what is searched for a job. The samples of an epoch are known from its first run."""
     settings = workloads.resolve(job.settings, job.degree)
     workload, plan = workloads.workload_of(settings), workloads.batch_plan(settings, job.degree)
@@ -142,11 +134,11 @@ def space_of(job: Job, options: Options) -> SearchSpace:
     return SearchSpace(
         default_batch=batch_size,
         settings=tuple(settings_of_library(job.backend)),
-        limit_bytes=options.limit_bytes or free_bytes(settings.device, job.ranks_per_node),
+        limit_bytes=free_bytes(settings.device, job.ranks_per_node),
         state_bytes=state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).rank_bytes,
         num_samples=0,
         batch_ratio=plan.global_batch // batch_size,
-        num_pairs=options.num_pairs,
+        num_pairs=num_pairs,
         has_target=settings.target is not None,
     )
 
@@ -184,10 +176,10 @@ def measured_before(job: Job) -> Record | None:
     return record if record and record.status == "ok" else None
 
 
-def measure(job: Job, launcher: Launcher, options: Options) -> Record:
+def measure(job: Job, launcher: Launcher, time_limit_seconds: float) -> Record:
     """Runs a job of a search by itself, and returns its record."""
     files.make_folder(files.folder(job.settings))
-    return turns.alone(runner.run_job(job, launcher, options.time_limit_seconds, lambda _: None))
+    return turns.alone(runner.run_job(job, launcher, time_limit_seconds, lambda _: None))
 
 
 def measured_in(record: Record) -> Measured:

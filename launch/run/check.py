@@ -34,15 +34,14 @@ from launch.run.node import Node
 from launch.run.options import Matrix
 from launch.run.plan import Job
 
-Level = Literal["ok", "note", "problem"]
-# The level and the text of each line.
-Lines = Iterator[tuple[Level, str]]
-OK: Level = "ok"
-NOTE: Level = "note"
-PROBLEM: Level = "problem"
+Severity = Literal["ok", "note", "problem"]
+# The severity and the text of each line.
+Lines = Iterator[tuple[Severity, str]]
+OK: Severity = "ok"
+NOTE: Severity = "note"
+PROBLEM: Severity = "problem"
 GB = 1e9
 OPEN_MPI = "Open MPI"
-ENVIRONMENT = str(VENV_BIN / "python")
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
 REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
@@ -74,31 +73,26 @@ class Facts(NamedTuple):
     shares_machine: bool = False
 
     @property
-    def problem(self) -> Level:
-        """The level of what is wrong on the node, where that may not be one of the ranks'."""
+    def problem(self) -> Severity:
+        """The severity of what is wrong on the node, where that may not be one of the ranks'."""
         return "problem" if self.of_ranks else "note"
-
-    @property
-    def python(self) -> str:
-        """The ranks' Python."""
-        return (self.launcher.python if self.launcher else PYTHON)[-1]
 
 
 def run(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> int:
     """Prints the screen of a matrix and returns the exit status. `choose` raises NotFound where there is no launcher."""
     lines = screen(facts_of(matrix, machine, settings, jobs, choose))
-    for level, subject, text in lines:
-        print(f"{level:8}{subject:12} {text}")
-    return 1 if any(level == PROBLEM for level, _, _ in lines) else 0
+    for severity, subject, text in lines:
+        print(f"{severity:8}{subject:12} {text}")
+    return 1 if any(severity == PROBLEM for severity, _, _ in lines) else 0
 
 
-def screen(facts: Facts) -> list[tuple[Level, str, str]]:
-    """Returns level, subject and text of all lines. A UserError is a problem, which has one line though several subjects may meet it."""
-    lines: dict[str, tuple[Level, str, str]] = {}
+def screen(facts: Facts) -> list[tuple[Severity, str, str]]:
+    """Returns severity, subject and text of all lines. A UserError is a problem, which has one line though several subjects may meet it."""
+    lines: dict[str, tuple[Severity, str, str]] = {}
     for subject, lines_of in LINES.items():
         try:
-            for level, text in lines_of(facts):
-                lines.setdefault(text, (level, subject, text))
+            for severity, text in lines_of(facts):
+                lines.setdefault(text, (severity, subject, text))
         except UserError as problem:
             lines.setdefault(str(problem), (PROBLEM, subject, str(problem)))
     return list(lines.values())
@@ -184,13 +178,12 @@ def mpi(facts: Facts) -> Lines:
         return
     kind, of_mpi4py, library = LAUNCHERS[facts.launcher.name], facts.node["mpi"], facts.node["horovod"]
     if not kind.provides_mpi:
-        yield OK, f"{facts.launcher.name} provides none, and backends that need it are left out"
         return
     if "error" in of_mpi4py:
         # Under Slurm ranks find each other without it.
-        level = NOTE if kind.mpi_variable and not any(map(uses_mpi, facts.jobs)) else PROBLEM
+        severity = NOTE if kind.mpi_variable and not any(map(uses_mpi, facts.jobs)) else PROBLEM
         remedy = "build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
-        yield level, f"mpi4py cannot be used ({of_mpi4py['error']}); {remedy}"
+        yield severity, f"mpi4py cannot be used ({of_mpi4py['error']}); {remedy}"
         return
     version, path = of_mpi4py["version"], of_mpi4py["path"]
     if problem := of_mpi4py["problem"]:
@@ -213,8 +206,6 @@ def mpi(facts: Facts) -> Lines:
         yield PROBLEM, f"Horovod's MPI library is not found; load the module of the MPI it was built with, or run {REBUILD}"
     elif os.path.realpath(library) != os.path.realpath(path):
         yield PROBLEM, f"two MPIs: Horovod loads {library}, mpi4py {path}; leave MPI4PY_LIBMPI and LD_LIBRARY_PATH alone, or run {REBUILD}"
-    else:
-        yield OK, "Horovod loads the same library"
 
 
 def uses_mpi(job: Job) -> bool:
@@ -242,13 +233,9 @@ def network(facts: Facts) -> Lines:
         if value and not any(interface.startswith(prefixes) for interface in interfaces):
             remedy = "name one of them in [variables] of a machine file, or unset it"
             yield facts.problem, f"{name} is {value}, and {facts.node['host']} has {', '.join(interfaces)}; {remedy}"
-    if all(job.num_nodes == 1 for job in facts.jobs):
-        yield OK, "one node, over the loopback"
-        return
     hosts, suffix = facts.launcher and facts.launcher.hosts, variables.get(HOST_SUFFIX_VARIABLE, "")
     first = first_node_of(hosts, suffix)
-    if first is None:
-        yield NOTE, "nodes are not known here; --hosts FILE or an allocation names them"
+    if first is None or all(job.num_nodes == 1 for job in facts.jobs):
         return
     try:
         yield OK, f"the first node is {first} ({socket.gethostbyname(first)}){f', with host suffix {suffix}' if suffix else ''}"
@@ -276,7 +263,7 @@ def gpus(facts: Facts) -> Lines:
     num_gpus, device, requested = facts.node["num_gpus"], (facts.runnable or facts.jobs)[0].settings.device, facts.settings.device
     if num_gpus:
         models = ", ".join(dict.fromkeys(facts.node["gpu"]))
-        text = f"{num_gpus} visible on {facts.node['host']} ({models}), NCCL {', '.join(facts.node['nccl']) or 'not of this Python'}"
+        text = f"{num_gpus} visible on {facts.node['host']} ({models})"
         if device == "cuda" or requested == "cpu":
             yield OK, text
         else:
@@ -286,16 +273,14 @@ def gpus(facts: Facts) -> Lines:
         why = f" ({', '.join(facts.gpu_problems)})" if facts.gpu_problems else ""
         remedy = "ask the batch system for GPUs, such as --gres=gpu:4 or ngpus=4, or give --device cpu"
         yield facts.problem, f"{facts.node['host']} shows none{selected}{why}; {remedy}"
-    else:
-        yield OK, "none, and none is expected"
 
 
 def cores(facts: Facts) -> Lines:
     needed, total, allowed = cores_per_rank(facts.settings), facts.node["num_cores"], facts.node["num_cores_allowed"]
     quota_cores = facts.node["quota_cores"]
     limit = f", with the time of {quota_cores:g} by a CPU quota" if quota_cores else ""
-    place = f"{allowed} of {total} for this process on {facts.node['host']}{limit}"
-    yield OK, f"{place}; {needed} and {facts.settings.threads} threads for each rank"
+    of_process = f"{allowed} of {total} for this process on {facts.node['host']}{limit}"
+    yield OK, f"{of_process}; {needed} and {facts.settings.threads} threads for each rank"
     if ignored := binding.owned_variables(facts.node["ignored_variables"] | (facts.launcher.variables if facts.launcher else {})):
         yield NOTE, binding.describe_ignored(ignored)
     if facts.of_ranks and facts.launcher and allowed < min(needed, total):
@@ -361,8 +346,8 @@ def existing(folder: Path) -> Path:
 
 
 def environment(facts: Facts) -> Lines:
-    if facts.python != ENVIRONMENT:
-        yield NOTE, f"the ranks run in {facts.python}, which launch/setup.sh does not keep"
+    # launch/setup.sh does not keep another one.
+    if facts.launcher and facts.launcher.python[-1] != PYTHON[-1]:
         return
     process = subprocess.run([ROOT / "launch" / "setup.sh", "--check"], capture_output=True, text=True, check=False)
     text = (process.stdout + process.stderr).strip().splitlines()[-1].removeprefix("setup: ")
@@ -372,6 +357,5 @@ def environment(facts: Facts) -> Lines:
 
 LINES: dict[str, Callable[[Facts], Lines]] = {
     "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores,
-    "memory": memory, "/dev/shm": shared, "results": results,
-    "environment": environment,
+    "memory": memory, "/dev/shm": shared, "results": results, "environment": environment,
 }  # fmt: skip

@@ -20,7 +20,6 @@ from collections import ChainMap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypedDict, final
@@ -84,8 +83,6 @@ class Node(TypedDict):
     # The model of each GPU, and last the driver's version.
     gpu: list[str]
     num_gpus: int
-    # Versions of the packages of NCCL.
-    nccl: list[str]
     # The variables that select GPUs.
     visible: dict[str, str]
 
@@ -124,13 +121,13 @@ def cached_or_asked(names: Sequence[str], num_gpus: int | None) -> dict[str, Ans
     """Returns the answers of backends that this node has in its cache, and asks the others. What fails is not cached."""
     file = cache_file(num_gpus)
     files = {name: file and file.with_name(f"{file.stem}-{name}.json") for name in names}
-    known: dict[str, Answer] = {name: answer for name, file in files.items() if (answer := read_cached(file))}
-    unknown = [name for name in names if name not in known]
+    cached: dict[str, Answer] = {name: answer for name, file in files.items() if (answer := read_cached(file))}
+    unknown = [name for name in names if name not in cached]
     answers = ask(unknown) if unknown else {}
     for name, answer in answers.items():
         if "error" not in answer:
             write_cached(files[name], answer)
-    return known | answers
+    return cached | answers
 
 
 def cache_file(num_gpus: int | None) -> Path | None:
@@ -144,9 +141,9 @@ def cache_file(num_gpus: int | None) -> Path | None:
     described = vars(environment.describe(of_record=False)) | {"variables": environment.recorded(os.environ)}
     code = [path.read_text() for name in ("common", "frameworks") for path in sorted((ROOT / name).rglob("*.py"))]
     # Where this checkout lies changes no answer.
-    places = [place for place in sys.path if place != str(ROOT)]
+    folders = [folder for folder in sys.path if folder != str(ROOT)]
     paths = {name: value for name, value in os.environ.items() if PATHS.fullmatch(name)}
-    parts = (BOOT.read_text(), str(Path(sys.prefix).resolve()), described, code, places, paths, num_gpus)
+    parts = (BOOT.read_text(), str(Path(sys.prefix).resolve()), described, code, folders, paths, num_gpus)
     digest = hashlib.sha256(json.dumps(parts, default=vars, sort_keys=True).encode()).hexdigest()
     return folder / "answers" / f"{digest[:16]}.json"
 
@@ -218,7 +215,6 @@ def describe() -> Node:
         "horovod": of_horovod(),
         "gpu": gpus.all_models() if num_gpus else [],
         "num_gpus": num_gpus or 0,
-        "nccl": sorted({package.version for package in distributions() if (package.name or "").startswith("nvidia-nccl")}),
         "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
     }
 

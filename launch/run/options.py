@@ -54,8 +54,6 @@ class Matrix:
     best: bool = False
     """Then search, in runs of one epoch, for the largest batch of each backend that fits into memory and gains throughput, and for the
     fastest of a few settings of its library. Print what it reaches with them, beside its default, from --repeats pairs of runs."""
-    memory_limit: str | None = None
-    """With --best: memory of a rank, such as 8GB. Default: what is free on the node for each rank, or on its GPU."""
     verify: bool = False
     """Train 20 steps in float64 with every backend, and compare each loss with that of one process at the same global batch.
     Exit status 1 where a backend differs."""

@@ -7,7 +7,6 @@ import pytest
 from common import backends, config
 from common.config import Settings
 from common.record import files
-from launch import matrix
 from launch.launchers.commands import Launcher
 from launch.matrix import gain_of
 from launch.report import entries
@@ -133,9 +132,6 @@ def test_the_gain_is_that_of_the_pairs_and_not_that_of_the_runs_by_which_the_bes
     assert (unfinished["time to solution (s)"], unfinished["95 % interval"]) == (3.5, None)
 
 
-OPTIONS = best.Options(num_pairs=2, time_limit_seconds=60.0, limit_bytes=8e9)
-
-
 def jobs_of(*names, num_ranks=2, **settings):
     return plan(names, ["cnn"], [num_ranks], 6, None, Settings(**settings), with_controls=True)
 
@@ -147,9 +143,9 @@ def test_each_backend_is_searched_once_whatever_the_repeats_and_controls():
 @pytest.mark.parametrize(("scaling", "ratio"), [("weak", 2), ("strong", 1)])
 def test_a_whole_training_scales_the_learning_rate_with_the_batch_and_other_runs_are_of_one_epoch(scaling, ratio):
     job = jobs_of("ddp", scaling=scaling)[0]
-    cell = best.space_of(job, OPTIONS)
-    assert (cell.default_batch, cell.batch_ratio, cell.limit_bytes, cell.has_target) == (16, ratio, 8e9, True)
-    assert cell.settings[0] == "gradient_as_bucket_view=True"
+    space = best.space_of(job, 2)
+    assert (space.default_batch, space.batch_ratio, space.has_target) == (16, ratio, True)
+    assert space.settings[0] == "gradient_as_bucket_view=True"
     trial = Trial(32, "bucket_cap_mb=1")
     search = best.job_of(job, trial, "now").settings
     assert (search.epochs, search.batch_size, search.library_setting, search.stop_at_target) == (1, 32, "bucket_cap_mb=1", False)
@@ -191,18 +187,6 @@ def test_a_record_gives_throughput_and_the_memory_of_the_rank_with_most(record, 
     assert best.measured_in(typed_record) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"memory_limit": "8GB"}, "--memory-limit is for --best; leave it out"),
-        ({"memory_limit": "much", "best": True}, "--memory-limit is 'much'; give the memory of a rank, such as 80GB"),
-    ],
-)
-def test_a_memory_limit_is_a_size_of_a_search(options, message):
-    with refused(message):
-        matrix.best_options(matrix.Matrix(**options))
-
-
 def searching(monkeypatch, tmp_path, most_runs=1000):
     """Searches for ddp at two ranks with made runs, twice as fast with twice the batch up to 64. Returns the trials that were run."""
     run = []
@@ -221,7 +205,7 @@ def searching(monkeypatch, tmp_path, most_runs=1000):
 
     monkeypatch.setattr(best, "measure", measured)
     job = jobs_of("ddp", results=tmp_path, machine="here")[0]
-    return run, lambda: best.run([job], "now", Launcher("mpich", "mpiexec"), OPTIONS, matrix.gain_of)
+    return run, lambda: best.run([job], "now", Launcher("mpich", "mpiexec"), 2, 60.0, gain_of)
 
 
 def test_a_search_prints_a_line_for_each_run_and_then_its_table(monkeypatch, tmp_path, capsys):
