@@ -93,7 +93,11 @@ def arguments_of(kind, option, value):
     return [*positional, *named]
 
 
-@pytest.mark.parametrize("program", programs.programs(), ids=programs.name_of)
+# A forecast of the most layers takes as long as all other programs together.
+PROGRAMS = [pytest.param(program, marks=[pytest.mark.matrix] if program.module in LATE else []) for program in programs.programs()]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=programs.name_of)
 def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypatch):
     def started(*_, **__):
         raise Started("it has started")

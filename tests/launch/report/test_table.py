@@ -87,3 +87,9 @@ def test_seconds_per_epoch(record, seconds, training_seconds, evaluation_share):
     (run,) = typed([record])
     columns = ("epoch_seconds", "epoch_training_seconds", "evaluation_share")
     assert [table.value_of(run, column) for column in columns] == [seconds, training_seconds, evaluation_share]
+
+
+def test_a_step_of_the_timed_training_is_one_of_the_median_epoch_and_the_mean_and_median_step_are_of_all():
+    (run,) = typed([made(train_seconds=[9.0, 1.0, 2.0], eval_seconds=[1.0] * 3, step_seconds=[4.0, 5.0, 0.5, 0.5, 1.0, 1.0])])
+    columns = ("timed_step_seconds", "mean_step_seconds", "median_step_seconds")
+    assert [table.value_of(run, column) for column in columns] == [1.0, 2.0, 1.0]
