@@ -63,12 +63,6 @@ def test_what_settings_of_libraries_change_is_said_by_their_verdicts():
     assert re.search(rf"Of {len(rows)} \[.*?\]\(.*?knobs.txt\) of DDP, Horovod and TensorFlow, {num[SLOWER]} {sentence}", text_of(PAGES[3]))
 
 
-def test_how_many_pairs_of_copies_are_called_different_is_counted():
-    *matrices, (_, num_pairs, num_different, *_) = rows_of("alike.txt")
-    assert (int(num_pairs), int(num_different)) == tuple(sum(int(row[column]) for row in matrices) for column in (1, 2))
-    assert f"and {num_different} of {num_pairs} [pairs of copies]" in text_of(ROOT / "launch" / "report" / "README.md")
-
-
 def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets(committed):
     ratios = []
     for name in ("zen5-default", "zen5-fast"):
@@ -77,11 +71,6 @@ def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets(commi
         ratios.append(measures.epoch_ratio(by_backend["ddp@mpi"], by_backend["horovod_tf"], comparison.of_size(2)))
     sentence = "an epoch of ddp@mpi on the Transformer takes {:.2f} times that of horovod_tf in the former, and {:.2f} in the latter"
     assert sentence.format(*(ratio.value for ratio in ratios)) in text_of(ROOT / "results" / "README.md").replace("`", "")
-    fastest, second, *_ = first.results_of(comparison.of_size(2))
-    sentence = "the fastest on the Transformer is `{}`: an epoch of `{}` takes {:.2f} times as long ({})"
-    of_readme = sentence.format(fastest.entry.backend, second.entry.backend, second.against.value, interval(second.against))
-    assert second.against.verdict
-    assert of_readme in text_of(ROOT / "README.md")
 
 
 def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records(committed):

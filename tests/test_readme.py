@@ -1,4 +1,4 @@
-"""README: its commands run, its table is generated, and it leads to what a reader looks for. test_pages.py checks all references."""
+"""README: its commands run, its results are generated, and it leads to what a reader looks for. test_pages.py checks all references."""
 
 import re
 import shlex
@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from common import backends
+from common.declarations import PYTHON
 from launch.report.export import readme
-from launch.report.report import report_of
 from tests.support.running import ROOT, completed
 
 README = (ROOT / "README.md").read_text()
@@ -37,7 +37,7 @@ def test_the_readme_fits_two_screens_and_gives_the_two_commands_first():
 
 def test_the_readme_names_every_backend_of_the_default_matrix_that_communicates_and_its_page_every_one():
     distributed = [name for name in backends.chosen(None) if not backends.declaration_of(name).one_rank]
-    assert [name for name in distributed if f"`{name}`" not in README] == []
+    assert [name for name in distributed if not re.search(rf"[` ]{name}[` ]", README)] == []
     assert [name for name in backends.declared() if f"| `{name}` |" not in (ROOT / "frameworks" / "README.md").read_text()] == []
 
 
@@ -55,33 +55,12 @@ def test_the_readme_names_a_generation_of_processors_only_where_a_note_has_its_f
     assert [name for name in re.findall(r"\bZen \d", README) if f"{name} (family" not in notes] == []
 
 
-def test_the_seeds_of_the_results_are_those_of_the_committed_records(committed):
-    seeds = [{record.settings.seed for record in committed(path.name)} for path in (readme.SECOND_MACHINE, readme.REFERENCE)]
-    assert "`zen4-default` (Zen 4, {} seeds) and `zen5-default` (Zen 5, {} seeds)".format(*map(len, seeds)) in README
-    assert f" seeds {min(seeds[1])} to {max(seeds[1])}," in " ".join((ROOT / "results" / "README.md").read_text().split())
+def test_the_results_are_short_and_those_of_the_committed_records(committed):
+    assert readme.with_results(README, readme.results(committed(readme.REFERENCE.name))) == README
+    results = README.partition("## Results\n")[2].partition("**Which backend")[0]
+    assert len([line for line in results.splitlines() if line and not line.startswith("<!--")]) <= 25
 
 
-@pytest.fixture(scope="module")
-def tables(committed):
-    return readme.table(report_of([record for path in (readme.SECOND_MACHINE, readme.REFERENCE) for record in committed(path.name)]))
-
-
-def test_the_table_of_results_is_that_of_the_committed_records_and_has_every_machine_beside_the_other(tables):
-    assert readme.with_table(README, tables) == README
-    parts, backends = tables.split("\n\n")
-    heads = [[cell.strip() for cell in table.splitlines()[0].split("|")[1:-1]] for table in (parts, backends)]
-    machines = ["cnn: zen4-default", "cnn: zen5-default", "transformer: zen4-default", "transformer: zen5-default"]
-    # What is inside PyTorch leads.
-    assert heads == [["seconds per epoch", *machines], ["backend", *machines, "MiB per rank"]]
-    assert parts.splitlines()[2].split("|")[1].strip() == "gloo over mpi (transport)"
-
-
-def test_by_how_much_the_ratios_of_the_two_machines_differ(tables):
-    parts, _ = tables.split("\n\n")
-    rows = [[cell.split()[0] for cell in line.split("|")[1:-1]] for line in parts.splitlines()[2:]]
-    largest = {
-        name: max(abs(float(row[column]) - float(row[column + 1])) for row in rows for column in (1, 3) if ("torch" in row[0]) == across)
-        for name, across in (("inside", False), ("across", True))
-    }
-    sentence = "Inside PyTorch the ratios of the two machines differ by {inside:.2f} at most. Across frameworks one differs by {across:.2f}"
-    assert sentence.format(**largest) in README
+def test_the_screen_of_the_results_is_what_its_command_prints():
+    command, screen = re.search(r"`(launch\.compare \S+)` prints it.*?```text\n(.*?)```", README, re.DOTALL).groups()
+    assert completed("bash", "-c", f"{PYTHON} -m {command}", cwd=ROOT).stdout.startswith(screen)

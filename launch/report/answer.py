@@ -1,7 +1,7 @@
 """The answer as data: who is first, by how much, how sure that is, why, and what to do. The screen, the page and its JSON show it."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from common import metric
@@ -14,8 +14,10 @@ from launch.report.reliability import advice_on, reliability_of
 from launch.report.report import Report
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 
-# A factor with a smaller effect explains little.
+# A smaller effect explains little.
 SMALL = 0.02
+# The most workloads that the heading of the causes names, whose values then stand in its order.
+MAX_IN_HEADING = 2
 # What backends are compared by, by whether their workload has a target.
 MEASURE = {True: "seconds per epoch", False: "samples a second"}
 # What to do next where there are several machines.
@@ -105,9 +107,9 @@ class Cause(NamedTuple):
 class Answer(NamedTuple):
     """The answer from the records of a machine, or of several.
 
-    `certainty` says how sure the order is, `causes_at` at which size the causes are, and `reliability` whether the runs are sound.
-    `migration` says what leaving Horovod costs or gains there, and is empty where that was not measured. `quotation` is the answer in one
-    sentence, for a report or a ticket.
+    `certainty` says how sure the order is, `causes_at` at which size and on which workloads the causes are, and `reliability` whether the
+    runs are sound. `migration` says what leaving Horovod costs or gains there, and is empty where that was not measured. `quotation` is the
+    answer in one sentence, for a report or a ticket.
     """
 
     machine: str
@@ -147,9 +149,10 @@ def answer_of(report: Report) -> Answer:
         if (groups := _groups(comparison))
     ]
     timed = [comparison for comparison in comparisons if comparison.target is not None]
-    causes = [*_slow_products(comparisons), *_factors(timed), *_communication(timed)]
     sizes = set(map(_largest_size, timed))
-    causes_at = ranks_of(*sizes) if len(sizes) == 1 else ""
+    workloads = [names[comparison.name] for comparison in timed] if len(sizes) == 1 and len(timed) <= MAX_IN_HEADING else []
+    causes = [*_slow_products(comparisons), *_factors(timed, workloads), *_communication(timed)]
+    causes_at = f"{ranks_of(*sizes)}, on {listed(workloads)}" if workloads else ""
     return Answer(
         report.machine, rankings, _certainty(rankings), causes, causes_at, of_runs, advice_on(comparisons), _migration(comparisons),
         _quotation(report, rankings),
@@ -312,7 +315,7 @@ def _slow_products(comparisons: Iterable[Comparison]) -> list[Cause]:
     return [
         Cause(
             "products",
-            f"{slow.framework} multiplies matrices at {slow.percent:.0f} % of what {slow.place} can"
+            f"{slow.framework} multiplies at {slow.percent:.0f} % of what {slow.place} can"
             + (f"; --mkl-kernels fast {'doubles' if slow.percent <= 50 else 'raises'} that" if slow.is_mkl_slow else ""),
             {},
         )
@@ -325,39 +328,28 @@ def _largest_size(comparison: Comparison) -> int:
     return max((entry.num_ranks for entry in comparison.entries if not entry.oversubscribed), default=0)
 
 
-def _factors(comparisons: Sequence[Comparison]) -> list[Cause]:
-    """Returns a cause for each two levels of framework, library or transport, at the largest sizes, the largest effect first."""
-    ratios_of: dict[tuple[str, str, str], dict[str, Ratio]] = {}
+def _factors(comparisons: Sequence[Comparison], workloads: Sequence[str]) -> list[Cause]:
+    """Returns a cause for each effect of framework, library or transport at the largest sizes, the largest first.
+
+    Those on all of the workloads that the heading names are in its order.
+    """
+    ratios_of: dict[tuple[str, str], dict[str, Ratio]] = {}
     names = short_names(comparisons)
     for comparison in comparisons:
-        candidates = first.comparable(comparison.of_size(_largest_size(comparison), oversubscribed=False))
-        for part in _largest_parts(difference.parts(candidates)):
-            (above, below), ratio = map(str, part.levels), part.ratio
-            # Two workloads may order the levels differently: the first one decides.
-            if (part.factor, below, above) in ratios_of:
-                above, below, ratio = below, above, _inverse(ratio)
-            ratios_of.setdefault((part.factor, above, below), {})[names[comparison.name]] = ratio
-    effect_of = {key: max(abs(math.log(ratio.value)) for ratio in ratios.values()) for key, ratios in ratios_of.items()}
+        for effect in difference.effects(first.comparable(comparison.of_size(_largest_size(comparison), oversubscribed=False))):
+            ratios_of.setdefault((effect.factor, effect.name), {})[names[comparison.name]] = effect.ratio
+    largest_of = {key: max(ratio.value for ratio in ratios.values()) for key, ratios in ratios_of.items()}
     return [
-        Cause(factor, f"{above} against {below}: {', '.join(f'{in_percent(ratio)} on {name}' for name, ratio in ratios.items())}", ratios)
-        for (factor, above, below), ratios in sorted(ratios_of.items(), key=lambda item: -effect_of[item[0]])
-        if effect_of[factor, above, below] > SMALL
+        Cause(factor, f"{name}: {_on_workloads(ratios, workloads)}", ratios)
+        for (factor, name), ratios in sorted(ratios_of.items(), key=lambda item: -largest_of[item[0]])
+        if largest_of[factor, name] > 1 + SMALL
     ]
 
 
-def _largest_parts(parts: Iterable[difference.Part]) -> list[difference.Part]:
-    """Returns of the parts with one level in the numerator the largest: the others follow from it."""
-    largest: dict[tuple[str, str | None], difference.Part] = {}
-    for part in parts:
-        key = part.factor, part.levels[0]
-        if key not in largest or part.ratio.value > largest[key].ratio.value:
-            largest[key] = part
-    return list(largest.values())
-
-
-def _inverse(ratio: Ratio) -> Ratio:
-    low, high = (bound and 1 / bound for bound in (ratio.high, ratio.low))
-    return Ratio(1 / ratio.value, low, high, ratio.num_below, ratio.num_above, ratio.paired)
+def _on_workloads(ratios: Mapping[str, Ratio], workloads: Sequence[str]) -> str:
+    if list(ratios) == workloads:
+        return listed(list(map(in_percent, ratios.values())))
+    return ", ".join(f"{in_percent(ratio)} on {workload}" for workload, ratio in ratios.items())
 
 
 def _communication(comparisons: Sequence[Comparison]) -> list[Cause]:

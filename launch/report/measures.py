@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from launch.report import statistics, table
 from launch.report.entries import Entry, Key, key_of
 from launch.report.statistics import Ratio
@@ -47,7 +45,7 @@ def time_ratio(above: Entry | None, below: Entry | None, compared: Sequence[Entr
     The interval is simultaneous for all pairs of the entries `compared`, and without any for this ratio alone.
     """
     others = [scored_times(entry) for entry in compared if entry not in (above, below)]
-    return _trimmed_ratio(scored_times(above), scored_times(below), others, _num_pairs(compared))
+    return _trimmed_ratio(scored_times(above), scored_times(below), others, num_pairs_of(compared))
 
 
 def value_ratio(above: Entry | None, below: Entry | None, column: str) -> Ratio | None:
@@ -63,7 +61,8 @@ def _trimmed_ratio(above: Values, below: Values, others: Iterable[Values] = (), 
     return _ratio(above, below, others, num_pairs, means[0] / (means[1] or statistics.SMALLEST))
 
 
-def _num_pairs(compared: Sequence[Entry]) -> int:
+def num_pairs_of(compared: Sequence[Entry]) -> int:
+    """Returns how many pairs the entries form that are compared with each other."""
     return max(math.comb(len(compared), 2), 1)
 
 
@@ -89,12 +88,12 @@ def epoch_seconds(entry: Entry) -> float | None:
     return statistics.geometric_mean(list(by_run.values())) if by_run else None
 
 
-def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], column: str = EPOCH) -> Ratio | None:
+def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], column: str = EPOCH, num_pairs: int | None = None) -> Ratio | None:
     """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
 
-    With EPOCH_TRAINING for `column` evaluation does not count. The interval is simultaneous for all pairs of these entries. Where there are
-    several pairs of runs, only they count, and of a pair the epochs that both have trained: of runs side by side these had their turns one
-    after the other.
+    With EPOCH_TRAINING for `column` evaluation does not count. The interval is simultaneous for all pairs of these entries, or for
+    `num_pairs` pairs. Where there are several pairs of runs, only they count, and of a pair the epochs that both have trained: of runs side
+    by side these had their turns one after the other.
     """
     seconds_above, seconds_below = above.values(column), below.values(column)
     shared = [key for key in seconds_above if key in seconds_below]
@@ -107,17 +106,4 @@ def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], column: s
     if not seconds_above or not seconds_below:
         return None
     others = [entry.values(column) for entry in compared if entry not in (above, below)]
-    return _ratio(seconds_above, seconds_below, others, _num_pairs(compared))
-
-
-def ratio_of_products(pairs: Sequence[tuple[Entry, Entry]], power: float) -> Ratio | None:
-    """Returns the ratio of two products of seconds per epoch, each to the power: of the first entries of the pairs to that of the second.
-
-    Only keys that all entries have count; without any the ratio is None. The interval is for this ratio alone.
-    """
-    by_entry = [[entry.values(EPOCH) for entry in side] for side in zip(*pairs, strict=True)]
-    shared = [key for key in by_entry[0][0] if all(key in seconds for side in by_entry for seconds in side)]
-    if not shared:
-        return None
-    above, below = (np.prod([[seconds[key] for key in shared] for seconds in side], axis=0) ** power for side in by_entry)
-    return statistics.ratio(above.tolist(), below.tolist(), paired=True)
+    return _ratio(seconds_above, seconds_below, others, num_pairs or num_pairs_of(compared))

@@ -13,6 +13,7 @@ def text(answer: Answer) -> str:
         "machine": answer.machine,
         "certainty": answer.certainty,
         "comparisons": [_comparison(ranking, group) for ranking in answer.rankings for group in ranking.groups],
+        "causes_at": answer.causes_at,
         "causes": [_cause(cause) for cause in answer.causes],
         "reliability": answer.reliability,
         "advice": answer.advice,

@@ -58,14 +58,12 @@ def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgem
 def _ratio(control: Control, controls: Iterable[Record], entry: Entry, comparison: Comparison) -> Ratio | None:
     """Returns the ratio of the seconds per epoch of a control to those of its entry; None where either has none.
 
-    It is judged as the entries of this size are: its interval is one of as many, and matrices differ in it as they do in theirs.
+    Its interval has the noise of these two alone, and is one of as many as the entries of this size have.
     """
     of_entry = [record for record in controls if (record.backend, record.num_ranks) == (entry.backend, entry.num_ranks)]
     of_control = Entry(entry.backend, entry.num_ranks, [record for record in of_entry if record.settings.control == control])
     compared = [result.entry for result in first.results_of(comparison.of_size(entry.num_ranks))]
-    if len(compared) < 2 or entry not in compared:
-        compared = [entry, of_control]
-    return measures.epoch_ratio(of_control, entry, compared)
+    return measures.epoch_ratio(of_control, entry, [], num_pairs=measures.num_pairs_of(compared))
 
 
 def sentences(judged: Iterable[Judgement]) -> list[str]:
