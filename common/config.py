@@ -222,7 +222,12 @@ if TYPE_CHECKING:
 
 else:
     Settings = dataclasses.make_dataclass(
-        "Settings", [_field_of(*declared) for declared in own_settings().items()], bases=(SharedSettings,), frozen=True
+        "Settings",
+        [_field_of(*declared) for declared in own_settings().items()],
+        bases=(SharedSettings,),
+        frozen=True,
+        # By which pickle finds it.
+        namespace={"__module__": __name__},
     )
 
 

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from common import command_line, units, workloads
+from common import apart, command_line, units, workloads
 from common.backends import chosen, declaration_of, has_one_rank, settings_of
 from common.bounds import CONTEXT, FROM_1, LAYERS, RANKS
 from common.command_line import Help
@@ -97,9 +97,29 @@ class Forecast(NamedTuple):
     peak: float
 
 
+class Answer(NamedTuple):
+    """The forecasts of a training, which is described in words, and why others are left out."""
+
+    training: str
+    forecasts: list[Forecast]
+    left_out: list[str]
+
+
 def run(arguments: Memory) -> int:
     """Prints the forecast and returns the exit status. Raises UserError, before anything is printed, where nothing can be forecast."""
     limit = units.size_of(arguments.fits, "--fits") if arguments.fits is not None else None
+    answer = apart.call(f"--model {arguments.model}", answer_of, **vars(arguments))
+    if arguments.json:
+        rows = [row._asdict() | ({} if limit is None else {"fits": row.peak <= limit}) for row in answer.forecasts]
+        print(json.dumps({"backends": rows, "left_out": answer.left_out}, indent=2))
+    else:
+        show(answer, limit)
+    return 0
+
+
+def answer_of(**options: Any) -> Answer:
+    """Returns the forecasts of what the options of Memory describe. It runs code of a user's file, and imports PyTorch."""
+    arguments = Memory(**options)
     settings = settings_from(arguments)
     names = BACKENDS if arguments.backends is None else command_line.names_in(arguments.backends)
     if not names:
@@ -111,12 +131,12 @@ def run(arguments: Memory) -> int:
     if left_out and arguments.backends:
         raise UserError(left_out[0])
     forecasts = forecast([name for name in names if not reasons[name]], settings, sizes, arguments.ranks_per_node)
-    if arguments.json:
-        rows = [row._asdict() | ({} if limit is None else {"fits": row.peak <= limit}) for row in forecasts]
-        print(json.dumps({"backends": rows, "left_out": left_out}, indent=2))
-    else:
-        show(settings, forecasts, left_out, limit)
-    return 0
+    num_parameters, recomputed = workloads.workload_of(settings).num_parameters, ", recomputed" if settings.recompute else ""
+    training = (
+        f"{settings.workload}: {num_parameters:,} parameters; {settings.batch_size:,} samples per step, {settings.precision}, "
+        f"{settings.optimizer}{recomputed}"
+    )
+    return Answer(training, forecasts, left_out)
 
 
 def settings_from(arguments: Memory) -> Settings:
@@ -135,7 +155,7 @@ def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int |
 
 
 def forecast(names: Sequence[str], settings: Settings, sizes: dict[str, int], ranks_per_node: int | None) -> list[Forecast]:
-    """Returns the forecast of each backend, or variant, where there is no `problem`. It imports PyTorch, which takes seconds."""
+    """Returns the forecast of each backend, or variant, where there is no `problem`."""
     from frameworks.shared.pytorch import activations
 
     step = None
@@ -238,18 +258,12 @@ def largest_hand(sizes: Sequence[int], num_ranks: int) -> float:
     return max(hands) / sum(sizes)
 
 
-def show(settings: Settings, forecasts: Sequence[Forecast], left_out: Sequence[str], limit: float | None) -> None:
+def show(answer: Answer, limit: float | None) -> None:
     """Prints the forecasts as a table, the reasons for what is left out, and what fits into `limit` bytes."""
-    console = Console()
+    console, (training, forecasts, left_out) = Console(), answer
     console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
-    num_parameters = workloads.workload_of(settings).num_parameters
     unit, size = next((unit for unit in UNITS if max(row.peak for row in forecasts) >= unit[1]), UNITS[-1])
-    recomputed = ", recomputed" if settings.recompute else ""
-    table = Table(
-        title=f"{settings.workload}: {num_parameters:,} parameters; {settings.batch_size:,} samples per step, {settings.precision}, "
-        f"{settings.optimizer}{recomputed}: memory per rank ({unit})",
-        title_justify="left", box=box.SIMPLE,
-    )  # fmt: skip
+    table = Table(title=f"{training}: memory per rank ({unit})", title_justify="left", box=box.SIMPLE)
     for name in Forecast._fields:
         table.add_column(name.replace("_", " ").replace("num ", ""), justify="left" if name == "backend" else "right")
     for backend, num_ranks, *sizes in forecasts:

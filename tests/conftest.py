@@ -6,12 +6,15 @@ from collections import Counter
 import hypothesis
 import pytest
 
+from common import apart
 from common.record import files
 from tests.support.running import ROOT, copied
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("busy")
+# The tests' own files are read here, without a process for each.
+apart.begin()
 # Fixtures that are made once: runs of backends, the import of both frameworks, and the committed records.
 SHARED = ("trained", "frameworks", "committed")
 # Groups of tests that take more than a minute, the longest first.

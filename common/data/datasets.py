@@ -42,6 +42,11 @@ def loader(settings: Settings) -> Callable[..., Dataset]:
     return lambda on_progress=no_progress: read(on_progress)
 
 
+def num_samples(settings: Settings, on_progress: OnProgress = no_progress) -> int:
+    """Reads the data of the settings and returns the number of training samples. Raises UserError as `loader` and its function do."""
+    return len(loader(settings)(on_progress).train)
+
+
 def _of_texts(name: str, model: Any, settings: Settings) -> Reader:
     read = texts.reader(name, settings.data_dir, model.context)
     return lambda _: read()

@@ -12,7 +12,6 @@ import hashlib
 import importlib
 import importlib.util
 import json
-import math
 import random
 import sys
 from collections import Counter
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from common.bounds import FROM_1, NUMBER, POSITIVE, Bounds
 from common.command_line import shortened
 from common.errors import UserError
 
@@ -32,15 +32,16 @@ REQUIRED = {
     "loss": "def loss(outputs, targets): returns the mean over the samples of a batch",
 }
 OPTIONAL = ("optimizer", "scheduler", "metric", "finish", "collate", "layers")
-# The constants of a file: the type of each, its default, and the values that it takes in words.
-CONSTANTS: dict[str, tuple[type, Any, str, Callable[[Any], bool]]] = {
-    "TARGET": (float, None, "a finite number", math.isfinite),
-    "BATCH_SIZE": (int, 32, "a whole number from 1 on", lambda value: value >= 1),
-    "EPOCHS": (int, 10, "a whole number from 1 on", lambda value: value >= 1),
-    "LEARNING_RATE": (float, None, "a number above 0", lambda value: value > 0),
-    "CLIP_NORM": (float, None, "a number above 0", lambda value: value > 0),
-    "LOWER_IS_BETTER": (bool, False, "True or False", lambda _: True),
+# The constants of a file: the type of each, its default, and the numbers that it takes.
+CONSTANTS: dict[str, tuple[type, Any, Bounds | None]] = {
+    "TARGET": (float, None, NUMBER),
+    "BATCH_SIZE": (int, 32, FROM_1),
+    "EPOCHS": (int, 10, FROM_1),
+    "LEARNING_RATE": (float, None, POSITIVE),
+    "CLIP_NORM": (float, None, POSITIVE),
+    "LOWER_IS_BETTER": (bool, False, None),
 }
+WORDS = {float: "a number", int: "a whole number", bool: "True or False"}
 KERAS_PACKAGES = {"keras", "tf_keras"}
 OF_KERAS = (
     "the model is Keras's; backends on PyTorch take a file whose model() returns an nn.Module, "
@@ -122,14 +123,13 @@ def _describe(problem: BaseException) -> str:
 
 
 def located(source: str, workloads: Iterable[str] = ()) -> Path:
-    """Returns the path of FILE or package.module. Raises UserError where there is none, with the names of workloads to choose from."""
-    path = Path(source)
+    """Returns the path of FILE or package.module, which is not imported. Raises UserError where there is none, with `workloads`."""
+    path, (package, *names) = Path(source), source.split(".")
     if path.suffix != ".py" and "/" not in source:
-        try:
-            spec = importlib.util.find_spec(source)
-        except (ImportError, ValueError):
-            spec = None
-        path = Path(spec.origin) if spec and spec.origin else path
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+        stems = [Path(folder, *names) for folder in (spec and spec.submodule_search_locations) or ()]
+        files = [file for stem in stems for file in (stem.with_name(f"{stem.name}.py"), stem / "__init__.py")]
+        path = next((file for file in files if file.is_file()), Path(spec.origin) if spec and spec.origin and not names else path)
     if not path.is_file():
         raise UserError(
             f"there is no workload {source!r}; choose from: {', '.join(workloads)}, or give --model a Python file or package.module"
@@ -144,7 +144,7 @@ def read(source: str, arguments: str | None) -> ModelFile:
 
 @functools.cache
 def _read(path: Path, arguments: str | None) -> ModelFile:
-    file = ModelFile(path, ModuleType(path.stem), _arguments_of(arguments), "")
+    file = ModelFile(path, ModuleType(path.stem), arguments_of(arguments), "")
     _import(file)
     file = file._replace(digest=_digest(file))
     for name, definition in REQUIRED.items():
@@ -153,11 +153,12 @@ def _read(path: Path, arguments: str | None) -> ModelFile:
     for name in (*REQUIRED, *OPTIONAL):
         if file.has(name) and not callable(getattr(file.content, name)):
             file.refuse(name, f"{name} is no function")
-    for name, (kind, _, words, is_allowed) in CONSTANTS.items():
+    for name, (kind, _, bounds) in CONSTANTS.items():
         value = file.constant(name)
         is_kind = isinstance(value, int | float if kind is float else kind) and (kind is bool or not isinstance(value, bool))
-        if value is not None and not (is_kind and is_allowed(value)):
-            file.refuse(name, f"{name} is {shortened(repr(value))}; it must be {words}")
+        problem = (bounds and bounds.problem(value)) if is_kind else f"it must be {WORDS[kind]}"
+        if value is not None and problem:
+            file.refuse(name, f"{name} is {shortened(repr(value))}; {problem}")
     if file.has("finish") and not file.has("metric"):
         file.refuse("finish", "finish() needs metric(outputs, targets), which returns sums over the samples of a batch")
     target = file.constant("TARGET")
@@ -180,7 +181,7 @@ def of_module(name: str, **arguments: Any) -> ModelFile:
     return ModelFile(Path(str(content.__file__)), content, arguments, "")
 
 
-def _arguments_of(text: str | None) -> dict[str, Any]:
+def arguments_of(text: str | None) -> dict[str, Any]:
     try:
         arguments = json.loads(text) if text else {}
     except (ValueError, RecursionError):

@@ -6,10 +6,12 @@ import math
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from pathlib import Path
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from common import apart
 from common.command_line import shortened
 from common.model import model_file, user_data
 from common.model.description import Layer, Model, Part, Samples, Workload
@@ -28,6 +30,47 @@ NUM_SCHEDULED = 20
 OF_RIGHT = "it must return the number of right samples"
 
 
+class Described(NamedTuple):
+    """What all but a rank knows of a user's file, whose code it does not run: `functions` are those of the file's that it has.
+
+    `num_states`: how many numbers optimizer() keeps for each parameter; None without one.
+    """
+
+    digest: str
+    functions: list[str]
+    constants: dict[str, bool | int | float | None]
+    has_accuracy: bool
+    parameters: dict[str, tuple[int, ...]]
+    has_layers: bool
+    has_buffers: bool
+    num_states: float | None
+
+
+@functools.cache
+def described(source: str, arguments: str | None) -> Described:
+    """Describes a file, which a process of its own reads. Raises UserError for a mistake in it."""
+    return apart.call(f"--model {source}", describe, source, arguments)
+
+
+def describe(source: str, arguments: str | None) -> Described:
+    """Reads a file and builds its model once. Raises UserError for a mistake in them."""
+    file = model_file.read(source, arguments)
+    module = model_file.build(file, seed=0)
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and not parameter.isfinite().all():
+            file.refuse("model", f"model() returns {name} with numbers that are NaN or infinite")
+    return Described(
+        digest=file.digest,
+        functions=[name for name in (*model_file.REQUIRED, *model_file.OPTIONAL) if file.has(name)],
+        constants={name: file.constant(name) for name in model_file.CONSTANTS},
+        has_accuracy=file.has_accuracy,
+        parameters={name: tuple(parameter.shape) for name, parameter in module.named_parameters()},
+        has_layers=bool(model_file.layers_of(file, module)),
+        has_buffers=not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys(),
+        num_states=_num_states(file, module) if file.has("optimizer") else None,
+    )
+
+
 @final
 @dataclass(frozen=True)
 class UserModel(Model):
@@ -42,21 +85,26 @@ class UserModel(Model):
 
     @property
     def file(self) -> ModelFile:
+        """The file, which this process reads."""
         return model_file.read(self.source, self.arguments)
+
+    @property
+    def described(self) -> Described:
+        return described(self.source, self.arguments)
 
     def file_in(self, framework: str) -> ModelFile:
         return self.file
 
     def identity(self) -> dict[str, Any]:
         """Returns what identifies the model, wherever its file lies."""
-        return {"source": self.file.digest, "arguments": self.file.arguments}
+        return {"source": self.described.digest, "arguments": model_file.arguments_of(self.arguments)}
 
     def parts(self) -> list[Part]:
         """Returns one part, which no pipeline cuts."""
         layers: dict[str, dict[str, Initial]] = {}
-        for name, parameter in model_file.build(self.file, seed=0).named_parameters():
+        for name, shape in self.described.parameters.items():
             layer, _, of_layer = name.rpartition(".")
-            layers.setdefault(layer, {})[of_layer] = Initial(tuple(parameter.shape), BUILT, 0.0)
+            layers.setdefault(layer, {})[of_layer] = Initial(shape, BUILT, 0.0)
         return [Part("model", tuple(Layer(name, parameters) for name, parameters in layers.items()))]
 
     def initial_values(self, seed: int, precision: str) -> dict[str, np.ndarray]:
@@ -77,10 +125,10 @@ class UserModel(Model):
         return round(counter.get_total_flops() / NUM_FIRST) or None
 
     def has_layers(self) -> bool:
-        return _has_layers(self)
+        return self.described.has_layers
 
     def has_buffers(self) -> bool:
-        return _has_buffers(self)
+        return self.described.has_buffers
 
     def samples(self, inputs: Any, targets: Any, sample_weights: np.ndarray, precision: str) -> Samples:
         inputs, targets = user_data.in_precision((inputs, targets), precision)
@@ -107,7 +155,7 @@ class UserModel(Model):
         return value
 
     def optimizer_states(self) -> float | None:
-        return _num_states(self) if self.file.has("optimizer") else None
+        return self.described.num_states
 
     def scheduled_rates(self, learning_rate: float, optimizer: str, num_steps: int) -> list[float] | None:
         """Returns the rates of scheduler() for an optimizer that begins with this one.
@@ -119,23 +167,25 @@ class UserModel(Model):
 
 def workload(source: str, arguments: str | None) -> Workload:
     """Returns the workload of a file. Raises UserError for a mistake in it."""
-    model = UserModel(source, arguments)
-    file = model.file
-    rate, batch_size = file.constant("LEARNING_RATE"), file.constant("BATCH_SIZE")
+    file = described(source, arguments)
+    constants: dict[str, Any] = file.constants
+    rate, batch_size = constants["LEARNING_RATE"], constants["BATCH_SIZE"]
     return Workload(
-        model=model,
+        model=UserModel(source, arguments),
         datasets=(DATASET,),
         batch_size=batch_size,
         evaluation_batch_size=batch_size,
-        epochs=file.constant("EPOCHS"),
-        target=file.constant("TARGET"),
+        epochs=constants["EPOCHS"],
+        target=constants["TARGET"],
         optimizer="sgd",
         learning_rates={optimizer: rate or default for optimizer, default in LEARNING_RATES.items()},
         metric="accuracy" if file.has_accuracy else "metric",
-        lower_is_better=file.constant("LOWER_IS_BETTER"),
-        clip_norm=file.constant("CLIP_NORM"),
-        decided={name: function for name, function in (("optimizer", "optimizer"), ("schedule", "scheduler")) if file.has(function)},
-        name=file.name,
+        lower_is_better=constants["LOWER_IS_BETTER"],
+        clip_norm=constants["CLIP_NORM"],
+        decided={
+            name: function for name, function in (("optimizer", "optimizer"), ("schedule", "scheduler")) if function in file.functions
+        },
+        name=Path(source).stem,
     )
 
 
@@ -173,26 +223,13 @@ def _options(optimizer: Any) -> list[dict[str, Any]]:
     return [{name: group[name] for name in names} for group in optimizer.param_groups]
 
 
-@functools.cache
-def _has_layers(model: UserModel) -> bool:
-    return bool(model_file.layers_of(model.file, model_file.build(model.file, seed=0)))
-
-
-@functools.cache
-def _has_buffers(model: UserModel) -> bool:
-    module = model_file.build(model.file, seed=0)
-    return not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys()
-
-
-@functools.cache
-def _num_states(model: UserModel) -> float:
+def _num_states(file: ModelFile, module: Any) -> float:
     """Returns how many numbers optimizer() keeps for each parameter, after a step without a gradient."""
-    file, module = model.file, model_file.build(model.file, seed=0)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.grad = model_file.torch().zeros_like(parameter)
     optimizer = file.call("optimizer", iter(parameters))
-    file.attempt("optimizer", optimizer.step)
+    _expect_optimizer(file, optimizer)
     kept = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
     return sum(kept) / sum(parameter.numel() for parameter in parameters)
 
@@ -264,9 +301,6 @@ def check(model: UserModel) -> None:
     if file.has("metric"):
         with model_file.torch().no_grad():
             _expect_metric(file, file.call("metric", outputs, targets))
-    model_file.layers_of(file, module)
-    if file.has("optimizer"):
-        _expect_optimizer(file, file.call("optimizer", module.parameters()))
     if file.has("scheduler"):
         model.scheduled_rates(file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
     _expect_sums(file, module.eval(), inputs, targets)
@@ -299,8 +333,10 @@ def loss_of(file: ModelFile, outputs: Any, targets: Any) -> Any:
 def _expect_metric(file: ModelFile, value: Any) -> None:
     has_finish = file.has("finish")
     try:
-        flat_sums(value) if has_finish else float(value)
+        is_finite = bool(flat_sums(value).isfinite().all()) if has_finish else math.isfinite(float(value))
     except (TypeError, ValueError, RuntimeError):
+        is_finite = False
+    if not is_finite:
         expected = "with finish() it must return sums, as a tensor or a tuple or dictionary of them" if has_finish else OF_RIGHT
         file.refuse("metric", f"metric() returns {shortened(repr(value))}; {expected}")
 

@@ -5,7 +5,6 @@ stopped, it takes no time from the run whose turn it is: the threads of its libr
 """
 
 import contextlib
-import ctypes
 import math
 import os
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common.apart import end_with_parent
 from common.config import CONTROL_DELAY, Settings
 from common.ranks import messages
 from common.ranks.launcher_variables import Summing, by_rank, node_name
@@ -32,9 +32,6 @@ TURN_SHARE_VARIABLE = "TANDEM_TURN_SHARE"
 TURN_SECONDS = 0.3
 # The process that has started this one.
 PARENT = os.getppid()
-# linux/prctl.h.
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.PyDLL(None)
 # A wait gives a heartbeat this often: where runs take no turns, one wait is for a whole epoch.
 HEARTBEAT_SECONDS = 1.0
 
@@ -136,11 +133,6 @@ def stop() -> None:
     # A parent that ended before sends no signal any more.
     os.kill(os.getpid(), signal.SIGSTOP if os.getppid() == PARENT else signal.SIGKILL)
     end_with_parent(0)
-
-
-def end_with_parent(number: int) -> None:
-    """Lets the kernel send this process a signal when its parent ends, also while the process is stopped; 0: no signal any more."""
-    LIBC.prctl(PR_SET_PDEATHSIG, number)
 
 
 def node() -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
-from common import backends, config, workloads
+from common import apart, backends, config, workloads
 from common.command_line import parse
 from common.config import Settings
 from common.cost import parallelism, state_memory
@@ -80,6 +80,7 @@ def main(trainer_class: type[Trainer], file: str) -> NoReturn:
     130: interrupted.
     """
     import_seconds, entered = process_age_seconds(), time.perf_counter()
+    apart.begin()
     so_far = SoFar()
     try:
         run(trainer_class, Path(file).stem, so_far, import_seconds, entered)

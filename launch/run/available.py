@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
-from common import progress, workloads
+from common import apart, progress, workloads
 from common.backends import file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism, state_memory
@@ -57,12 +57,18 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
         runner.start_of(job, launcher).argv()
         settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
-            on_progress = progress.reading(functools.partial(print, file=sys.stderr))
-            num_samples[settings.workload] = len(datasets.loader(settings)(on_progress).train)
+            num_samples[settings.workload] = num_samples_of(settings)
         plan = workloads.batch_plan(settings, job.degree)
         sharding.num_trained_steps(num_samples[settings.workload], plan.global_batch)
         if settings.deepspeed_config:
             configuration.of(settings, job.num_ranks)
+
+
+def num_samples_of(settings: Settings) -> int:
+    """Reads the data of a training once and returns its number of samples. A user's code has a process of its own."""
+    if settings.model:
+        return apart.call(f"--model {settings.model}", datasets.num_samples, settings)
+    return datasets.num_samples(settings, progress.reading(functools.partial(print, file=sys.stderr)))
 
 
 def expect_memory(jobs: Iterable[Job]) -> None:

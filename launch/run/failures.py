@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from common.apart import describe_status
 from common.progress import Progress
 from common.ranks import machine, slurm
 from common.ranks.messages import Hang
@@ -114,12 +115,11 @@ def describe_exit(status: int, lines: Sequence[str]) -> str:
 
     `status`: less than 0 for one that a signal ended.
     """
-    ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
     if any(map(PROXY_LOST.search, lines)):
         cause = ", since its hydra_pmi_proxy on a node, which starts the ranks there, was killed or could not be reached"
     else:
         cause = f"; the last line: {line}" if (line := last_line(lines)) else ""
-    return f"{ended}{cause}"
+    return f"{describe_status(status)}{cause}"
 
 
 def advice(lines: Iterable[str], launcher: Launcher) -> str:

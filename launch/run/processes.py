@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple, final
 
 import psutil
 
+from common.apart import end_with_parent
 from common.progress import Progress
 from common.ranks import binding, messages
 from common.ranks.meeting import MASTER
@@ -86,7 +87,7 @@ def run(
             process = subprocess.Popen(
                 argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True,
                 # A system call alone, which needs no lock that another thread of this process may have held when it was copied.
-                preexec_fn=functools.partial(clock.end_with_parent, death_signal),  # noqa: PLW1509
+                preexec_fn=functools.partial(end_with_parent, death_signal),  # noqa: PLW1509
             )  # fmt: skip
         reader.start()
         try:

@@ -1,17 +1,18 @@
 """The matrix that verifies workloads: every backend against one process, in float64, and why one differs."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from common import workloads
+from common import apart, workloads
 from common.backends import ALL, declaration_of
 from common.command_line import flag, names_in, shortened
 from common.data import sharding
 from common.declarations import BASELINE
 from common.errors import UserError
-from common.model import model_file
+from common.model.description import Model
 from common.record import comparison
 from common.record.definition import Record
 from common.terminal import Table, filled, print_tables
@@ -19,6 +20,8 @@ from launch.launchers.machine_files import Machine
 from launch.run import verify_causes
 from launch.run.options import Matrix
 from launch.run.plan import Job
+
+Answer = TypeVar("Answer")
 
 # Relative, of the loss of a step.
 BOUND = 1e-9
@@ -199,11 +202,16 @@ def _cause(record: Record, difference_by_rank: float | None) -> str:
     causes = []
     for cause_of in (verify_causes.of_ranks, verify_causes.of_optimizer)[record.num_ranks == 1 :]:
         try:
-            causes.append(cause_of(workloads.workload_of(record.settings).model))
+            causes.append(_asked(cause_of, workloads.workload_of(record.settings).model))
         except UserError:
             continue
     unknown = AT_ONE_RANK if record.num_ranks == 1 else UNKNOWN if difference_by_rank is None else BESIDE_STATISTICS
     return "; ".join(filter(None, causes)) or unknown
+
+
+@functools.cache
+def _asked(function: Callable[[Model], Answer], model: Model) -> Answer:
+    return apart.call("the model", function, model)
 
 
 def _reason_of_failure(record: Record) -> str:
@@ -211,7 +219,7 @@ def _reason_of_failure(record: Record) -> str:
     if "find_unused_parameters" in error:
         which = "parameters"
         if numbers := WITHOUT_GRADIENT.search(error):
-            names = model_file.trained_parameters(workloads.workload_of(record.settings).model.file_in("pytorch"))
+            names = _asked(verify_causes.trained, workloads.workload_of(record.settings).model)
             which = shortened(", ".join(names[int(number)] for number in numbers[1].split()), 100)
         return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
     return next((reason for part, reason in FAILURES.items() if part in error), f"{record.status}, {error}")

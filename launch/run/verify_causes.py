@@ -1,7 +1,6 @@
 """What in a user's file makes several ranks train otherwise than one process: found by small steps of the model and of its optimizer."""
 
 import copy
-import functools
 import math
 import pickle
 from collections.abc import Iterable, Iterator
@@ -28,7 +27,6 @@ class Pass(NamedTuple):
     gradients: dict[str, Any]
 
 
-@functools.cache
 def of_ranks(model: Model) -> str | None:
     """Says why the average of what ranks compute is not what one process computes of all their samples; None where nothing is found.
 
@@ -70,7 +68,11 @@ def _of_gradients(file: ModelFile, module: Any, batch: Any, halves: list[Any]) -
     return None
 
 
-@functools.cache
+def trained(model: Model) -> list[str]:
+    """Returns the names of the parameters that are trained, in the order in which DDP numbers them."""
+    return model_file.trained_parameters(model.file_in("pytorch"))
+
+
 def of_optimizer(model: Model) -> str | None:
     """Says why the file's optimizer() does not train shards of parameters, or those of a rank, as it trains all; None where it does."""
     file = model.file_in("pytorch")

@@ -139,7 +139,7 @@ BROKEN = {
     "batch-size": (
         ("def metric", "BATCH_SIZE = 0.5\n\ndef metric"),
         "BATCH_SIZE",
-        "BATCH_SIZE is 0.5; it must be a whole number from 1 on",
+        "BATCH_SIZE is 0.5; it must be a whole number",
     ),
     "optimizer-without-rate": (
         ("def metric", "def optimizer(p):\n    return torch.optim.AdamW(p)\n\ndef metric"),
