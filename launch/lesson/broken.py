@@ -73,7 +73,7 @@ def table_of(records: Iterable[Record]) -> list[Table]:
 
 def main() -> None:
     """Runs the lesson."""
-    ranks, options = running.given("2")
+    ranks, options = running.arguments("2")
     folder = running.new_folder("broken")
     runs = {BASELINE: 1, RIGHT: int(ranks)} | dict.fromkeys(FAULTS, int(ranks))
     tables = table_of([train(name, num_ranks, options, folder) for name, num_ranks in runs.items()])

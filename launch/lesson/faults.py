@@ -23,7 +23,7 @@ def no_all_reduce(backend: ModuleType) -> Replacement:
 def same_shard(_: ModuleType) -> Replacement:
     """Every rank reads the shard of rank 0: the other samples of a batch are never seen."""
     training_shard = sharding.training_shard
-    return sharding, "training_shard", lambda epoch, place, num_losses: training_shard(epoch, place._replace(shard=0), num_losses)
+    return sharding, "training_shard", lambda epoch, of_rank, num_losses: training_shard(epoch, of_rank._replace(shard=0), num_losses)
 
 
 def summed_gradients(backend: ModuleType) -> Replacement:
@@ -35,7 +35,7 @@ def summed_gradients(backend: ModuleType) -> Replacement:
 def same_order(_: ModuleType) -> Replacement:
     """set_epoch is forgotten: every epoch has the order of samples of the first."""
     training_shard = sharding.training_shard
-    return sharding, "training_shard", lambda epoch, place, num_losses: training_shard(epoch._replace(number=0), place, num_losses)
+    return sharding, "training_shard", lambda epoch, of_rank, num_losses: training_shard(epoch._replace(number=0), of_rank, num_losses)
 
 
 FAULTS = {function.__name__: function for function in (no_all_reduce, same_shard, summed_gradients, same_order)}

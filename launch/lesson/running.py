@@ -12,7 +12,7 @@ from common.record.definition import Record
 RESULTS = ROOT / "results" / "lessons"
 
 
-def given(ranks: str) -> tuple[str, list[str]]:
+def arguments(ranks: str) -> tuple[str, list[str]]:
     """Returns the number of ranks and the options on the command line of a lesson; without a number, `ranks`."""
     return (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdigit() else (ranks, sys.argv[1:])
 
@@ -28,16 +28,16 @@ def new_folder(name: str) -> Path:
     return RESULTS / f"{files.new_stamp()}-{name}"
 
 
-def matrix(name: str, ranks: str, *arguments: str) -> list[Record]:
+def matrix(name: str, ranks: str, *training: str) -> list[Record]:
     """Returns the completed records of a matrix at a number of ranks, in a folder of its own below results/lessons.
 
     What follows the name of the lesson on the command line goes to the matrix too: first another number of ranks, if any, then options,
-    which take precedence over the arguments. Ends the process if no run completed.
+    which take precedence over `training`. Ends the process if no run completed.
     """
-    ranks, options = given(ranks)
+    ranks, options = arguments(ranks)
     folder = new_folder(name)
     status = subprocess.run(
-        [sys.executable, "-m", "launch.matrix", ranks, *arguments, *options, "--results", str(folder)], cwd=ROOT, check=False
+        [sys.executable, "-m", "launch.matrix", ranks, *training, *options, "--results", str(folder)], cwd=ROOT, check=False
     ).returncode
     completed = [record for record in files.collect([folder])[0] if record.status == "ok"] if folder.exists() else []
     if not completed:

@@ -34,10 +34,10 @@ def table_of(records: Iterable[Record]) -> list[Table]:
 
 def main() -> None:
     """Runs the lesson."""
-    ways = ",".join(way for way in sharing.every_way() if way != BASELINE)
-    completed = running.matrix("sends", "2", "--backends", ways, "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
-    formulas = {record.backend: way.formula for record in completed if (way := sharing.of(record.backend))}
-    lines = [f"{backend}: {formula}" for backend, formula in formulas.items()]
+    backends = ",".join(backend for backend in sharing.every_way() if backend != BASELINE)
+    completed = running.matrix("sends", "2", "--backends", backends, "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
+    of_backend = {record.backend: sharing.of(record.backend) for record in completed}
+    lines = [f"{backend}: {shared.formula}" for backend, shared in of_backend.items() if shared]
     print_tables(table_of(completed), ["by formula, of n ranks, r replicas and P bytes of parameters:", *lines])
 
 

@@ -164,8 +164,8 @@ def _wait_for(condition: Callable[[], bool], limit_seconds: float) -> None:
 def main(run: str, grace_seconds: str) -> None:
     """Waits until the other end of standard input is closed, ends the run and removes the files whose paths came in."""
     paths = b""
-    while part := os.read(0, 1 << 16):
-        paths += part
+    while chunk := os.read(0, 1 << 16):
+        paths += chunk
     end(run, float(grace_seconds), filter(None, os.fsdecode(paths).split("\0")))
 
 

@@ -32,8 +32,8 @@ OF_TENSORFLOW = (
 def ask(question: str, *arguments: str, **variables: str) -> tuple[str, str]:
     """Returns (output, last line of the error) of one of QUESTIONS."""
     command = [sys.executable, "-m", "launch.setup.check_cuda", question, *arguments]
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
-    return done.stdout, (done.stderr.strip().splitlines() or ["it ended without a word"])[-1] if done.returncode else ""
+    process = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    return process.stdout, (process.stderr.strip().splitlines() or ["it ended without a word"])[-1] if process.returncode else ""
 
 
 def horovod(framework: str, nccl: str) -> tuple[bool, int, int, int]:

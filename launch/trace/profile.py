@@ -213,7 +213,7 @@ def paths_of(path: Path) -> list[Path]:
 def selected(profiles: Sequence[Profile]) -> list[Profile]:
     """Selects the profiles of rank 0 and of the ranks of least, median and most time in MPI."""
     ordered = sorted(profiles, key=lambda profile: (profile.communication_seconds, profile.rank))
-    ranks = {0, *(ordered[place].rank for place in (0, (len(ordered) - 1) // 2, -1))}
+    ranks = {0, *(ordered[index].rank for index in (0, (len(ordered) - 1) // 2, -1))}
     return sorted((profile for profile in profiles if profile.rank in ranks), key=lambda profile: profile.rank)
 
 

@@ -136,8 +136,8 @@ def _profile(framework: str, origin_nanoseconds: int, path: Path, rank: int, ste
     clock = Clock(f"{framework}'s profiler of rank {rank}", None, "upper bound from the host's clock at each step")
     events = filter(_is_used, chrome_trace.events(path, report))
     of_run = _of_the_run(events, origin_nanoseconds / 1000, steps, clock, lambda text: report(f"{path}: {text}"))
-    place = {"PyTorch": _place_torch, "TensorFlow": _place_tensorflow}[framework]
-    return Source(clock, rank, origin_nanoseconds, place(of_run, rank))
+    placed_by = {"PyTorch": _place_torch, "TensorFlow": _place_tensorflow}[framework]
+    return Source(clock, rank, origin_nanoseconds, placed_by(of_run, rank))
 
 
 def _is_used(event: Event) -> bool:

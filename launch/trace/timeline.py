@@ -29,28 +29,14 @@ MARGIN_NANOSECONDS = 10**6
 DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
-@dataclass
-class TracedCollective:
-    """The number of calls of a collective, their seconds and bytes."""
-
-    num: int = 0
-    seconds: float = 0.0
-    size_bytes: int = 0
-
-
-# By rank and name.
-SumsByRank = dict[int, dict[str, TracedCollective]]
-
-
 class MergedTrace(NamedTuple):
-    """What a merged trace has: its events, the clocks of its sources and of the ranks, sums, and the problems with its parts."""
+    """What a merged trace has: its events, the clocks of its sources and of the ranks, and the problems with its parts."""
 
     num_events: int
     clocks: list[Clock]
     ranks: dict[int, ClockOfRank]
     horovod: horovod_summary.Summary | None
     problems: list[str]
-    collectives: SumsByRank
 
 
 def files(folder: Path, kind: str) -> dict[int, Path]:
@@ -95,9 +81,8 @@ def gather(folder: Path) -> MergedTrace:
         rank: sources.clock_of_rank(of_rank.meetings, meetings_of_rank_0) if rank else ClockOfRank(0.0, 0.0)
         for rank, of_rank in steps.items()
     }
-    collectives: SumsByRank = {}
-    num_events = merge(folder / MERGED, all_sources, ranks, collectives, problems)
-    return MergedTrace(num_events, [source.clock for source in all_sources], ranks, summary, problems, collectives)
+    num_events = merge(folder / MERGED, all_sources, ranks, problems)
+    return MergedTrace(num_events, [source.clock for source in all_sources], ranks, summary, problems)
 
 
 @contextlib.contextmanager
@@ -109,11 +94,11 @@ def _listed(problems: list[str]) -> Iterator[None]:
         problems.append(str(problem))
 
 
-def merge(path: Path, all_sources: Sequence[Source], ranks: Mapping[int, ClockOfRank], collectives: SumsByRank, problems: list[str]) -> int:
+def merge(path: Path, all_sources: Sequence[Source], ranks: Mapping[int, ClockOfRank], problems: list[str]) -> int:
     """Writes the merged trace, gzipped, as a stream: a process per rank, tracks ordered by kind, one clock. Returns its number of events.
 
     ts 0 is shortly before the first event; the metadata has it as origin_nanoseconds since the epoch. Each source is corrected by the
-    clock offset of its rank. Collectives are summed up, and what is wrong with an event becomes a problem.
+    clock offset of its rank. What is wrong with an event becomes a problem.
     """
     starts = [_epoch(source, ranks) + int(source.starts_at * 1000) for source in all_sources if source.starts_at is not None]
     origin = min(starts) - MARGIN_NANOSECONDS
@@ -122,11 +107,11 @@ def merge(path: Path, all_sources: Sequence[Source], ranks: Mapping[int, ClockOf
         clocks = [asdict(source.clock) for source in all_sources]
         return {"origin_nanoseconds": origin, "clocks": clocks, "ranks": {rank: clock._asdict() for rank, clock in ranks.items()}}
 
-    return chrome_trace.write(path, _merged(all_sources, origin, ranks, collectives, problems), metadata)
+    return chrome_trace.write(path, _merged(all_sources, origin, ranks, problems), metadata)
 
 
 def _merged(
-    all_sources: Iterable[Source], origin_nanoseconds: int, ranks: Mapping[int, ClockOfRank], collectives: SumsByRank, problems: list[str]
+    all_sources: Iterable[Source], origin_nanoseconds: int, ranks: Mapping[int, ClockOfRank], problems: list[str]
 ) -> Iterator[chrome_trace.Event]:
     """Yields the events of all sources with a pid per rank and a tid per track, and the metadata events with their names."""
     tracks = {}
@@ -141,8 +126,6 @@ def _merged(
                         yield from _named("process", rank, 0, f"rank {rank}", rank)
                     tracks[rank, kind, track] = tid
                     yield from _named("thread", rank, tid, f"{kind}: {track}", tid)
-                if kind == "collectives" and "bytes" in event.get("args", {}):
-                    _add(collectives, rank, event)
                 yield placed | {"tid": tid}
         except UserError as problem:
             problems.append(str(problem))
@@ -160,14 +143,6 @@ def _named(subject: str, rank: int, tid: int, name: str, index: int) -> Iterator
     metadata = {"ph": "M", "ts": 0, "pid": rank, "tid": tid}
     yield metadata | {"name": f"{subject}_name", "args": {"name": name}}
     yield metadata | {"name": f"{subject}_sort_index", "args": {"sort_index": index}}
-
-
-def _add(collectives: SumsByRank, rank: int, event: chrome_trace.Event) -> None:
-    """Adds a collective to the sums of its rank: of Gloo's and MPI's those in the profiled steps, of Horovod's all, on rank 0."""
-    sums = collectives.setdefault(rank, {}).setdefault(event["name"], TracedCollective())
-    sums.num += 1
-    sums.seconds += event["dur"] / 1e6
-    sums.size_bytes += event["args"]["bytes"]
 
 
 @dataclass(frozen=True)
@@ -209,10 +184,6 @@ def describe_folder(folder: Path) -> list[str]:
     for rank, clock in gathered.ranks.items():
         error = "not known" if clock.error_microseconds is None else f"{clock.error_microseconds:.0f} us at most"
         lines.append(f"clock of rank {rank}: {clock.clock_ahead_microseconds:.0f} us ahead of rank 0's, error {error}")
-    for rank in sorted(gathered.collectives):
-        for name, sums in gathered.collectives[rank].items():
-            kib, ms = sums.size_bytes / sums.num / 1024, 1e3 * sums.seconds / sums.num
-            lines.append(f"rank {rank}: {sums.num} {name} of {kib:.1f} KiB on average, each {ms:.2f} ms")
     lines += [f"problem: {problem}" for problem in gathered.problems]
     return [*lines, f"{gathered.num_events} events: {folder / MERGED}"]
 

@@ -21,17 +21,13 @@ NUM_EVENTS = 100_000
 T = TypeVar("T")
 
 
-def launcher_for(settings: Settings, launcher: Launcher, preloaded: str = "") -> Launcher:
-    """Returns the launcher with the variables of a traced run. `preloaded` is the present value of LD_PRELOAD.
-
-    Raises UserError where the interposer is not built.
-    """
+def launcher_for(settings: Settings, launcher: Launcher) -> Launcher:
+    """Returns the launcher with the variables of a traced run. Raises UserError where the interposer is not built."""
     if settings.trace is None:
         return launcher
     library = preloadable(build.installed() if settings.trace in TRACES else Path(settings.trace).absolute())
     num_events = NUM_EVENTS if settings.trace == "events" else None
-    of_trace = variables(library, files.trace_folder(settings), num_events, preloaded)
-    return launcher._replace(variables=launcher.variables | of_trace)
+    return launcher._replace(variables=launcher.variables | variables(library, files.trace_folder(settings), num_events))
 
 
 def preloadable(library: Path) -> Path:
@@ -42,12 +38,12 @@ def preloadable(library: Path) -> Path:
     raise UserError(f"--trace: LD_PRELOAD cuts the path {str(library)!r} at its space or colon; use a checkout, or a library, without one")
 
 
-def variables(library: str | Path, folder: Path, num_events: int | None = None, preloaded: str = "") -> dict[str, str]:
-    """Returns the environment variables of every rank for a profile of each rank in `folder`.
+def variables(library: str | Path, folder: Path, num_events: int | None = None) -> dict[str, str]:
+    """Returns the environment variables of every rank for a profile of each rank in `folder`, beside what is preloaded here.
 
     `num_events` is the number of calls per rank whose start and duration are kept; with the interposer only, not with a site's library.
     """
-    libraries = os.pathsep.join(str(path) for path in (library, preloaded) if path)
+    libraries = os.pathsep.join(str(path) for path in (library, os.environ.get("LD_PRELOAD")) if path)
     environment = {"LD_PRELOAD": libraries, "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
     return environment if num_events is None else environment | {"TANDEM_TRACE_EVENTS": str(num_events)}
 

@@ -11,7 +11,7 @@ from common import chrome_trace
 from common.errors import UserError
 from launch.trace import sources
 from launch.trace.sources import Clock, ClockOfRank, Placed, Source
-from launch.trace.timeline import MARGIN_NANOSECONDS, MERGED, TracedCollective, describe_file, gather, merge
+from launch.trace.timeline import MARGIN_NANOSECONDS, MERGED, describe_file, gather, merge
 from tests.frameworks.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle
 from tests.support.running import BIN, completed
 
@@ -99,6 +99,7 @@ def tracks_of(events):
 
 def test_a_run_becomes_one_trace(gathered, events):
     assert gathered.problems == []
+    assert gathered.horovod.lateness[1].num == 2
     assert len(events) == gathered.num_events
     tracks = tracks_of(events)
     of_each_rank = {
@@ -137,13 +138,6 @@ def test_the_error_of_each_clock_is_in_the_metadata(run_folder, gathered):
     metadata = chrome_trace.value(run_folder / "trace.json.gz", "metadata")
     assert metadata["clocks"] == list(map(dataclasses.asdict, gathered.clocks))
     assert metadata["ranks"] == {str(rank): clock._asdict() for rank, clock in gathered.ranks.items()}
-
-
-def test_the_summary_of_a_run(gathered):
-    assert gathered.horovod.lateness[1].num == 2
-    gloo = TracedCollective(2, pytest.approx(0.001), 2 * 4 * 1181066)
-    fused = TracedCollective(1, pytest.approx(0.001001), 4 * (128 + 128 * 9216))
-    assert gathered.collectives == {0: {"gloo:all_reduce": gloo, "ALLREDUCE": fused}, 1: {"gloo:all_reduce": gloo}}
 
 
 def test_a_truncated_timeline_is_merged_and_reported(tmp_path):
@@ -218,7 +212,7 @@ def test_threads_of_one_name_have_tracks_of_their_own(tmp_path):
 @pytest.mark.parametrize("ahead", [-500.0, 0.0, 500.0])
 def test_the_trace_starts_at_its_first_event_whichever_clock_is_ahead(tmp_path, ahead):
     of_ranks = [Source(Clock("", 1.0, ""), rank, 10**18, [Placed(rank, "data", "steps", span("step", 20, 1))], 20.0) for rank in (0, 1)]
-    merge(tmp_path / "t.json.gz", of_ranks, {1: ClockOfRank(ahead, 1.0)}, {}, [])
+    merge(tmp_path / "t.json.gz", of_ranks, {1: ClockOfRank(ahead, 1.0)}, [])
     ts = [event["ts"] for event in chrome_trace.events(tmp_path / "t.json.gz") if event["ph"] == "X"]
     assert (min(ts), ts[1] - ts[0]) == (MARGIN_NANOSECONDS / 1000, -ahead)
 

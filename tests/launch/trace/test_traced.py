@@ -27,8 +27,9 @@ def test_an_untraced_run_keeps_its_launcher(tmp_path):
 
 
 @pytest.mark.parametrize(("trace", "more"), [("mpi", {}), ("events", {"TANDEM_TRACE_EVENTS": str(traced.NUM_EVENTS)})])
-def test_every_rank_of_a_traced_run_has_the_environments_library(trace, more, tmp_path):
-    launcher = traced.launcher_for(settings(tmp_path, trace=trace), LAUNCHER, preloaded="other.so")
+def test_every_rank_of_a_traced_run_has_the_environments_library(trace, more, tmp_path, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "other.so")
+    launcher = traced.launcher_for(settings(tmp_path, trace=trace), LAUNCHER)
     folder = str(tmp_path / "here" / "run.trace")
     expected = {"A": "b", "LD_PRELOAD": f"{build.installed()}:other.so", "TRACE_DIR": folder, "SAVE_ALL_TASKS": "yes"}
     assert launcher == LAUNCHER._replace(variables=expected | more)
