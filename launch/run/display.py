@@ -90,9 +90,9 @@ class Display:
     def end_group(self) -> None:
         """Prints the line of the group, and estimates the time left anew."""
         group_seconds = self.now() - self.group_began
-        if len(self.group) > 1:
-            self.print_line(f"[{self.num_ended}/{len(self.jobs)}] {summary(self.group_records, group_seconds)}")
         self._end_start()
+        if len(self.group) > 1:
+            self.print_line(f"[{self.num_ended}/{len(self.jobs)}] {summary(self.group_records, group_seconds, self.startup_seconds)}")
         self.estimate.add_training(self.group, group_seconds - self.startup_seconds)
         self.group, self.group_began = (), self.now()
 
@@ -141,10 +141,13 @@ def title(job: Job) -> str:
     return f"{run} {kind}" if kind else run
 
 
-def summary(records: Sequence[Record], seconds: float) -> str:
-    """Returns the line of runs of one workload and repeat that took turns: the first at each size, and how many missed the target."""
+def summary(records: Sequence[Record], seconds: float, startup_seconds: float) -> str:
+    """Returns the line of runs of one workload and repeat that took turns: the first at each size, and how many missed the target.
+
+    `seconds` are those of all of them together, and `startup_seconds` the part in which one of them started.
+    """
     name = f"{records[0].workload}, repeat {records[0].repeat + 1}: " if records else ""
-    parts = [f"{name}{len(records)} runs in {duration(seconds)}"]
+    parts = [f"{name}{len(records)} runs in {duration(seconds)}, of which {duration(startup_seconds)} start-up"]
     candidates = [record for record in records if record.status == "ok" and not record.settings.control]
     reached = [(time, record) for record in candidates if (time := record.time_to_solution_seconds) is not None]
     for size in sorted({record.num_ranks for _, record in reached}):

@@ -83,9 +83,7 @@ def test_a_group_has_one_line_and_the_time_left_follows_from_it():
     live = Display([JOB] * 6, Estimate(2), Console(file=stream, width=200), clock)
     group = group_of("ddp", "horovod_tf")
     live.begin_group(group)
-    for job in group:
-        live.begin(job)
-    assert live.waits_for == "starting run 2 of 2: cnn horovod_tf 2 ranks; 2 processes import TensorFlow"
+XX.seconds = 12.0
     live.progress(group[0], HALF)
     assert live.waits_for.startswith("training in turns, 2 runs: ")
     clock.seconds = 20.0
@@ -93,7 +91,7 @@ def test_a_group_has_one_line_and_the_time_left_follows_from_it():
         live.finish(job, *typed([made(job.backend, 2, seconds=seconds)]))
     live.end_group()
     *_, line = stream.getvalue().splitlines()
-    assert line == "[2/6] cnn, repeat 1: 2 runs in 20 s; horovod_tf first at 2 ranks, 2.00 s"
+    assert line == "[2/6] cnn, repeat 1: 2 runs in 20 s, of which 12 s start-up; horovod_tf first at 2 ranks, 2.00 s"
     assert live.how_far() == "2/6 runs in 20 s, about 40 s left"
     live.begin_group(group_of("ddp", "horovod_tf"))
     clock.seconds = 35.0
@@ -147,12 +145,12 @@ def test_a_title_names_a_run_that_is_a_control_or_traced(settings, kind):
 @pytest.mark.parametrize(("stop_at_target", "ending"), [(True, "; 1 missed the target"), (False, "")])
 def test_a_run_of_a_fixed_length_as_of_a_verification_misses_no_target(stop_at_target, ending):
     (record,) = typed([not_reached(settings={"stop_at_target": stop_at_target})])
-    assert summary([record], 20.0) == f"cnn, repeat 1: 1 runs in 20 s{ending}"
+    assert summary([record], 20.0, 15.0) == f"cnn, repeat 1: 1 runs in 20 s, of which 15 s start-up{ending}"
 
 
 def test_a_control_is_not_first():
     ddp, copy = typed([made(num_ranks=2, seconds=3.0), made(num_ranks=2, seconds=2.0, settings={"control": "copy"})])
-    assert summary([copy, ddp], 20.0) == "cnn, repeat 1: 2 runs in 20 s; ddp first at 2 ranks, 3.00 s"
+    assert summary([copy, ddp], 20.0, 15.0) == "cnn, repeat 1: 2 runs in 20 s, of which 15 s start-up; ddp first at 2 ranks, 3.00 s"
 
 
 @pytest.mark.parametrize(
