@@ -83,7 +83,10 @@ def test_a_group_has_one_line_and_the_time_left_follows_from_it():
     live = Display([JOB] * 6, Estimate(2), Console(file=stream, width=200), clock)
     group = group_of("ddp", "horovod_tf")
     live.begin_group(group)
-XX.seconds = 12.0
+    for job in group:
+        live.begin(job)
+        clock.seconds += 6.0
+    assert live.waits_for == "starting run 2 of 2: cnn horovod_tf 2 ranks; 2 processes import TensorFlow, about 6 s"
     live.progress(group[0], HALF)
     assert live.waits_for.startswith("training in turns, 2 runs: ")
     clock.seconds = 20.0
