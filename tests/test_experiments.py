@@ -5,13 +5,14 @@ from collections import Counter
 
 import pytest
 
+from common.data.sharding import STEPS_VARIABLE
 from common.words import listed
 from launch.report import entries, measures
 from launch.report.questions import first
 from launch.report.questions.first import SLOWER
 from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, interval
 from launch.report.statistics import MARGIN, Ratio
-from tests.support.running import ROOT
+from tests.support.running import BIN, ROOT, completed
 
 EXPERIMENTS = ROOT / "results" / "reference" / "experiments"
 PAGES = [ROOT / name for name in ("README.md", "launch/README.md", "launch/report/README.md", "frameworks/README.md", "common/README.md")]
@@ -105,3 +106,25 @@ def test_the_epochs_to_the_targets_are_those_of_the_new_seeds():
     text = text_of(ROOT / "common" / "README.md")
     assert f"the CNN takes {of_cnn} epochs, and the Transformer" in text
     assert f"takes {of_transformer}." in text
+
+
+@pytest.mark.matrix
+def test_the_search_of_targets_has_a_row_for_each_size():
+    search = (
+        BIN / "python",
+        "-m",
+        "tests.bench.targets",
+        "cnn",
+        "--sizes",
+        1,
+        2,
+        "--seeds",
+        1,
+        "--targets",
+        0.01,
+        0.9,
+        "--settings=--epochs 2",
+    )
+    done = completed(*search, variables={STEPS_VARIABLE: "2"})
+    rows = "| 0.004 | 1 | 1 | none |\n| 0.004 | 2 | 1 | none |\n"
+    assert (done.returncode, done.stdout.endswith(rows)) == (0, True), done.stdout + done.stderr

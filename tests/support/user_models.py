@@ -36,22 +36,6 @@ def model():
 """
 )
 SOUND = {
-    "residual-network": IMAGES
-    + """
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(width, width), nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.GroupNorm(2, width),
-        )
-
-    def forward(self, x):
-        return (x + self.body(x)).relu()
-
-def model():
-    return nn.Sequential(nn.Conv2d(3, 8, 3), Block(8), Block(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
-""",
     "u-net": """
 def data():
     return pairs(numbers(16, 1, 8, 8), classes(16, 8, 8))
