@@ -7,10 +7,11 @@ import pytest
 
 from common.data.sharding import STEPS_VARIABLE
 from common.words import listed
-from launch.report import entries, measures
+from launch.report import measures
 from launch.report.questions import first
 from launch.report.questions.first import SLOWER
 from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, interval
+from launch.report.runs import comparisons
 from launch.report.statistics import MARGIN, Ratio
 from tests.support.running import BIN, ROOT, completed
 
@@ -67,7 +68,7 @@ def test_what_settings_of_libraries_change_is_said_by_their_verdicts():
 def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets(committed):
     ratios = []
     for name in ("zen5-default", "zen5-fast"):
-        (comparison,) = entries.comparisons([run for run in committed(name) if (run.workload, run.num_ranks) == ("transformer", 2)])
+        (comparison,) = comparisons([run for run in committed(name) if (run.workload, run.num_ranks) == ("transformer", 2)])
         by_backend = {entry.backend: entry for entry in comparison.of_size(2)}
         ratios.append(measures.epoch_ratio(by_backend["ddp@mpi"], by_backend["horovod_tf"], comparison.of_size(2)))
     sentence = "an epoch of ddp@mpi on the Transformer takes {:.2f} times that of horovod_tf in zen5-default, and {:.2f} in zen5-fast"
@@ -75,7 +76,7 @@ def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets(commi
 
 
 def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records(committed):
-    (comparison,) = entries.comparisons(committed("approximate"))
+    (comparison,) = comparisons(committed("approximate"))
     fastest, *others = first.results_of(comparison.of_size(2))
     differing = [place for place in others if not place.entry.exact and place.against.verdict]
     assert (fastest.entry.backend, len(differing)) == ("horovod_torch", 3)

@@ -1,7 +1,9 @@
 """Forecasts throughput and efficiency at other numbers of GPUs from two measured ones, with a band checked on published tables."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Annotated
 
@@ -50,10 +52,7 @@ def run(arguments: Arguments) -> int:
         durable.expect_writable(arguments.page)
     answer = answers.answer_of(measured, sizes, arguments.efficiency, law.law_of(tables.published()))
     if arguments.page:
-        # Altair takes a second to import.
-        from launch.forecast import page
-
-        durable.write_text(arguments.page, page.text(answer, measured))
+        durable.write_text(arguments.page, page(answer, measured))
     if arguments.json:
         print(json.dumps(answer._asdict(), indent=2))
     else:
@@ -70,6 +69,42 @@ def _sizes(text: str | None, largest: int) -> list[int]:
         if int(name) <= largest:
             raise UserError(f"--gpus has {name}; give sizes above {largest}, the largest that was measured")
     return sorted(set(map(int, names)))
+
+
+def page(answer: answers.Answer, measured: Sequence[tables.Table]) -> str:
+    """Returns the page: a picture of efficiency by size, and the sentences."""
+    # Altair takes a second to import.
+    import altair
+    import vl_convert
+
+    marks = list(answer.forecasts)
+    for table in measured:
+        for size, throughput in table.throughputs.items():
+            equal = dict.fromkeys(("efficiency", "efficiency_low", "efficiency_high"), table.efficiency(size, throughput))
+            marks.append({"training": table.training, "backend": table.backend, "size": size, "measured": True, **equal})
+    axis = altair.Axis(values=sorted({mark["size"] for mark in marks}), grid=False)
+    x = altair.X("size:Q", title=answer.forecasts[0]["unit"], scale=altair.Scale(type="log", base=2), axis=axis)
+    y, color = altair.Y("efficiency:Q", title="efficiency"), altair.Color("backend:N", title=None)
+    line = altair.Chart().encode(x=x, y=y, color=color)
+    ends = {"y": altair.Y("efficiency_low:Q", title="efficiency"), "y2": "efficiency_high:Q"}
+    layers = altair.layer(
+        altair.Chart().mark_area(opacity=0.2).encode(x=x, color=color, **ends),
+        line.mark_line(),
+        line.mark_point(filled=True, size=60, opacity=1).transform_filter("datum.measured"),
+        data=altair.Data(values=marks),
+    )
+    picture = layers.properties(width=620, height=300).facet(row=altair.Row("training:N", title=None))
+    below = "".join(f"<p>{escape(sentence)}</p>\n" for sentence in answers.sentences(answer))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Forecast at other sizes</title></head>
+<body style="font-family: sans-serif; max-width: 50em; margin: auto">
+<h1>Forecast at other sizes</h1>
+<p>Points are measured; lines and their 90 % bands are forecast.</p>
+{vl_convert.vegalite_to_svg(picture.to_dict())}
+{below}</body>
+</html>
+"""
 
 
 if __name__ == "__main__":

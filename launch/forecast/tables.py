@@ -13,8 +13,7 @@ from common.bounds import RANKS
 from common.command_line import shortened
 from common.errors import UserError
 from common.words import listed
-from launch.report import entries
-from launch.report.report import collect
+from launch.report import runs
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 SIZES, VALUES = ("gpus", "ranks"), ("samples_per_second", "seconds_per_epoch")
@@ -143,12 +142,12 @@ def _number(text: str, place: str) -> float:
 
 def _of_records(folder: Path) -> list[Table]:
     """Returns a table for each training and backend of completed runs that may be compared and were not oversubscribed."""
-    records, _ = entries.split_traced(collect([folder])[0])
+    records, _ = runs.split(runs.collect([folder])[0])
     _expect_one_machine({record.settings.machine or "unknown" for record in records}, folder)
     # What one node has cannot be seen from runs on one node.
     on_nodes = [record.num_ranks // record.num_nodes for record in records if record.num_nodes and record.num_nodes > 1]
     tables = []
-    for comparison in entries.comparisons(records):
+    for comparison in runs.comparisons(records):
         by_backend: dict[str, dict[int, list[float]]] = defaultdict(dict)
         for entry in comparison.entries:
             if speeds := [record.samples_per_second for record in entry.ok if record.samples_per_second and not record.oversubscribed]:

@@ -1,81 +1,24 @@
 """The answer as data: who is first, by how much, how sure that is, why, and what to do. The screen, the page and its JSON show it."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from common import metric
 from common.words import listed, ranks_of
-from launch.report import environments, measures
-from launch.report.entries import Comparison, Entry
-from launch.report.questions import cost, difference, first, leaving_horovod, machines, step
-from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, in_percent, runs_against
+from launch.report import environments
+from launch.report.entries import Comparison
+from launch.report.questions import difference, first, leaving_horovod, machines, step
+from launch.report.questions.first import Group
+from launch.report.ratio_text import in_percent, runs_against
 from launch.report.reliability import advice_on, reliability_of
-from launch.report.report import Report
+from launch.report.runs import Runs
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 
 # A smaller effect explains little.
 SMALL = 0.02
 # The most workloads that the heading of the causes names, whose values then stand in its order.
 MAX_IN_HEADING = 2
-# What backends are compared by, by whether their workload has a target.
-MEASURE = {True: "seconds per epoch", False: "samples a second"}
 # What to do next where there are several machines.
 BETWEEN_MACHINES = "launch.compare FOLDER --baseline OTHER-FOLDER for a verdict on one of the machines"
-
-
-class Row(NamedTuple):
-    """A backend in a group.
-
-    `value`: its seconds to the target, or its samples a second in a workload without a target. `miss`: why there is no value. `ratio`: its
-    seconds per epoch over those of the fastest; None for the fastest itself and where they are not compared. `remark`: why it is set apart.
-    `startup_seconds`: from launch to the first step, which are in no other number. `epoch_seconds`: where that is all that is known.
-    """
-
-    backend: str
-    value: float | None = None
-    miss: str | None = None
-    ratio: Ratio | None = None
-    verdict: str | None = None
-    remark: str | None = None
-    startup_seconds: float | None = None
-    epoch_seconds: float | None = None
-
-    @property
-    def startup(self) -> str:
-        """The seconds of start-up as text, such as `+4.4`; empty where they are not known."""
-        seconds = self.startup_seconds
-        return f"+{seconds:.{1 if seconds < 10 else 0}f}" if seconds else ""
-
-
-class Group(NamedTuple):
-    """The backends at one size on one machine, the fastest by seconds per epoch first. `name` says where that is."""
-
-    name: str
-    machine: str
-    num_ranks: int
-    rows: list[Row]
-
-    @property
-    def fastest(self) -> Row | None:
-        """The backend with the lowest seconds per epoch; None where none has a value."""
-        return next((row for row in self.rows if row.value is not None), None)
-
-    @property
-    def first(self) -> Row | None:
-        """The backend that reached the target first, of those that train the same; the fastest where none of them did."""
-        timed = [row for row in self.rows if row.value is not None and not row.remark]
-        return min(timed, key=lambda row: row.value or 0.0, default=self.fastest)
-
-    @property
-    def second(self) -> Row | None:
-        """The backend that is compared with the fastest and comes next; None where there is none."""
-        return next((row for row in self.rows if row.ratio and not row.remark), None)
-
-    @property
-    def tied(self) -> list[Row]:
-        """The backends that are not shown to differ from the fastest."""
-        return [row for row in self.rows if row.verdict in (EQUAL, NO_DIFFERENCE)]
 
 
 class Ranking(NamedTuple):
@@ -93,7 +36,12 @@ class Ranking(NamedTuple):
     @property
     def backends(self) -> list[str]:
         """The backends, in the order of the last group."""
-        return list(dict.fromkeys(row.backend for group in reversed(self.groups) for row in group.rows))
+        return list(dict.fromkeys(result.backend for group in reversed(self.groups) for result in group.results))
+
+    @property
+    def leading_groups(self) -> list[Group]:
+        """The group of the largest size at which a backend has a value, or those of every machine."""
+        return self.groups if len({group.machine for group in self.groups}) > 1 else first.leading_group(self.groups)
 
 
 class Cause(NamedTuple):
@@ -112,7 +60,6 @@ class Answer(NamedTuple):
     answer in one sentence, for a report or a ticket.
     """
 
-    machine: str
     rankings: list[Ranking]
     certainty: str
     causes: list[Cause]
@@ -127,26 +74,32 @@ class Answer(NamedTuple):
         """Whether any backend has as many runs as a verdict needs."""
         return max(_num_runs(self.rankings), default=MIN_RUNS_CONFIDENT) >= MIN_RUNS_CONFIDENT
 
+    @property
+    def sentences(self) -> list[str]:
+        """A line for each workload, at its most ranks or by machine, and one on how sure the order is, first where it may change."""
+        lines = [
+            f"{ranking.short_name}, {group.name}: {first.sentence(group)}" for ranking in self.rankings for group in ranking.leading_groups
+        ]
+        certainty = f"{self.certainty[0].upper()}{self.certainty[1:]}."
+        return [*lines, certainty] if self.has_verdicts else [certainty, *lines]
 
-def answer_of(report: Report) -> Answer:
-    """Returns the answer of a report, on one machine or on several."""
-    comparisons, of_runs = report.comparisons, reliability_of(report)
-    if len(environments.machines_of(report.runs)) > 1:
+
+def answer_of(runs: Runs) -> Answer:
+    """Returns the answer from runs on one machine or on several."""
+    comparisons, reliability = runs.comparisons, reliability_of(runs)
+    if len(runs.machines) > 1:
         rankings = _rankings_of_machines(comparisons)
         causes = [
             cause._replace(text=f"{machine}: {cause.text}")
-            for machine, ran_on in machines.by_machine(comparisons).items()
-            for cause in _slow_products(ran_on)
+            for machine, of_machine in machines.by_machine(comparisons).items()
+            for cause in _slow_products(of_machine)
         ]
-        quotation = _quotation(report, rankings)
-        return Answer(
-            report.machine, rankings, _certainty(rankings), causes, "", [*report.headline, *of_runs], [BETWEEN_MACHINES], "", quotation
-        )
+        return Answer(rankings, _certainty(rankings), causes, "", reliability, [BETWEEN_MACHINES], "", _quotation(runs, rankings))
     names = short_names(comparisons)
     rankings = [
         Ranking(comparison.name, names[comparison.name], comparison.target, groups)
         for comparison in comparisons
-        if (groups := _groups(comparison))
+        if (groups := first.groups_of(comparison))
     ]
     timed = [comparison for comparison in comparisons if comparison.target is not None]
     sizes = set(map(_largest_size, timed))
@@ -154,8 +107,8 @@ def answer_of(report: Report) -> Answer:
     causes = [*_slow_products(comparisons), *_factors(timed, workloads), *_communication(timed)]
     causes_at = f"{ranks_of(*sizes)}, on {listed(workloads)}" if workloads else ""
     return Answer(
-        report.machine, rankings, _certainty(rankings), causes, causes_at, of_runs, advice_on(comparisons), _migration(comparisons),
-        _quotation(report, rankings),
+        rankings, _certainty(rankings), causes, causes_at, reliability, advice_on(comparisons), _migration(comparisons),
+        _quotation(runs, rankings),
     )  # fmt: skip
 
 
@@ -164,17 +117,6 @@ def short_names(comparisons: Iterable[Comparison]) -> dict[str, str]:
     model_of = {comparison.name: comparison.model for comparison in comparisons}
     models = list(model_of.values())
     return {name: model if models.count(model) == 1 else name for name, model in model_of.items()}
-
-
-def _groups(comparison: Comparison) -> list[Group]:
-    """Returns the groups of a comparison by size, those of oversubscribed entries only where there are no others."""
-    has_cores = any(not entry.oversubscribed for entry in comparison.entries)
-    machine = comparison.machine
-    return [
-        Group(ranks_of(size), machine, size, _rows(entries, comparison.target is not None))
-        for size in comparison.sizes
-        if (entries := comparison.of_size(size, oversubscribed=not has_cores))
-    ]
 
 
 def _rankings_of_machines(comparisons: Sequence[Comparison]) -> list[Ranking]:
@@ -188,61 +130,18 @@ def _rankings_of_machines(comparisons: Sequence[Comparison]) -> list[Ranking]:
             name,
             names[name],
             target_of[name],
-            [
-                Group(f"{machine}, {ranks_of(size)}", machine, size, _rows([result.entry for result in results], True))
-                for machine, results in results_on[name, size].items()
-            ],
+            [Group(f"{machine}, {ranks_of(size)}", machine, size, results) for machine, results in results_on[name, size].items()],
         )
         for name, size in largest_size.items()
     ]
-
-
-def _rows(entries: Sequence[Entry], has_target: bool) -> list[Row]:
-    """Returns the rows of the entries of a size, those without a value last.
-
-    Ratios of throughput have no interval, since it alone gives no verdict.
-    """
-    if has_target:
-        ranked = {result.entry.backend: _row(result) for result in first.results_of(entries)}
-    else:
-        rates = [(rate, entry) for entry in entries if (rate := entry.trimmed_mean(first.RATE)) is not None]
-        rates.sort(key=lambda pair: -pair[0])
-        ranked = {
-            entry.backend: Row(entry.backend, rate, ratio=_plain_ratio(rates[0][0] / rate, entry) if place else None)
-            for place, (rate, entry) in enumerate(rates)
-        }
-    missing = [(measures.epoch_seconds(entry), entry) for entry in entries if entry.backend not in ranked]
-    missing.sort(key=lambda pair: pair[0] or math.inf)
-    startup_of = {entry.backend: cost.startup_seconds(entry) for entry in entries if entry.ok}
-    rows = [*ranked.values(), *(Row(entry.backend, miss=_miss(entry, seconds), epoch_seconds=seconds) for seconds, entry in missing)]
-    return [row._replace(startup_seconds=startup_of.get(row.backend)) for row in rows]
-
-
-def _row(result: first.Result) -> Row:
-    row = Row(result.entry.backend, result.time_to_solution_seconds, ratio=result.against)
-    return row._replace(verdict=result.verdict) if result.is_comparable else row._replace(remark=result.verdict)
-
-
-def _plain_ratio(value: float, entry: Entry) -> Ratio:
-    return Ratio(value, None, None, len(entry.ok), len(entry.ok), paired=False)
-
-
-def _miss(entry: Entry, epoch_seconds: float | None) -> str:
-    """Returns why an entry has no value, with the best accuracy of runs that did not reach the target, and their seconds per epoch."""
-    miss = (measures.misses(entry) or ["no time"])[0]
-    accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
-    if miss != measures.NOT_REACHED or not accuracies:
-        return miss
-    seconds = f", {epoch_seconds:.2f} s an epoch" if epoch_seconds else ""
-    return f"{miss} ({metric.best(accuracies, entry.ok[0].lower_is_better):.3g}){seconds}"
 
 
 def _certainty(rankings: Sequence[Ranking]) -> str:
     """Returns how sure the order of backends is, from the numbers of runs or pairs of their ratios; without verdicts also who leads."""
     num_runs = _num_runs(rankings)
     if not num_runs:
-        rows = [row for ranking in rankings for group in ranking.groups for row in group.rows]
-        return "no two times to compare; seconds per epoch are shown" if any(row.epoch_seconds for row in rows) else "nothing to compare"
+        has_epochs = any(result.epoch_seconds for ranking in rankings for group in ranking.groups for result in group.results)
+        return "no two times to compare; seconds per epoch are shown" if has_epochs else "nothing to compare"
     fewest, most, each = min(num_runs), max(num_runs), _runs_each(num_runs)
     if most < MIN_RUNS_CONFIDENT:
         return f"{each}: {_leaders(rankings)}may change; --repeats {MIN_RUNS_CONFIDENT} gives a verdict"
@@ -256,22 +155,22 @@ def _runs_each(num_runs: Sequence[int]) -> str:
     return runs_against(most, most, paired=False) if fewest == most else f"{fewest} to {most} runs each"
 
 
-def _quotation(report: Report, rankings: Sequence[Ranking]) -> str:
+def _quotation(runs: Runs, rankings: Sequence[Ranking]) -> str:
     """Returns the answer in one sentence: at which commit, on which machine, who is first at which size, by how much, and how sure."""
     if not rankings:
         return ""
-    commits = environments.values_of(report.runs)["commit"]
+    commits = environments.values_of(runs.compared)["commit"]
     hardware = dict.fromkeys(
-        part
-        for environment in (run.environment for run in report.runs)
-        for part in (environment.gpu and environment.gpu.model, environments.describe_node(environment))
-        if part
+        name
+        for environment in (record.environment for record in runs.compared)
+        for name in (environment.gpu and environment.gpu.model, environments.describe_node(environment))
+        if name
     )
-    leaders = [f"{_leader(group)} on {ranking.short_name} at {group.name}" for ranking in rankings for group in leading_groups(ranking)]
+    leaders = [f"{_leader(group)} on {ranking.short_name} at {group.name}" for ranking in rankings for group in ranking.leading_groups]
     num_runs = _num_runs(rankings)
     sure = "95 % intervals" if max(num_runs, default=0) >= MIN_RUNS_CONFIDENT else "may change"
     return (
-        f"Tandem ({listed(commits)}) on {report.machine} ({'; '.join(hardware)}), {MEASURE[rankings[0].has_target]}: {'; '.join(leaders)}"
+        f"Tandem ({listed(commits)}) on {listed(runs.machines)} ({'; '.join(hardware)}), seconds per epoch: {'; '.join(leaders)}"
         f"{f' ({_runs_each(num_runs)}, {sure})' if num_runs else ''}."
     )
 
@@ -279,53 +178,39 @@ def _quotation(report: Report, rankings: Sequence[Ranking]) -> str:
 def _leader(group: Group) -> str:
     """Returns the fastest backend of a group and by how much it is before the next one."""
     if not group.fastest:
-        shortest = next((row.backend for row in group.rows if row.epoch_seconds), None)
+        shortest = next((result.backend for result in group.results if result.epoch_seconds), None)
         return f"no backend reached the target, {shortest} has the shortest epochs" if shortest else "no backend completed"
-    if not group.second or not group.second.ratio:
+    if not group.second or not group.second.against:
         return f"{group.fastest.backend} alone"
-    percent = in_percent(group.second.ratio).removeprefix("+")
+    percent = in_percent(group.second.against).removeprefix("+")
     difference = f", with no difference shown ({percent})," if group.second in group.tied else f" by {percent}"
     return f"{group.fastest.backend} before {group.second.backend}{difference}"
 
 
 def _num_runs(rankings: Iterable[Ranking]) -> list[int]:
     """Returns the number of runs, or of pairs, of each ratio to the fastest."""
-    ratios = [row.ratio for ranking in rankings for group in ranking.groups for row in group.rows if row.ratio]
-    return [min(ratio.num_above, ratio.num_below) for ratio in ratios]
+    return [result.num_repeats for ranking in rankings for group in ranking.groups for result in group.results if result.against]
 
 
 def _leaders(rankings: Iterable[Ranking]) -> str:
     """Returns the fastest backends, and by how much longer an epoch of the next one takes, as the start of a sentence."""
     percents: dict[str, list[float]] = {}
     for ranking in rankings:
-        for group in leading_groups(ranking):
-            if group.fastest and group.second and group.second.ratio:
-                percents.setdefault(group.fastest.backend, []).append(100 * (group.second.ratio.value - 1))
+        for group in ranking.leading_groups:
+            if group.fastest and group.second and group.second.against:
+                percents.setdefault(group.fastest.backend, []).append(100 * (group.second.against.value - 1))
     return "".join(f"{backend} by {_span(of_backend, 0)} %, " for backend, of_backend in percents.items()) or "the order "
-
-
-def leading_groups(ranking: Ranking) -> list[Group]:
-    """Returns the group of the largest size of a ranking, or those of every machine."""
-    return ranking.groups if len({group.machine for group in ranking.groups}) > 1 else ranking.groups[-1:]
 
 
 def _slow_products(comparisons: Iterable[Comparison]) -> list[Cause]:
     """Returns a cause for each framework whose matrix products are far below the fastest on the machine."""
     records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
-    return [
-        Cause(
-            "products",
-            f"{slow.framework} multiplies at {slow.percent:.0f} % of what {slow.place} can"
-            + (f"; --mkl-kernels fast {'doubles' if slow.percent <= 50 else 'raises'} that" if slow.is_mkl_slow else ""),
-            {},
-        )
-        for slow in environments.slow_products(records)
-    ]
+    return [Cause("products", slow.text, {}) for slow in environments.slow_products(records)]
 
 
 def _largest_size(comparison: Comparison) -> int:
     """Returns the largest number of ranks that have cores of their own; 0 without any."""
-    return max((entry.num_ranks for entry in comparison.entries if not entry.oversubscribed), default=0)
+    return max(comparison.by_size(), default=0)
 
 
 def _factors(comparisons: Sequence[Comparison], workloads: Sequence[str]) -> list[Cause]:

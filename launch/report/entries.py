@@ -1,24 +1,18 @@
 """Groups records into entries: all runs of one backend at one number of ranks."""
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from common.backends import declaration_of
 from common.command_line import flag
-from common.config import Role, Settings, with_role
-from common.declarations import ALONE, BASELINE, declared
-from common.errors import UserError
+from common.config import Settings
+from common.declarations import ALONE, declared
 from common.record.definition import Record
 from common.terminal import Cell
 from common.workloads import SIZES
 from launch.report import statistics, table
-
-NOT_COMPARED = with_role(Role.NOT_COMPARED)
-SLOWED_DOWN = f"traced or shared a GPU ({', '.join(map(flag, NOT_COMPARED))})"
 
 
 class Key(NamedTuple):
@@ -51,6 +45,16 @@ class Entry:
     def exact(self) -> bool:
         """Whether the backend trains what plain PyTorch does, up to rounding."""
         return all(record.exact for record in self.records)
+
+    @property
+    def target(self) -> float | None:
+        """The accuracy, or the number of another metric, to reach; None for a workload without one."""
+        return next((record.target for record in self.records if record.target is not None), None)
+
+    @property
+    def metric(self) -> str:
+        """The name of what is compared with the target."""
+        return next((record.metric for record in self.records if record.metric != "accuracy"), "accuracy")
 
     @property
     def batch_ratio(self) -> int:
@@ -109,12 +113,12 @@ class Comparison(NamedTuple):
     @property
     def target(self) -> float | None:
         """The accuracy, or the number of another metric, to reach; None for a workload without one."""
-        return next((record.target for record in self.records if record.target is not None), None)
+        return next((entry.target for entry in self.entries if entry.target is not None), None)
 
     @property
     def metric(self) -> str:
         """The name of what is compared with the target."""
-        return next((record.metric for record in self.records if record.metric != "accuracy"), "accuracy")
+        return next((entry.metric for entry in self.entries if entry.metric != "accuracy"), "accuracy")
 
     @property
     def precision(self) -> str:
@@ -144,6 +148,10 @@ class Comparison(NamedTuple):
         """The numbers of ranks, in ascending order."""
         return sorted({entry.num_ranks for entry in self.entries})
 
+    def by_size(self, oversubscribed: bool = False) -> dict[int, list[Entry]]:
+        """Returns the entries with cores of their own, or the oversubscribed ones, by number of ranks in ascending order."""
+        return {size: entries for size in self.sizes if (entries := self.of_size(size, oversubscribed))}
+
     def of_size(self, num_ranks: int, oversubscribed: bool | None = None) -> list[Entry]:
         """Returns the entries of a size, with `oversubscribed` only those that are, or are not, oversubscribed."""
         return [entry for entry in self.entries if entry.num_ranks == num_ranks and oversubscribed in (None, entry.oversubscribed)]
@@ -162,46 +170,6 @@ class Comparison(NamedTuple):
         return self.entry(plain[0], 1) if plain and backend not in plain else None
 
 
-def split_traced(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """Divides records into those that may be compared and those of runs slowed down by tracing, a timeline or a shared GPU.
-
-    Controls and searches of the best are in neither. Raises UserError where no run may be compared.
-    """
-    records = list(records)
-    plain = [record for record in records if is_compared(record)]
-    slowed_down = [
-        record for record in records if is_slowed_down(record) and not record.settings.control and not record.settings.library_setting
-    ]
-    if slowed_down and not plain:
-        raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
-    if records and not plain:
-        raise UserError(
-            "all of these runs are controls of a matrix (--control) or of a search of the best; compare them together with other runs"
-        )
-    return plain, slowed_down
-
-
-def is_slowed_down(record: Record) -> bool:
-    """Returns whether a run was slowed down by tracing, a timeline or a shared GPU."""
-    return any(getattr(record.settings, name) for name in NOT_COMPARED)
-
-
-def is_compared(record: Record) -> bool:
-    """Returns whether a run may be compared with those of other backends: it was not slowed down, and it is no control and of no search."""
-    return record.settings.control is None and record.settings.library_setting is None and not is_slowed_down(record)
-
-
-def comparisons(records: Iterable[Record]) -> list[Comparison]:
-    """Returns the comparisons of records, by name. Their entries are ordered by backend and size, after those of the baseline."""
-    entry_of = attrgetter("backend", "num_ranks")
-    ordered = sorted(records, key=lambda record: (group_of(record), record.backend != BASELINE, entry_of(record), key_of(record)))
-    compared = []
-    for group, records_of_group in itertools.groupby(ordered, group_of):
-        repeats = itertools.groupby(records_of_group, entry_of)
-        compared.append(Comparison(*group, tuple(Entry(*repeated, tuple(records_of_entry)) for repeated, records_of_entry in repeats)))
-    return compared
-
-
 def group_of(record: Record) -> tuple[str, str, str]:
     """Returns the workload, scaling and way of reading the data of a record. Records that are equal in them are compared."""
     return record.workload, record.scaling, reading_of(record.settings)
@@ -216,11 +184,3 @@ def reading_of(settings: Settings) -> str:
 def key_of(record: Record) -> Key:
     """Returns the matrix and the repeat of a run."""
     return Key(table.matrix(record), record.repeat)
-
-
-def matrices(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Returns the records of each matrix, matrices and records in the order in which they began."""
-    by_matrix: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.started_at):
-        by_matrix.setdefault(key_of(record).matrix, []).append(record)
-    return by_matrix

@@ -1,6 +1,7 @@
 """On what records ran: the machine, its hardware and software, and its limit, which is the fastest matrix product in its records."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from common.backends import declaration_of
@@ -12,11 +13,7 @@ from launch.report.findings import MIB
 
 # A framework whose product is below this share of the limit is named.
 LOW_SHARE = 0.8
-# Limits that differ by more are of different machines.
-TOLERANCE = 0.05
 GIGA = 10**9
-NUMBERS = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "tf32": "TF32"}
-MKL_IS_SLOW = "MKL takes slower kernels on processors of other vendors than Intel, and with --mkl-kernels fast the fast ones"
 
 
 class Limit(NamedTuple):
@@ -27,19 +24,18 @@ class Limit(NamedTuple):
 
 
 class SlowProduct(NamedTuple):
-    """A framework whose product is far below the limit. `place` is what computes it, and `number` the kind of its numbers."""
+    """A framework whose product reaches so few percent of the limit of `processor`; `is_mkl_slow`: since MKL takes slow kernels there."""
 
     framework: str
-    flops_per_second: float
-    limit: Limit
-    place: str
-    number: str
+    percent: float
+    processor: str
     is_mkl_slow: bool
 
     @property
-    def percent(self) -> float:
-        """The product over the limit."""
-        return 100 * self.flops_per_second / self.limit.flops_per_second
+    def text(self) -> str:
+        """What is slow, and the remedy where the cause is known."""
+        remedy = f"; --mkl-kernels fast {'doubles' if self.percent <= 50 else 'raises'} that" if self.is_mkl_slow else ""
+        return f"{self.framework} multiplies at {self.percent:.0f} % of what {self.processor} can{remedy}"
 
 
 def machines_of(records: Iterable[Record]) -> list[str]:
@@ -80,12 +76,9 @@ def values_of(records: Iterable[Record]) -> dict[str, list[str]]:
 
 def changes(before: Iterable[Record], after: Iterable[Record]) -> str:
     """Returns what differs between two sets of records, such as `torch 2.12.0 to 2.13.0`."""
-    before, after = list(before), list(after)
     old, new = values_of(before), values_of(after)
-    sides = {name: [", ".join(values.get(name, ())) or "none" for values in (old, new)] for name in old | new}
-    differing = [f"{name} {' to '.join(texts)}" for name, texts in sides.items() if texts[0] != texts[1]]
-    products = other_products(before, after)
-    return ", ".join([*differing, *([f"the machine ({products})"] if products else [])])
+    texts_of = {name: [", ".join(values.get(name, ())) or "none" for values in (old, new)] for name in old | new}
+    return ", ".join(f"{name} {' to '.join(texts)}" for name, texts in texts_of.items() if texts[0] != texts[1])
 
 
 def describe_node(environment: Environment) -> str:
@@ -114,14 +107,9 @@ def limits_of(records: Iterable[Record]) -> dict[Hashable, Limit]:
 
 
 def limit_key(record: Record) -> Hashable:
-    """Returns what the limit belongs to: a machine, and how it computes."""
-    return table.machine(record), computing(record)
-
-
-def computing(record: Record) -> Hashable:
-    """Returns how a run computes: device, precision and number of threads."""
+    """Returns what the limit belongs to: a machine, and how it computes, by device, precision and number of threads."""
     gpu = record.environment.gpu
-    return device_of(record), gpu and gpu.model, record.settings.precision, record.settings.threads
+    return table.machine(record), device_of(record), gpu and gpu.model, record.settings.precision, record.settings.threads
 
 
 def share_of_limit(rate: float | None, records: Sequence[Record], limit_of: dict[Hashable, Limit]) -> float | None:
@@ -135,63 +123,31 @@ def share_of_limit(rate: float | None, records: Sequence[Record], limit_of: dict
 
 def slow_products(records: Sequence[Record]) -> list[SlowProduct]:
     """Returns each framework of the records whose product is below LOW_SHARE of the limit."""
-    first_of = {limit_key(record): record for record in reversed(records)}
-    product_of = _framework_products(limit_key, records)
+    limit_of = limits_of(records)
+    fastest: dict[tuple[Hashable, str], tuple[float, Record]] = {}
+    for record in records:
+        if record.peak_flops_per_second:
+            speed, key = record.peak_flops_per_second * (record.framework_product_share or 1.0), (limit_key(record), _framework(record))
+            fastest[key] = max(fastest.get(key, (speed, record)), (speed, record), key=itemgetter(0))
     return [
-        _slow_product(framework, speed, limit, first_of[key])
-        for key, limit in limits_of(records).items()
-        for framework, speed in sorted(product_of[key].items())
-        if speed < LOW_SHARE * limit.flops_per_second
+        _slow_product(framework, share, record)
+        for (key, framework), (speed, record) in sorted(fastest.items(), key=lambda item: item[0][1])
+        if (share := speed / limit_of[key].flops_per_second) < LOW_SHARE
     ]
 
 
-def _slow_product(framework: str, flops_per_second: float, limit: Limit, record: Record) -> SlowProduct:
-    precision, num_threads, gpu = record.settings.precision, record.settings.threads, record.environment.gpu
-    place = "this GPU" if gpu else "this core" if num_threads == 1 else f"{num_threads} cores"
+def _slow_product(framework: str, share: float, record: Record) -> SlowProduct:
+    num_threads, gpu = record.settings.threads, record.environment.gpu
+    processor = "this GPU" if gpu else "this core" if num_threads == 1 else f"{num_threads} cores"
     # PyTorch's wheels have MKL, which multiplies no bfloat16.
-    is_mkl_slow = framework == "PyTorch" and not gpu and precision != "bf16" and "AMD" in record.environment.cpu
-    return SlowProduct(framework, flops_per_second, limit, place, NUMBERS.get(precision, precision), is_mkl_slow)
-
-
-def describe_slow_products(records: Sequence[Record]) -> list[str]:
-    """Returns a sentence for each framework of the records whose product is far below the limit, with the cause where it is known."""
-    return [
-        f"{slow.framework}'s {slow.number} products reach {slow.percent:.0f} % of {slow.place} ({slow.flops_per_second / GIGA:.0f} of "
-        f"{slow.limit.flops_per_second / GIGA:.0f} GFLOP/s, {slow.limit.library}){f': {MKL_IS_SLOW}' if slow.is_mkl_slow else ''}."
-        for slow in slow_products(records)
-    ]
+    is_mkl_slow = framework == "PyTorch" and not gpu and record.settings.precision != "bf16" and "AMD" in record.environment.cpu
+    return SlowProduct(framework, 100 * share, processor, is_mkl_slow)
 
 
 def describe_limits(records: Iterable[Record]) -> list[str]:
     """Returns each limit of the records, with its library."""
     texts = (f"{limit.flops_per_second / GIGA:.0f} GFLOP/s ({limit.library})" for limit in limits_of(records).values())
     return list(dict.fromkeys(texts))
-
-
-def other_products(before: Iterable[Record], after: Iterable[Record]) -> str | None:
-    """Returns the products of the fastest framework as text where each that both sets of records have is more than TOLERANCE apart.
-
-    The sets are then of different machines, whatever their processors are called; it is None where they need not be.
-    """
-    old, new = (_framework_products(computing, records) for records in (before, after))
-    for key in old.keys() & new.keys():
-        pairs = {name: (speed, new[key][name]) for name, speed in old[key].items() if name in new[key]}
-        if pairs and all(max(pair) > (1 + TOLERANCE) * min(pair) for pair in pairs.values()):
-            fastest = max(pairs, key=lambda name: max(pairs[name]))
-            texts = " and ".join(f"{speed / GIGA:.0f}" for speed in pairs[fastest])
-            return f"products of {fastest} reach {texts} GFLOP/s, more than {100 * TOLERANCE:g} % apart"
-    return None
-
-
-def _framework_products(key: Callable[[Record], Hashable], records: Iterable[Record]) -> dict[Hashable, dict[str, float]]:
-    """Returns the fastest product of each framework, by its name, of the records with each key that have any."""
-    by_key: dict[Hashable, dict[str, float]] = {}
-    for record in records:
-        if record.peak_flops_per_second:
-            speed = record.peak_flops_per_second * (record.framework_product_share or 1.0)
-            fastest = by_key.setdefault(key(record), {})
-            fastest[_framework(record)] = max(speed, fastest.get(_framework(record), 0.0))
-    return by_key
 
 
 def _framework(record: Record) -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 from common.errors import UserError, printable
 from common.record.definition import Record
 from launch.report import table
-from launch.report.answer import Answer, answer_of
+from launch.report.answer import answer_of
 from launch.report.export import output_files, screen
 from launch.report.findings import Section
 from launch.report.report import Report, report_of
+from launch.report.runs import Runs
 
 RELOAD_SECONDS = 5
 
@@ -20,10 +21,9 @@ def conclude(page: Path, records: Sequence[Record], links_to: Callable[[Path], S
     """Writes the page of a matrix, and prints its answer, also as one sentence to paste, and where the rest is."""
     try:
         report = report_of(records)
-        answer = answer_of(report)
-        _write(page, report, answer)
+        _write(page, report)
         # The sentence to paste is one line, as where the rest is.
-        screen.show(answer, [*filter(None, [answer.quotation]), *links_to(page)])
+        screen.show(report.answer, [*filter(None, [report.answer.quotation]), *links_to(page)])
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
 
@@ -31,8 +31,7 @@ def conclude(page: Path, records: Sequence[Record], links_to: Callable[[Path], S
 def write_page(path: Path, records: Sequence[Record]) -> None:
     """Writes the page of a matrix that is running, which a browser reloads. Where that fails, prints a message and returns."""
     try:
-        report = report_of(records)
-        _write(path, report, answer_of(report), RELOAD_SECONDS)
+        _write(path, report_of(records), RELOAD_SECONDS)
     except UserError as problem:
         _print_once(f"{path} was not written: {printable(str(problem))}")
     except ModuleNotFoundError:
@@ -42,17 +41,16 @@ def write_page(path: Path, records: Sequence[Record]) -> None:
 
 def write_section(path: Path, records: Sequence[Record], section: Section) -> None:
     """Writes a page that has one section alone, as of a verification."""
-    report = Report(table.machine(records[0]), [f"{records[0].workload}: {section.sentences[0]}"], [section], [], [])
-    _write(path, report, answer_of(report))
+    _write(path, Report(table.machine(records[0]), Runs(), answer_of(Runs()), [section], []))
 
 
-def _write(path: Path, report: Report, answer: Answer, reload_seconds: int | None = None) -> None:
+def _write(path: Path, report: Report, reload_seconds: int | None = None) -> None:
     """Writes the page of a report. Where that fails, prints a message and returns, so that the matrix continues."""
     try:
         # Beside a site's Python there may be no jinja2.
         from launch.report.export import html
 
-        output_files.write(path, html.text(report, answer, reload_seconds))
+        output_files.write(path, html.text(report, reload_seconds))
     except ModuleNotFoundError:
         return
     except (UserError, OSError) as problem:

@@ -54,13 +54,6 @@ def equality(ratio: Ratio) -> str | None:
     return EQUAL if ratio.is_equal else NO_DIFFERENCE
 
 
-def times_as_fast(ratio: Ratio, backend: str, interval_of: Callable[[Ratio], str | None] = interval) -> str:
-    """Returns the ratio of a backend's time to that of the subject, with its uncertainty, as text."""
-    if ratio.is_difference is False:
-        return f"{equality(ratio)} from {backend} ({ratio.value:.2f} times as fast, {uncertainty(ratio, interval_of)})"
-    return f"{ratio.value:.2f} times as fast as {backend} ({uncertainty(ratio, interval_of)})"
-
-
 def in_percent(ratio: Ratio) -> str:
     """Returns a ratio as what it adds in percent, with its interval if it has a verdict."""
     value = f"{100 * (ratio.value - 1):+.0f} %"

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from common import backends
 from common.record.definition import Record
 from common.words import listed
-from launch.report import environments, measures
+from launch.report import environments, measures, notes
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import controls, difference, failed, first, machine_speed
-from launch.report.report import Report
+from launch.report.questions.failed import Failure
+from launch.report.runs import Runs
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
 # Nobody repeats a matrix more often.
@@ -28,15 +29,16 @@ NEXT_STEPS = {
 MAX_REPEATED, NUM_REPEATED = 8, 3
 
 
-def reliability_of(report: Report) -> list[str]:
-    """Returns the sentences on the runs of a report and on its controls, and the warnings about them."""
+def reliability_of(runs: Runs) -> list[str]:
+    """Returns the sentences on runs and on their controls, and the warnings about them."""
+    records, judged_controls = runs.compared, controls.judged(runs)
     return [
-        *controls.warnings(report.controls),
-        " ".join([_outcome(report.runs), *machine_speed.largest_deviation(report.runs)]),
-        *_failures(report),
-        *_oversubscribed(report.entries),
-        *controls.sentences(report.controls),
-        *report.warnings,
+        *controls.warnings(judged_controls),
+        " ".join([_outcome(records), *machine_speed.largest_deviation(records)]),
+        *_failures(failed.failures_of(runs)),
+        *_oversubscribed(runs.entries),
+        *controls.sentences(judged_controls),
+        *notes.warnings(runs),
     ]
 
 
@@ -51,9 +53,9 @@ def _outcome(runs: Sequence[Record]) -> str:
     return f"Of {len(runs)} runs {listed(ended)}."
 
 
-def _failures(report: Report) -> list[str]:
+def _failures(every_failure: Iterable[Failure]) -> list[str]:
     """Returns a line for each run that failed and each file that is no record, the first ones only. Missed targets stand above."""
-    failures = [failure for failure in report.failures if failure.status != failed.MISSED]
+    failures = [failure for failure in every_failure if failure.status != failed.MISSED]
     lines = [
         f"{failure.name}: {failure.status}, {textwrap.shorten(failure.reason, LONGEST_REASON, placeholder=' ...')}"
         for failure in failures[:NUM_SHOWN_FAILURES]

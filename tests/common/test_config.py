@@ -18,7 +18,7 @@ from common.model.cnn import Cnn
 from common.model.description import parameters_of
 from common.model.weights import constant, normal
 from common.workloads import SIZES
-from launch.report.report import collect
+from launch.report.runs import collect
 from tests.support.mistakes import refusal
 from tests.support.running import ROOT
 

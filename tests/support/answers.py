@@ -1,6 +1,5 @@
 """Reading the sections, sentences and rows of a report."""
 
-from launch.report.answer import answer_of
 from launch.report.export import charts, html
 from launch.report.report import report_of
 from tests.support.made_records import typed
@@ -13,17 +12,17 @@ def answered(made_records, damaged=()):
 
 def drawn(report):
     """The charts of a report, by section."""
-    return charts.of(report, answer_of(report))
+    return charts.of(report)
 
 
 def page(report):
     """The text of the page of a report."""
-    return html.text(report, answer_of(report))
+    return html.text(report)
 
 
 def picture(report):
     """The picture of a report."""
-    return charts.picture(report, answer_of(report))
+    return charts.picture(report)
 
 
 def keys(made_records):

@@ -10,11 +10,11 @@ from common.declarations import BASELINE
 from common.errors import UserError
 from common.record.definition import Record
 from common.words import ranks_of
-from launch.report import environments
-from launch.report.answer import Answer, Ranking, Row
+from launch.report.answer import Ranking
 from launch.report.entries import Comparison, Entry
 from launch.report.export import drawing
 from launch.report.questions import cost, scaling, step
+from launch.report.questions.first import Result
 from launch.report.report import Report
 from launch.report.statistics import Ratio
 
@@ -29,7 +29,7 @@ ROW_HEIGHT, BAR_HEIGHT = 18, 24
 # From the end of a mark to its label: the radius of a point is less.
 GAP = 7
 # How much wider than its longest mark a chart is, for the labels.
-ROOM = 2.0
+WIDENING = 2.0
 NUM_LOSS_POINTS = 120
 SHORTER = "Shorter is better. The seconds after + are start-up, from launch to the first step, which is not in the bars."
 NEUTRAL = "#808080"
@@ -59,20 +59,19 @@ class Chart(NamedTuple):
     drawn: LayerChart | altair.FacetChart
 
 
-def of(report: Report, answer: Answer) -> dict[str, list[Chart]]:
+def of(report: Report) -> dict[str, list[Chart]]:
     """Returns the charts by the key of their section, those of the answer itself under IN_ANSWER; empty charts are left out."""
-    look_of = colours_of(report.backends)
-    if len(environments.machines_of(report.runs)) > 1:
+    runs, answer, look_of = report.runs, report.answer, colours_of(report.runs.backends)
+    if len(runs.machines) > 1:
         return {IN_ANSWER: [chart for ranking in answer.rankings for chart in _ratios(ranking, look_of)]}
     charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "cost", "step", "same")}
     for ranking in answer.rankings:
         charts[IN_ANSWER] += _answers(ranking, look_of)
         charts["first"] += _ratios(ranking, look_of) if ranking.has_target else []
-    for comparison in report.comparisons:
-        with_cores = [entry for entry in comparison.entries if entry.ok and not entry.oversubscribed]
-        charts["scaling"] += _scaling(comparison, with_cores, look_of)
-        for size in comparison.sizes:
-            same_size = [entry for entry in with_cores if entry.num_ranks == size]
+    for comparison in runs.comparisons:
+        charts["scaling"] += _scaling(comparison, look_of)
+        for size, entries in comparison.by_size().items():
+            same_size = [entry for entry in entries if entry.ok]
             at = f"{comparison.name}, {ranks_of(size)}"
             charts["first"] += _accuracy(same_size, at, comparison, look_of)
             charts["cost"] += _stages(same_size, at)
@@ -81,9 +80,9 @@ def of(report: Report, answer: Answer) -> dict[str, list[Chart]]:
     return charts
 
 
-def picture(report: Report, answer: Answer) -> str:
+def picture(report: Report) -> str:
     """Returns the charts of the answer itself as SVG text. Raises UserError where there is none."""
-    charts = of(report, answer)[IN_ANSWER]
+    charts = of(report)[IN_ANSWER]
     if not charts:
         raise UserError("--svg draws the chart of the answer, and these records have none; leave --svg out")
     drawn = [chart.drawn.properties(width=drawing.WIDTH, title=f"{chart.kind}: {chart.subject}") for chart in charts]
@@ -94,7 +93,7 @@ def _chart(kind: str, subject: str, caption: str, marks: Sequence[Mark], words: 
     """Returns a chart of marks in a list; an empty list without marks. `words`: the format of a mark in words, of a curve of its last."""
     if not marks:
         return []
-    in_words = {(mark["backend"], mark.get("place"), mark.get("ranks")): words.format(**mark) for mark in marks}
+    in_words = {(mark["backend"], mark.get("group"), mark.get("ranks"), mark.get("part")): words.format(**mark) for mark in marks}
     alt = f"{kind}: {subject}. {'; '.join(in_words.values())}."
     return [Chart(kind, subject, caption, alt, altair.layer(*layers, data=altair.Data(values=marks)).properties(height=height))]
 
@@ -107,20 +106,20 @@ def _colour(look_of: Mapping[str, str], marks: Iterable[Mark], field: str = "bac
     return Color(f"{field}:N", scale=scale, legend=altair.Legend(title=None, orient="top"))
 
 
-def _by_group(ranking: Ranking, mark_of: Callable[[Row], Mark | None]) -> tuple[list[Mark], list[Mark]]:
-    """Returns a row for each backend that has one, and the headings of their groups, each at a place of its own from the top."""
+def _by_group(ranking: Ranking, mark_of: Callable[[Result], Mark | None]) -> tuple[list[Mark], list[Mark]]:
+    """Returns a mark for each backend that has one, and the headings of their groups, each in a row of its own."""
     marks: list[Mark] = []
     headings: list[Mark] = []
     for group in ranking.groups:
-        headings.append({"place": len(marks) + len(headings), "heading": group.name})
-        for row in group.rows:
-            if mark := mark_of(row):
-                marks.append(mark | {"backend": row.backend, "group": group.name, "place": len(marks) + len(headings)})
+        headings.append({"row": len(marks) + len(headings), "heading": group.name})
+        for result in group.results:
+            if mark := mark_of(result):
+                marks.append(mark | {"backend": result.backend, "group": group.name, "row": len(marks) + len(headings)})
     return marks, headings
 
 
-def _places(marks: Sequence[Mark], headings: Sequence[Mark]) -> Y:
-    return Y("place:O", axis=None, scale=Scale(domain=list(range(len(marks) + len(headings)))))
+def _rows(marks: Sequence[Mark], headings: Sequence[Mark]) -> Y:
+    return Y("row:O", axis=None, scale=Scale(domain=list(range(len(marks) + len(headings)))))
 
 
 def _beside(y: Y, headings: Sequence[Mark], end: str) -> tuple[altair.Chart, altair.Chart]:
@@ -133,13 +132,13 @@ def _beside(y: Y, headings: Sequence[Mark], end: str) -> tuple[altair.Chart, alt
 def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     """Returns the bars of the times to solution of a workload, or of its throughput where it has no target."""
 
-    def mark_of(row: Row) -> Mark:
-        return {"value": row.value or 0.0, "label": f"{row.backend} {_value(row, ranking.has_target)}"}
+    def mark_of(result: Result) -> Mark:
+        return {"value": result.value or 0.0, "label": f"{result.backend} {_value(result)}"}
 
     marks, headings = _by_group(ranking, mark_of)
     kind, unit, best = ("Time to solution", "s", SHORTER) if ranking.has_target else ("Throughput", "samples/s", "Longer is better.")
     longest = max((mark["value"] for mark in marks), default=0.0)
-    x, y = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, ROOM * longest or 1])), _places(marks, headings)
+    x, y = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, WIDENING * longest or 1])), _rows(marks, headings)
     return _chart(
         kind, f"{ranking.name}, target {ranking.target:g}" if ranking.has_target else ranking.name, best,
         marks, "{label} ({group})", ROW_HEIGHT * (len(marks) + len(headings)),
@@ -148,28 +147,28 @@ def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     )  # fmt: skip
 
 
-def _value(row: Row, has_target: bool) -> str:
-    if row.value is None:
-        return row.miss or ""
-    value = f"{row.value:.2f} s {row.startup}".rstrip() if has_target else f"{row.value:.0f}"
-    return f"{value}, {row.remark}" if row.remark else value
+def _value(result: Result) -> str:
+    if result.value is None:
+        return result.miss or ""
+    value = f"{result.value:.0f}" if result.entry.target is None else f"{result.value:.2f} s {result.startup}".rstrip()
+    return f"{value}, {result.remark}" if result.remark else value
 
 
 def _ratios(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     """Returns the ratios of seconds per epoch to the fastest of each size or machine, with their intervals."""
 
-    def mark_of(row: Row) -> Mark | None:
-        if row.value is None:
+    def mark_of(result: Result) -> Mark | None:
+        if result.value is None:
             return None
-        ratio = row.ratio
+        ratio = result.against
         ends = _ends(ratio) if ratio else {"low": 1.0, "high": 1.0}
-        text = row.remark or (f"{ratio.value:.2f}" if ratio else "fastest")
-        return {"ratio": ratio.value if ratio else 1.0, **ends, "label": f"{row.backend} {text}"}
+        text = result.remark or (f"{ratio.value:.2f}" if ratio else "fastest")
+        return {"ratio": ratio.value if ratio else 1.0, **ends, "label": f"{result.backend} {text}"}
 
     marks, headings = _by_group(ranking, mark_of)
     least, most = (choice((mark[end] for mark in marks), default=1.0) for choice, end in ((min, "low"), (max, "high")))
-    domain = Scale(domain=[least, least + ROOM * max(most - least, 0.1)])
-    x, y = X("ratio:Q", title="seconds per epoch over the fastest's", scale=domain), _places(marks, headings)
+    domain = Scale(domain=[least, least + WIDENING * max(most - least, 0.1)])
+    x, y = X("ratio:Q", title="seconds per epoch over the fastest's", scale=domain), _rows(marks, headings)
     colour = _colour(look_of, marks).legend(None)
     caption = "Further left is better. Lines are 95 % intervals, which hold together for all backends of a group."
     return _chart(
@@ -226,11 +225,12 @@ def _shape(marks: Iterable[Mark], look_of: Mapping[str, str]) -> Shape:
     )
 
 
-def _scaling(comparison: Comparison, with_cores: Iterable[Entry], look_of: Mapping[str, str]) -> list[Chart]:
+def _scaling(comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
     """Returns the throughput over that of a backend's own 1 rank by the number of ranks, for a comparison with several sizes."""
     marks = [
         {"backend": entry.backend, "ranks": entry.num_ranks, "ratio": ratio.value, **_ends(ratio)}
-        for entry in with_cores if entry.backend != BASELINE and (ratio := scaling.ratio_of_rates(comparison, entry))
+        for entries in comparison.by_size().values() for entry in entries
+        if entry.backend != BASELINE and (ratio := scaling.ratio_of_rates(comparison, entry))
     ]  # fmt: skip
     sizes = sorted({mark["ranks"] for mark in marks} | {1})
     if sizes == [1]:
@@ -266,14 +266,14 @@ def _stacked(
 ) -> list[Chart]:
     """Returns a stacked bar for each backend, of the sizes of its parts in the order of their"""
     marks = [
-        {"backend": backend, "part": name, "size": round(max(0.0, value), 3), "place": list(colour_of).index(name)}
+        {"backend": backend, "part": name, "size": round(max(0.0, value), 3), "order": list(colour_of).index(name)}
         for backend, sizes in sizes_of.items() for name, value in sizes.items() if value is not None
     ]  # fmt: skip
     bars = altair.Chart().mark_bar(stroke=NEUTRAL, strokeWidth=0.6).encode(
         x=X("size:Q", title=unit, stack="zero"),
         y=Y("backend:N", title=None, sort=list(sizes_of)),
         color=_colour(colour_of, marks, "part"),
-        order=Order("place:Q"),
+        order=Order("order:Q"),
         tooltip=["backend:N", "part:N", Tooltip("size:Q", title=unit, format=".2f")],
     )  # fmt: skip
     return _chart(
@@ -299,8 +299,8 @@ def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> 
     )
     # Equal curves cover each other: earlier ones are drawn wider, so that all stay visible.
     curves = [
-        curve.mark_line(strokeWidth=1.2 + 1.3 * place).transform_filter(altair.FieldEqualPredicate(field="backend", equal=backend))
-        for place, backend in zip(reversed(range(len(backends))), backends, strict=True)
+        curve.mark_line(strokeWidth=1.2 + 1.3 * num_later).transform_filter(altair.FieldEqualPredicate(field="backend", equal=backend))
+        for num_later, backend in zip(reversed(range(len(backends))), backends, strict=True)
     ]
     return _chart("Loss", at, f"{ONE_RUN_EACH} Equal curves overlap.", marks, "{backend} {loss:.3g} at step {step}", 230, *curves)
 

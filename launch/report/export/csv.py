@@ -25,7 +25,7 @@ OF_SPEED = re.compile("(?!machine_noise_).*(_seconds|_second|_second_per_rank|_j
 
 def text(report: Report) -> str:
     """Returns the table of the runs of the report, by comparison, backend, size and repeat; unknown values are empty."""
-    return written(frame(report.runs))
+    return written(frame(report.runs.compared))
 
 
 def frame(records: Iterable[Record]) -> DataFrame:

@@ -3,14 +3,15 @@
 import json
 from typing import Any
 
-from launch.report.answer import Answer, Cause, Group, Ranking, Row
+from launch.report.answer import Answer, Cause, Ranking
+from launch.report.questions.first import Group, Result
 from launch.report.statistics import Ratio
 
 
-def text(answer: Answer) -> str:
+def text(machine: str, answer: Answer) -> str:
     """Returns the answer as JSON text; what is not known is null."""
     document = {
-        "machine": answer.machine,
+        "machine": machine,
         "certainty": answer.certainty,
         "comparisons": [_comparison(ranking, group) for ranking in answer.rankings for group in ranking.groups],
         "causes_at": answer.causes_at,
@@ -36,25 +37,25 @@ def _comparison(ranking: Ranking, group: Group) -> dict[str, Any]:
         "first": group.first and group.first.backend,
         "fastest": group.fastest and group.fastest.backend,
         "second": second and second.backend,
-        "ratio": second and second.ratio and second.ratio.value,
-        "interval": _interval(second and second.ratio),
+        "ratio": second and second.against and second.against.value,
+        "interval": _interval(second and second.against),
         "verdict": second and second.verdict,
-        "backends": [_backend(ranking, row) for row in group.rows],
+        "backends": [_backend(ranking, result) for result in group.results],
     }
 
 
-def _backend(ranking: Ranking, row: Row) -> dict[str, Any]:
-    ratio = row.ratio
+def _backend(ranking: Ranking, result: Result) -> dict[str, Any]:
+    ratio = result.against
     return {
-        "backend": row.backend,
-        "time_to_solution_seconds" if ranking.has_target else "samples_per_second": row.value,
-        "startup_seconds": row.startup_seconds,
-        "miss": row.miss,
-        "epoch_seconds": row.epoch_seconds,
+        "backend": result.backend,
+        "time_to_solution_seconds" if ranking.has_target else "samples_per_second": result.value,
+        "startup_seconds": result.startup_seconds,
+        "miss": result.miss,
+        "epoch_seconds": result.epoch_seconds if result.miss else None,
         "ratio": ratio and ratio.value,
         "interval": _interval(ratio),
         "num_runs": ratio and min(ratio.num_above, ratio.num_below),
-        "verdict": row.verdict or row.remark,
+        "verdict": result.verdict,
     }
 
 

@@ -1,7 +1,7 @@
 """Output files: checked before anything is computed, written atomically."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from common import durable
@@ -9,14 +9,13 @@ from common.errors import UserError
 from launch.report.export.drawing import NotDrawn
 
 
-def check_all(path_of: dict[str, Path | None]) -> None:
-    """Raises UserError where one of {option: path} cannot be written, or two are the same file; a path may be None."""
+def check_all(path_of: Mapping[str, Path]) -> None:
+    """Raises UserError where one of {option: path} cannot be written, or two are the same file."""
     option_of = {}
     for option, path in path_of.items():
-        if path:
-            check(path, option)
-            if (first := option_of.setdefault(os.path.realpath(path), option)) != option:
-                raise UserError(f"{first} and {option} are both {path}; name different files")
+        check(path, option)
+        if (first := option_of.setdefault(os.path.realpath(path), option)) != option:
+            raise UserError(f"{first} and {option} are both {path}; name different files")
 
 
 def check(path: Path, option: str) -> None:

@@ -7,12 +7,12 @@ from common import durable
 from common.declarations import ROOT
 from common.record.definition import Record
 from launch.report import measures
-from launch.report.answer import answer_of
 from launch.report.entries import Comparison
 from launch.report.export import screen
 from launch.report.questions import first
 from launch.report.ratio_text import with_interval
-from launch.report.report import collect, report_of
+from launch.report.report import report_of
+from launch.report.runs import collect
 
 README = ROOT / "README.md"
 REFERENCE = ROOT / "results" / "reference" / "zen5-default"
@@ -45,9 +45,9 @@ def with_results(readme: str, text: str) -> str:
 def results(records: Sequence[Record]) -> str:
     """Returns of REFERENCE the head of the screen on WORKLOAD at NUM_RANKS, and the table of EFFECTS on all workloads."""
     shown = report_of([record for record in records if (record.workload, record.num_ranks) == (WORKLOAD, NUM_RANKS)])
-    lines = [line.plain for line in screen.lines(answer_of(shown), [], screen.MAX_WIDTH)]
+    lines = [line.plain for line in screen.lines(shown.answer, [], screen.MAX_WIDTH)]
     head = itertools.takewhile(lambda line: not line.startswith("Why"), lines)
-    return "\n".join(["```text", *head, "```", _effects(report_of(records).comparisons)])
+    return "\n".join(["```text", *head, "```", _effects(report_of(records).runs.comparisons)])
 
 
 def _effects(comparisons: Sequence[Comparison]) -> str:

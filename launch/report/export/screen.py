@@ -9,8 +9,10 @@ from rich.text import Text
 from common.backends import file_of, has_one_rank
 from common.errors import printable
 from common.terminal import open_console, print_line, print_tables
-from launch.report.answer import Answer, Group, Ranking, Row
+from launch.report.answer import Answer, Ranking
+from launch.report.findings import Section
 from launch.report.questions import first
+from launch.report.questions.first import Group, Result
 from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, percents
 from launch.report.report import Report
 from launch.report.statistics import MARGIN
@@ -22,7 +24,7 @@ MAX_CAUSES, MAX_RELIABILITY = 5, 4
 MIN_RANKING_LINES = 3
 INDENT = "  "
 VALUE_WIDTH, STARTUP_WIDTH, PERCENT_WIDTH, MARK_WIDTH = 6, 6, 9, 3
-CELL_WIDTH = VALUE_WIDTH + STARTUP_WIDTH + PERCENT_WIDTH + MARK_WIDTH
+COLUMN_WIDTH = VALUE_WIDTH + STARTUP_WIDTH + PERCENT_WIDTH + MARK_WIDTH
 GAP = 2
 MARKS = {first.SLOWER: "<", NO_DIFFERENCE: "=", EQUAL: "=="}
 
@@ -37,16 +39,22 @@ def show(answer: Answer, links: Sequence[str], console: Console | None = None) -
 def show_report(report: Report, console: Console | None = None) -> None:
     """Prints the report: questions with sentences and tables, and the headline last, beside the prompt."""
     console = console or open_console()
-    for section in report.sections:
+    show_sections(report.sections, console)
+    for note in report.notes:
+        print_line(console, note)
+    for sentence in report.headline:
+        print_line(console, sentence, style="bold")
+
+
+def show_sections(sections: Iterable[Section], console: Console | None = None) -> None:
+    """Prints questions with sentences and tables."""
+    console = console or open_console()
+    for section in sections:
         print_line(console, section.question, style="bold")
         for sentence in (*section.sentences, *section.details):
             print_line(console, sentence)
         print_tables(section.tables, console=console)
         console.print()
-    for note in report.notes:
-        print_line(console, note)
-    for sentence in report.headline:
-        print_line(console, sentence, style="bold")
 
 
 def lines(answer: Answer, links: Sequence[str], width: int) -> list[Text]:
@@ -76,12 +84,12 @@ def _title(rankings: Sequence[Ranking]) -> str:
     scalings = {ranking.name.removeprefix(ranking.short_name).strip(", ") for ranking in rankings}
     scaling = f", {scalings.pop()}" if len(scalings) == 1 and scalings != {""} else ""
     if rankings and not any(ranking.has_target for ranking in rankings):
-        return f"Samples a second, + seconds of start-up{scaling}; how much longer a sample takes than the fastest's"
+        return f"Samples a second, + seconds of start-up{scaling}; ranked by how much longer an epoch takes"
     return f"Seconds to solution, + seconds of start-up{scaling}; ranked by how much longer an epoch takes"
 
 
 def _legend(rankings: Iterable[Ranking]) -> list[str]:
-    verdicts = {row.verdict for ranking in rankings for group in ranking.groups for row in group.rows}
+    verdicts = {result.verdict for ranking in rankings for group in ranking.groups for result in group.results}
     meaning_of = {first.SLOWER: "slower", NO_DIFFERENCE: NO_DIFFERENCE, EQUAL: f"none beyond {100 * MARGIN:g} %"}
     meanings = [f"{mark} {meaning_of[verdict]}" for verdict, mark in MARKS.items() if verdict in verdicts]
     return [", ".join(meanings)] if meanings else []
@@ -140,15 +148,15 @@ def _name_width(rankings: Sequence[Ranking]) -> int:
 def _ranking(ranking: Ranking, num_lines: int, name_width: int, width: int) -> list[Text]:
     """Returns the heading of a ranking and a line for each backend; those that find no room are counted."""
     heading = _heading(ranking)
-    groups = ranking.groups[-max((width - name_width) // CELL_WIDTH, 1) :]
-    cell_width = max((width - name_width) // len(groups), CELL_WIDTH)
+    groups = ranking.groups[-max((width - name_width) // COLUMN_WIDTH, 1) :]
+    column_width = max((width - name_width) // len(groups), COLUMN_WIDTH)
     shown_backends = _chosen(ranking.backends, groups, num_lines)
-    titles = "".join(f"{group.name:<{cell_width}}" for group in groups)
+    titles = "".join(f"{group.name:<{column_width}}" for group in groups)
     shown = [Text(printable(f"{heading:<{name_width}}{titles}".rstrip()), style="bold")]
     for backend in shown_backends:
         line = Text(printable(f"{INDENT + backend:<{name_width}}"))
         for group in groups:
-            line.append(_cell(group, backend, cell_width))
+            line.append(_value(group, backend, column_width))
         line.rstrip()
         shown.append(line)
     if left_out := [backend for backend in ranking.backends if backend not in shown_backends]:
@@ -174,40 +182,40 @@ def _rank(backend: str) -> int:
 
 
 def _span_of(group: Group, backends: Sequence[str]) -> str:
-    percents = [100 * (row.ratio.value - 1) for row in group.rows if row.ratio and row.backend in backends]
+    percents = [100 * (result.against.value - 1) for result in group.results if result.against and result.backend in backends]
     if not percents:
         return ""
     span = dict.fromkeys(f"{percent:+.0f}" for percent in (min(percents), max(percents)))
     return f": {' to '.join(span)} % at {group.name}"
 
 
-def _cell(group: Group, backend: str, width: int) -> Text:
+def _value(group: Group, backend: str, width: int) -> Text:
     """Returns the value of a backend in a group, its percentage and mark, and its interval where that fits."""
-    row = next((row for row in group.rows if row.backend == backend), None)
-    if row is None:
+    result = next((result for result in group.results if result.backend == backend), None)
+    if result is None:
         return Text(" " * width)
-    if row.value is None:
-        return Text(f"{row.miss or '':<{width}}"[:width], style="red")
-    value = f"{row.value:>{VALUE_WIDTH}.{2 if row.value < 100 else 0}f}{row.startup:>{STARTUP_WIDTH}}"
-    is_fastest = row is group.fastest
-    if row.remark:
-        return Text(f"{value}  {row.remark}"[: width - GAP].ljust(width))
-    line = Text(f"{value}{_percent(row, is_fastest):>{PERCENT_WIDTH}}{MARKS.get(row.verdict or '', ''):>{MARK_WIDTH}}")
+    if result.value is None:
+        return Text(f"{result.miss or '':<{width}}"[:width], style="red")
+    value = f"{result.value:>{VALUE_WIDTH}.{2 if result.value < 100 else 0}f}{result.startup:>{STARTUP_WIDTH}}"
+    is_fastest = result is group.fastest
+    if result.remark:
+        return Text(f"{value}  {result.remark}"[: width - GAP].ljust(width))
+    line = Text(f"{value}{_percent(result, is_fastest):>{PERCENT_WIDTH}}{MARKS.get(result.verdict or '', ''):>{MARK_WIDTH}}")
     if is_fastest:
         line.stylize("bold")
-    if len(interval := f" {_interval(row)}") <= width - CELL_WIDTH:
+    if len(interval := f" {_interval(result)}") <= width - COLUMN_WIDTH:
         line.append(interval)
     line.truncate(width, pad=True)
     return line
 
 
-def _percent(row: Row, is_fastest: bool) -> str:
+def _percent(result: Result, is_fastest: bool) -> str:
     if is_fastest:
         return first.FASTEST
-    return f"{100 * (row.ratio.value - 1):+.0f} %" if row.ratio else ""
+    return f"{100 * (result.against.value - 1):+.0f} %" if result.against else ""
 
 
-def _interval(row: Row) -> str:
-    if row.ratio is None or row.ratio.low is None or row.ratio.high is None:
+def _interval(result: Result) -> str:
+    if result.against is None or result.against.low is None or result.against.high is None:
         return ""
-    return f"({percents(row.ratio.low, row.ratio.high)})"
+    return f"({percents(result.against.low, result.against.high)})"

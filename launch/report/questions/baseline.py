@@ -8,10 +8,11 @@ from common.errors import UserError
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import ranks_of
-from launch.report import comparable, entries, environments, measures, statistics
+from launch.report import comparable, environments, measures, statistics
 from launch.report.entries import Entry
 from launch.report.findings import MIB, Cells, Section, in_unit
 from launch.report.ratio_text import NO_DIFFERENCE, interval
+from launch.report.runs import comparisons, split
 from launch.report.statistics import Ratio
 
 QUESTION = "What changed against the baseline?"
@@ -74,9 +75,9 @@ class Compared(NamedTuple):
 
 def compare(records: list[Record], baseline: list[Record]) -> Compared:
     """Compares a set of records with an earlier one. Raises UserError where they trained different things or have no entry in common."""
-    (plain, _), (before, _) = entries.split_traced(records), entries.split_traced(baseline)
+    (after, _), (before, _) = split(records), split(baseline)
     began = min(record.started_at for record in baseline)
-    return Compared(began, changes(records, baseline), environments.changes(before, plain))
+    return Compared(began, changes(records, baseline), environments.changes(before, after))
 
 
 def changes(records: list[Record], baseline: list[Record]) -> list[Change]:
@@ -86,13 +87,13 @@ def changes(records: list[Record], baseline: list[Record]) -> list[Change]:
     value. With fewer than 3 runs on a side the noise is not known, and the change is not judged.
     The two sets may be of different machines. Raises UserError where they trained different things or have no entry in common.
     """
-    (records, _), (baseline, _) = entries.split_traced(records), entries.split_traced(baseline)
+    (records, _), (baseline, _) = split(records), split(baseline)
     comparable.check_one_machine(baseline)
     comparable.check_runs([*records, *baseline])
-    after = {comparison.name: comparison for comparison in entries.comparisons(records)}
+    after = {comparison.name: comparison for comparison in comparisons(records)}
     pairs = [
         (comparison.name, base, after[comparison.name].entry(base.backend, base.num_ranks) if comparison.name in after else None)
-        for comparison in entries.comparisons(baseline) for base in comparison.entries
+        for comparison in comparisons(baseline) for base in comparison.entries
     ]  # fmt: skip
     if not any(entry for _, _, entry in pairs):
         raise UserError("the baseline and the results have no backend, workload and size in common; run the same matrix for both")
@@ -152,10 +153,10 @@ def _sentence(change: Change) -> str:
     )
 
 
-def section(comparisons: list[Compared]) -> Section:
+def section(baselines: list[Compared]) -> Section:
     """Returns the changes against each baseline as a section of the report, with the regressions as its sentences."""
-    sentences = [sentence for compared in comparisons for sentence in _sentences(compared)]
-    rows = [_row(compared.began, change) for compared in comparisons for change in compared.changes]
+    sentences = [sentence for compared in baselines for sentence in _sentences(compared)]
+    rows = [_row(compared.began, change) for compared in baselines for change in compared.changes]
     return Section("baseline", QUESTION, sentences, filled("Changes", rows))
 
 

@@ -13,9 +13,8 @@ from launch.report.environments import Limit
 from launch.report.findings import MB, MIB, MILLI, NOT_MEASURED, Cells, Findings, in_unit
 from launch.report.questions import step
 from launch.report.ratio_text import span
+from launch.report.runs import Runs
 
-# The share of the peak of a run that is faster.
-FAULTY = "measured wrongly"
 TERA = 10**12
 FLOPS_PER_SECOND = "flops_per_second_per_rank"
 QUESTION = "What does each backend cost?"
@@ -30,19 +29,19 @@ GPU_MEMORY = {
 }
 
 
-def answer(comparisons: Sequence[Comparison]) -> Findings:
+def answer(runs: Runs) -> Findings:
     """Answers for all comparisons; numbers are trimmed means over the completed runs."""
+    comparisons = runs.comparisons
     records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
     limit_of = environments.limits_of(records)
     tables = [table for comparison in comparisons for table in choice(comparison, limit_of)]
-    sentences = environments.describe_slow_products(records)
+    sentences = [f"{slow.text}." for slow in environments.slow_products(records)]
     for comparison in comparisons:
         entries = [entry for entry in comparison.entries if entry.ok]
         tables += filled(comparison.name, [_row(comparison, entry) for entry in entries])
         if entries:
             largest = max(entries, key=lambda entry: (not entry.oversubscribed, entry.num_ranks))
             of_size = [entry for entry in entries if (entry.num_ranks, entry.oversubscribed) == (largest.num_ranks, largest.oversubscribed)]
-            sentences += _faults(comparison, limit_of)
             sentences.append(_sentence(comparison.name, of_size))
     if all(record.energy_joules is None for record in records):
         sentences.append(f"Energy: {NOT_MEASURED}.")
@@ -120,13 +119,14 @@ def _choice_row(comparison: Comparison, entry: Entry, limit_of: dict[Hashable, L
     def volume(column: str, unit: float) -> float | None:
         return in_unit(entry.trimmed_mean(column), unit)
 
-    share, declaration = _share_of_limit(entry, limit_of), declared().get(file_of(entry.backend))
+    share = environments.share_of_limit(entry.trimmed_mean(FLOPS_PER_SECOND), entry.ok, limit_of)
+    declaration = declared().get(file_of(entry.backend))
     return entry.cells | {
         "seconds per epoch": measures.epoch_seconds(entry),
         # Images have no tokens.
         "tokens/s": entry.trimmed_mean("tokens_per_second"),
         "TFLOP/s per rank": volume(FLOPS_PER_SECOND, TERA),
-        "share of peak (%)": FAULTY if share and share > 1 else share and 100 * share,
+        "share of peak (%)": share and 100 * share,
         "state per rank (MiB)": volume("state_bytes", MIB),
         "expected (MiB)": volume("expected_state_bytes", MIB),
         "sent per step (MB)": volume("sent_per_step_bytes", MB),
@@ -136,21 +136,6 @@ def _choice_row(comparison: Comparison, entry: Entry, limit_of: dict[Hashable, L
         "training": "exact" if entry.exact else "approximate",
         "change to the program": declaration and declaration.change,
     }
-
-
-def _faults(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[str]:
-    """Returns a sentence on each entry whose training is faster than the machine's limit, which nothing is."""
-    return [
-        f"{comparison.name}, {entry.backend} at {ranks_of(entry.num_ranks)}: training computes {share:.2f} times as fast as the "
-        "fastest matrix product; one of both is measured wrongly."
-        for entry in comparison.entries
-        if (share := _share_of_limit(entry, limit_of)) and share > 1
-    ]
-
-
-def _share_of_limit(entry: Entry, limit_of: dict[Hashable, Limit]) -> float | None:
-    """Returns the FLOP/s of a rank as a share of the machine's limit, the fastest product of any library in any of the records."""
-    return environments.share_of_limit(entry.trimmed_mean(FLOPS_PER_SECOND), entry.ok, limit_of)
 
 
 def _collectives(entry: Entry) -> str | None:

@@ -7,13 +7,15 @@ from common.terminal import filled
 from launch.report import statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import MB, MILLI, Cells, Findings, in_unit
+from launch.report.runs import Runs
 
 READING = "What does reading the data from disk cost?"
 CHECKPOINTS = "What do checkpoints cost?"
 
 
-def reading(comparisons: Sequence[Comparison]) -> Findings:
+def reading(runs: Runs) -> Findings:
     """Answers for the comparisons whose data was read from disk, with those of the same training in memory."""
+    comparisons = runs.comparisons
     sentences, tables = [], []
     for title in dict.fromkeys(comparison.training for comparison in comparisons if comparison.reading):
         entries = [entry for comparison in comparisons if comparison.training == title for entry in comparison.entries if entry.ok]

@@ -1,16 +1,14 @@
 """Failed and unfinished runs, runs that missed the target or whose launcher failed, and files that are not records, with reasons."""
 
 import socket
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import psutil
 
 from common.record.definition import Record
-from common.record.files import Damaged
 from common.terminal import filled
-from launch.report.entries import Comparison
 from launch.report.findings import Cells, Findings
+from launch.report.runs import Runs, comparisons
 
 QUESTION = "What failed, and why?"
 STATUSES = {"diverged": "diverged", "failed": "failed", "timeout": "timed out", "started": "unfinished"}
@@ -29,18 +27,19 @@ class Failure(NamedTuple):
     num_ranks: int | None
 
 
-def failures_of(comparisons: Sequence[Comparison], damaged: Sequence[Damaged]) -> list[Failure]:
-    """Returns the failures among the runs of the comparisons, and the files that are not records."""
+def failures_of(runs: Runs) -> list[Failure]:
+    """Returns the failures among runs, also those set apart, and the files that are not records."""
     failures = [
         Failure(record.settings.run_id, *reason, comparison.name, record.backend, record.num_ranks)
-        for comparison in comparisons for record in comparison.records
+        for comparison in [*runs.comparisons, *comparisons(runs.set_apart)] for record in comparison.records
         if (reason := failure(record))
     ]  # fmt: skip
-    return [*failures, *(Failure(file.path.name, "not a record", file.reason, None, None, None) for file in damaged)]
+    return [*failures, *(Failure(file.path.name, "not a record", file.reason, None, None, None) for file in runs.damaged)]
 
 
-def answer(failures: Sequence[Failure], num_files: int) -> Findings:
-    """Answers for the failures among a number of files."""
+def answer(runs: Runs) -> Findings:
+    """Answers for all runs and files."""
+    failures, num_files = failures_of(runs), len(runs.compared) + len(runs.set_apart) + len(runs.damaged)
     if not failures:
         return Findings([f"Nothing: all {num_files} runs completed."], [])
     statuses = [failed.status for failed in failures]

@@ -1,27 +1,19 @@
 """Which backend reaches the target first, by time to solution, and which is fastest at each size, by seconds per epoch."""
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
+from common import metric
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import epochs, measures
+from launch.report import measures, table
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
-from launch.report.ratio_text import (
-    EQUAL,
-    NO_DIFFERENCE,
-    equality,
-    interval,
-    runs_against,
-    span,
-    speed_up_interval,
-    times_as_fast,
-    uncertainty,
-    with_interval,
-)
-from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
+from launch.report.questions import cost
+from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, in_percent, interval, runs_against, with_interval
+from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 
 QUESTION = "Which backend reaches the target first?"
 FASTEST = "fastest"
@@ -31,28 +23,62 @@ APPROXIMATE = "approximate"
 SMALLER_BATCH = "smaller global batch"
 # The column of the throughput.
 RATE = "samples_per_second"
+# How likely it is to find any backend to need more epochs where all need the same.
+ERROR_RATE = 0.05
+# The most backends of a group that a sentence compares with the fastest.
+NUM_NAMED = 3
+
+# For each seed the epochs to the target, by the backends whose trainings are bitwise the same.
+Block = Mapping[tuple[str, ...], int]
+
+
+class MoreEpochs(NamedTuple):
+    """A backend that needs more epochs than the others: its mean, the mean of the others in the same blocks, and the p-value."""
+
+    backend: str
+    mean: float
+    mean_of_others: float
+    p_value: float
 
 
 class Result(NamedTuple):
-    """What an entry that reached the target is compared by.
+    """What a backend at a size is compared by.
 
     `against` is the ratio of its seconds per epoch to those of the fastest, and `training_against` that of training without evaluation;
     both are None for the fastest itself. `has_smaller_batch`: under weak scaling, ranks that compute one model together get one batch, and
-    data-parallel ones each their own.
+    data-parallel ones each their own. `miss`: why it is not compared.
     """
 
     entry: Entry
-    time_to_solution_seconds: float
-    epoch_seconds: float
-    against: Ratio | None
-    more_epochs: epochs.MoreEpochs | None
+    time_to_solution_seconds: float | None
+    epoch_seconds: float | None
+    against: Ratio | None = None
+    more_epochs: MoreEpochs | None = None
     has_smaller_batch: bool = False
     training_against: Ratio | None = None
+    miss: str | None = None
 
     @property
-    def is_comparable(self) -> bool:
-        """Whether seconds per epoch alone show how it compares with the fastest."""
-        return self.entry.exact and not self.more_epochs and not self.has_smaller_batch
+    def backend(self) -> str:
+        return self.entry.backend
+
+    @property
+    def value(self) -> float | None:
+        """Its seconds to the target, or its samples a second in a workload without a target."""
+        if self.miss:
+            return None
+        return self.entry.trimmed_mean(RATE) if self.entry.target is None else self.time_to_solution_seconds
+
+    @property
+    def startup_seconds(self) -> float | None:
+        """The seconds from launch to the first step, which are in no other number."""
+        return cost.startup_seconds(self.entry) if self.entry.ok else None
+
+    @property
+    def startup(self) -> str:
+        """The seconds of start-up as text, such as `+4.4`; empty where they are not known."""
+        seconds = self.startup_seconds
+        return f"+{seconds:.{1 if seconds < 10 else 0}f}" if seconds else ""
 
     @property
     def num_repeats(self) -> int:
@@ -60,14 +86,24 @@ class Result(NamedTuple):
         return min(self.against.num_above, self.against.num_below) if self.against else len(self.entry.records)
 
     @property
-    def verdict(self) -> str | None:
-        """Fastest, slower, no difference shown, or the reason why there is no verdict; None for the fastest of too few runs."""
+    def remark(self) -> str | None:
+        """Why seconds per epoch alone do not show how it compares with the fastest; None where they do."""
         if not self.entry.exact:
             return APPROXIMATE
         if self.has_smaller_batch:
             return SMALLER_BATCH
-        if self.more_epochs:
-            return MORE_EPOCHS
+        return MORE_EPOCHS if self.more_epochs else None
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether seconds per epoch alone show how it compares with the fastest."""
+        return not (self.miss or self.remark)
+
+    @property
+    def verdict(self) -> str | None:
+        """Fastest, slower, no difference shown, or the reason why there is no verdict; None for a miss, and the fastest of too few runs."""
+        if self.miss or self.remark:
+            return None if self.miss else self.remark
         if self.against is None:
             return FASTEST if self.num_repeats >= MIN_RUNS_CONFIDENT else None
         if self.against.verdict is None:
@@ -75,20 +111,98 @@ class Result(NamedTuple):
         return equality(self.against) or SLOWER
 
 
+class Group(NamedTuple):
+    """The results of one size on one machine: the fastest by seconds per epoch first, those without a value last."""
+
+    name: str
+    machine: str
+    num_ranks: int
+    results: list[Result]
+
+    @property
+    def fastest(self) -> Result | None:
+        """The result with the lowest seconds per epoch; None where none has a value."""
+        return next((result for result in self.results if result.value is not None), None)
+
+    @property
+    def first(self) -> Result | None:
+        """That of the backend that reached the target first, of those that train the same; the fastest where none of them did."""
+        timed = [result for result in self.results if result.value is not None and result.is_comparable]
+        return min(timed, key=_order_by_value, default=self.fastest)
+
+    @property
+    def second(self) -> Result | None:
+        """That of the backend that is compared with the fastest and comes next; None where there is none."""
+        return next((result for result in self.results if result.against and result.is_comparable), None)
+
+    @property
+    def tied(self) -> list[Result]:
+        """Those that are not shown to differ from the fastest."""
+        return [result for result in self.results if result.verdict in (EQUAL, NO_DIFFERENCE)]
+
+
+def _order_by_value(result: Result) -> float:
+    """Returns the seconds to the target, or without one what is less for a higher throughput."""
+    value = result.value or 0.0
+    return -value if result.entry.target is None else value
+
+
+def answer(comparison: Comparison) -> Findings:
+    """Answers for a comparison: at its leading size in a sentence, at the others in details.
+
+    Oversubscribed entries are compared with each other alone, and are in a sentence only where there are no others.
+    """
+    groups = groups_of(comparison)
+    sentence_of = {group.name: f"{comparison.name}, {group.name}: {sentence(group)}" for group in groups}
+    leading = [sentence_of.pop(group.name) for group in leading_group(groups)]
+    rows = [row for oversubscribed in (False, True) for entries in comparison.by_size(oversubscribed).values() for row in _rows(entries)]
+    return Findings(leading, filled(comparison.name, rows), list(sentence_of.values()))
+
+
+def groups_of(comparison: Comparison) -> list[Group]:
+    """Returns the groups of a comparison by size, those of oversubscribed entries only where there are no others."""
+    by_size = comparison.by_size() or comparison.by_size(oversubscribed=True)
+    return [Group(ranks_of(size), comparison.machine, size, ranked(entries)) for size, entries in by_size.items()]
+
+
+def leading_group(groups: Sequence[Group]) -> list[Group]:
+    """Returns the group of the largest size at which a backend has a value, or the last one; nothing without any."""
+    return [group for group in groups if group.fastest][-1:] or list(groups[-1:])
+
+
+def ranked(entries: Sequence[Entry]) -> list[Result]:
+    """Returns the results of all entries of one size: those of `results_of`, and then those without one, by seconds per epoch."""
+    results = results_of(entries)
+    compared = [result.entry for result in results]
+    missing = [_missed(entry) for entry in entries if entry not in compared]
+    return [*results, *sorted(missing, key=lambda result: result.epoch_seconds or math.inf)]
+
+
+def _missed(entry: Entry) -> Result:
+    """Returns why an entry has no value, with the best accuracy of runs that did not reach the target, and their seconds per epoch."""
+    miss, seconds = (measures.misses(entry) or ["no time"])[0], measures.epoch_seconds(entry)
+    accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
+    if miss == measures.NOT_REACHED and accuracies:
+        miss += f" ({metric.best(accuracies, entry.ok[0].lower_is_better):.3g})" + (f", {seconds:.2f} s an epoch" if seconds else "")
+    return Result(entry, None, seconds, miss=miss)
+
+
 def results_of(candidates: Iterable[Entry]) -> list[Result]:
-    """Returns the results of the entries of one size that reached the target, in the order of the answer.
+    """Returns the results of the entries of one size that reached the target, if there is one, in the order of the answer.
 
     Exact backends come first, then those that need more epochs, those with a smaller global batch, and approximate ones.
     """
     timed = [
-        (entry, time, seconds)
+        Result(entry, time, seconds)
         for entry in candidates
-        if (time := measures.time_of(entry)) is not None and (seconds := measures.epoch_seconds(entry))
+        if (seconds := measures.epoch_seconds(entry)) and ((time := measures.time_of(entry)) is not None or entry.target is None)
     ]
-    batch = max((entry.batch_ratio for entry, *_ in timed), default=1)
-    exact = [entry for entry, *_ in timed if entry.exact and entry.batch_ratio == batch]
-    needing = {more_epochs.backend: more_epochs for more_epochs in epochs.needing_more(epochs.blocks_of(exact))}
-    results = [Result(entry, time, seconds, None, needing.get(entry.backend), entry.batch_ratio < batch) for entry, time, seconds in timed]
+    batch = max((result.entry.batch_ratio for result in timed), default=1)
+    exact = [result.entry for result in timed if result.entry.exact and result.entry.batch_ratio == batch]
+    needing = {more_epochs.backend: more_epochs for more_epochs in needing_more(blocks_of(exact))}
+    results = [
+        result._replace(more_epochs=needing.get(result.backend), has_smaller_batch=result.entry.batch_ratio < batch) for result in timed
+    ]
     results.sort(key=lambda result: (not result.entry.exact, result.has_smaller_batch, bool(result.more_epochs), result.epoch_seconds))
     compared = [result.entry for result in results]
     return results[:1] + [
@@ -105,157 +219,67 @@ def comparable(candidates: Iterable[Entry]) -> list[Entry]:
     return [result.entry for result in results_of(candidates) if result.is_comparable]
 
 
-def winner(comparison: Comparison) -> str:
-    """Returns the headline of a comparison: which backend, at which size, reached the target first, by either clock."""
-    if comparison.target is None:
-        with_cores = [entry for entry in comparison.entries if not entry.oversubscribed]
-        return f"{comparison.name}: has no target; it is for throughput alone.{_highest_throughput(with_cores)}"
-    compared = _compared_by_time(comparison.entries)
-    if not compared:
-        return f"{comparison.name}: no run reached the target."
-    seconds, best = compared[0]
-    faster = [entry for time, entry in by_time(comparison.entries) if time < seconds]
-    left_out = _in_brackets([best], "") or _in_brackets(faster, " entries left out")
-    results = results_of(comparison.of_size(best.num_ranks, best.oversubscribed))
-    num_repeats = min((result.num_repeats for result in results), default=1)
-    if num_repeats < MIN_RUNS_CONFIDENT:
-        lowest = f"; the lowest time so far is {seconds:.2f} s, {best.backend} at {ranks_of(best.num_ranks)}"
-        so_far = lowest if len(best.records) > 1 else ""
-        repeats_give = "one run gives" if num_repeats == 1 else f"{num_repeats} repeats give"
-        return f"{comparison.name}: {repeats_give} no verdict, {MIN_RUNS_CONFIDENT} do{so_far}{left_out}."
-    fastest = results[0].entry.backend
-    by_epochs = "" if fastest == best.backend else f" By seconds per epoch {fastest} is {FASTEST}."
-    with_startup = _with_startup([result.entry for result in results])
-    return f"{comparison.name}: {_first_by_time(comparison, best, left_out)}{by_epochs}{with_startup}"
+def sentence(group: Group) -> str:
+    """Returns who is first in a group, how much longer the next backends and the last one take, and which have no value."""
+    first, fastest = group.first, group.fastest
+    if first is None or fastest is None or first.value is None:
+        none = "no run completed" if all(result.entry.target is None for result in group.results) else "no backend reached the target"
+        missed = [f"{result.backend} ({result.miss})" for result in group.results if result.epoch_seconds]
+        return f"{none}: {'; '.join(missed)}." if missed else f"{none}."
+    if first.entry.target is None:
+        texts = [f"{first.backend} has the highest throughput, {first.value:.0f} samples a second"]
+    else:
+        texts = [f"{first.backend} reached the target first, in {first.value:.2f} s{f' ({first.remark})' if first.remark else ''}"]
+    if first is not fastest:
+        texts.append(f"By seconds per epoch {fastest.backend} is fastest")
+    if tied := [result.backend for result in group.tied]:
+        texts.append(f"No difference is shown from {listed(tied)}")
+    slower = [result for result in group.results if result.against and result.is_comparable and result.backend not in tied]
+    named = slower if len(slower) <= NUM_NAMED else [*slower[: NUM_NAMED - 1], slower[-1]]
+    if named:
+        percents = [in_percent(result.against).removeprefix("+") for result in named if result.against]
+        others = [f"{result.backend}'s {percent}" for result, percent in zip(named[1:], percents[1:], strict=True)]
+        texts.append(", ".join([f"{named[0].backend}'s epochs take {percents[0]} longer", *others]))
+    texts += [
+        f"{more.backend} needs more epochs to the target: {more.mean:.1f} against {more.mean_of_others:.1f} (p = {more.p_value:.2g})"
+        for more in (result.more_epochs for result in group.results)
+        if more
+    ]
+    if missing := [f"{result.backend} ({result.miss})" for result in group.results if result.miss]:
+        texts.append(f"Without a time: {'; '.join(missing)}")
+    return f"{'. '.join([*texts, *_with_startup(group.results, first.backend)])}."
 
 
-def _first_by_time(comparison: Comparison, best: Entry, left_out: str) -> str:
-    """Returns the sentences on the entry that reached the target first: by how much before the next one, and over plain training."""
-    parts = [f"{best.backend} at {ranks_of(best.num_ranks)} reached the target first, in {measures.time_of(best):.2f} s{left_out}"]
-    ratio_of = time_ratios(comparison.of_size(best.num_ranks, best.oversubscribed))
-    next_backend = next(iter(ratio_of), None)
-    if next_backend:
-        parts.append(times_as_fast(ratio_of.pop(next_backend), next_backend))
-    plain = comparison.plain_entry(best.backend)
-    if plain and plain.backend != next_backend and (speed_up := measures.time_ratio(plain, best)):
-        parts.append(times_as_fast(speed_up, plain.backend, speed_up_interval))
-    return f"{'; '.join(parts)}.{_not_differing(ratio_of)}"
-
-
-def _compared_by_time(all_entries: Iterable[Entry]) -> list[tuple[float, Entry]]:
-    """Returns the entries with a time to solution that are compared by it, each after its seconds, the fastest first.
-
-    These are the exact ones with cores of their own, without any the approximate ones, and without these the oversubscribed ones.
-    """
-    timed = by_time(all_entries)
-    kinds = [(entry.oversubscribed, not entry.exact) for _, entry in timed]
-    return [pair for pair, kind in zip(timed, kinds, strict=True) if kind == min(kinds)]
-
-
-def _in_brackets(chosen: Sequence[Entry], suffix: str) -> str:
-    """Returns in which ways the chosen entries are not compared by time; empty where they are."""
-    of_kind = {"oversubscribed": attrgetter("oversubscribed"), APPROXIMATE: lambda entry: not entry.exact}
-    kinds = [kind for kind, is_of_kind in of_kind.items() if any(map(is_of_kind, chosen))]
-    return f" ({listed(kinds)}{suffix})" if kinds else ""
+def _with_startup(results: Iterable[Result], first: str) -> list[str]:
+    """Returns the sentence on who is first where start-up counts; none where that is `first` too, or no matrix launched them."""
+    seconds_of = {
+        result.backend: seconds
+        for result in results
+        if result.is_comparable and (seconds := measures.time_of(result.entry, measures.TIME_WITH_STARTUP)) is not None
+    }
+    earliest = min(seconds_of, key=lambda backend: seconds_of[backend], default=first)
+    return [f"With start-up {earliest} is first, in {seconds_of[earliest]:.2f} s"] if earliest != first else []
 
 
 def time_ratios(candidates: Iterable[Entry]) -> dict[str, Ratio]:
-    """Returns the ratios of the times to solution of those entries of a size that they compare to the lowest, by backend, the lowest first.
+    """Returns the ratios of the times to solution of the exact entries of a size to the lowest, by backend, the lowest first.
 
     The entry that has the lowest is left out. The intervals are simultaneous.
     """
-    timed = [entry for _, entry in _compared_by_time(candidates)]
-    return {entry.backend: ratio for entry in timed[1:] if (ratio := measures.time_ratio(entry, timed[0], timed))}
+    timed = [(time, entry) for entry in candidates if entry.exact and (time := measures.time_of(entry)) is not None]
+    compared = [entry for _, entry in sorted(timed, key=lambda pair: pair[0])]
+    return {entry.backend: ratio for entry in compared[1:] if (ratio := measures.time_ratio(entry, compared[0], compared))}
 
 
-def _not_differing(ratio_of: Mapping[str, Ratio]) -> str:
-    """Returns the sentences on which backends do not differ from the first; empty where all do."""
-    backends_of = {
-        text: [backend for backend, ratio in ratio_of.items() if ratio.verdict is False and equality(ratio) == text]
-        for text in (EQUAL, NO_DIFFERENCE)
-    }
-    return "".join(f" {text.capitalize()} from {listed(backends)}." for text, backends in backends_of.items() if backends)
+def _rows(entries: Sequence[Entry]) -> list[Cells]:
+    """Returns the rows of the entries of one size."""
+    time_ratio_of = time_ratios(entries)
+    return [_row(result, time_ratio_of.get(result.backend)) for result in ranked(entries)]
 
 
-def _with_startup(candidates: Iterable[Entry]) -> str:
-    """Returns the sentence on which of the entries of a size is first where start-up counts; empty where no matrix launched them."""
-    seconds_of = {entry.backend: time for entry in candidates if (time := measures.time_of(entry, measures.TIME_WITH_STARTUP)) is not None}
-    if not seconds_of:
-        return ""
-    earliest = min(seconds_of, key=lambda backend: seconds_of[backend])
-    return f" With start-up the lowest time is {seconds_of[earliest]:.2f} s, {earliest}."
-
-
-def _highest_throughput(candidates: Iterable[Entry]) -> str:
-    rates = [(rate, entry) for entry in candidates if (rate := entry.trimmed_mean(RATE)) is not None]
-    if not rates:
-        return ""
-    rate, best = max(rates, key=lambda pair: pair[0])
-    return f" Highest throughput: {best.backend} at {ranks_of(best.num_ranks)}, {rate:.0f} samples/s."
-
-
-def by_time(candidates: Iterable[Entry]) -> list[tuple[float, Entry]]:
-    """Returns the entries with a time to solution, each after its seconds, the fastest first."""
-    return sorted(((time, entry) for entry in candidates if (time := measures.time_of(entry)) is not None), key=lambda pair: pair[0])
-
-
-def answer(comparison: Comparison) -> Findings:
-    """Answers for a comparison: at its largest size in a sentence, at the others in details.
-
-    Oversubscribed entries are compared with each other alone, and are in no sentence.
-    """
-    sentences = [winner(comparison)] if comparison.target is None else []
-    for size in comparison.sizes if comparison.target is not None else ():
-        if candidates := comparison.of_size(size, oversubscribed=False):
-            sentences.append(_sentence(f"{comparison.name}, {ranks_of(size)}", results_of(candidates)))
-    groups = [comparison.of_size(size, oversubscribed) for oversubscribed in (False, True) for size in comparison.sizes]
-    rows = [row for candidates in groups for row in _rows(candidates, comparison.metric)]
-    return Findings(sentences[-1:], filled(comparison.name, rows), sentences[:-1])
-
-
-def _sentence(at: str, results: Sequence[Result]) -> str:
-    if not results:
-        return f"{at}: no backend reached the target."
-    best, *later = results
-    seconds = f"{best.epoch_seconds:.3f} s an epoch"
-    needing_more = "".join(
-        f" {need.backend} needs more epochs to the target: {need.mean:.1f} against {need.mean_of_others:.1f} (p = {need.p_value:.2g})."
-        for need in (result.more_epochs for result in results)
-        if need
-    )
-    compared = [(result, result.against) for result in later if result.against and result.is_comparable]
-    if not compared:
-        return f"{at}: {best.entry.backend} takes {seconds}; no other backend to compare with reached the target.{needing_more}"
-    (second, ratio), *_ = compared
-    if ratio.verdict is None:
-        against = f"{second.entry.backend} {ratio.value:.2f} times that ({uncertainty(ratio)})"
-        return f"{at}: {best.entry.backend} takes {seconds}, {against}; a verdict takes {MIN_RUNS_CONFIDENT} repeats.{needing_more}"
-    against = times_as_fast(ratio, second.entry.backend)
-    not_differing = _not_differing({result.entry.backend: ratio for result, ratio in compared[1:]})
-    evaluation = _evaluation([best.entry, *(result.entry for result, _ in compared)])
-    alone = f"; in training alone {with_interval(second.training_against)} times" if evaluation else ""
-    return f"{at}: {best.entry.backend} is fastest, {seconds}; {against}{alone}.{not_differing}{evaluation}{needing_more}"
-
-
-def _evaluation(candidates: Iterable[Entry]) -> str:
-    """Returns the sentence on how much of an epoch is evaluation; empty where it is too little to matter for the choice of a backend."""
-    percents = {entry.backend: 100 * share for entry in candidates if (share := entry.trimmed_mean("evaluation_share"))}
-    return f" Evaluation is {span(percents, '{:.0f} %')} of an epoch." if max(percents.values(), default=0.0) > 100 * MARGIN else ""
-
-
-def _rows(candidates: Sequence[Entry], metric: str) -> list[Cells]:
-    """Returns the rows of the entries of one size: those that reached the target, then the others by throughput."""
-    results = results_of(candidates)
-    without = [entry for entry in candidates if entry not in [result.entry for result in results]]
-    without.sort(key=lambda entry: -(entry.trimmed_mean(RATE) or 0))
-    time_ratio_of = time_ratios(candidates)
-    in_order = [*((result.entry, result) for result in results), *((entry, None) for entry in without)]
-    return [_row(entry, result, time_ratio_of.get(entry.backend), metric) for entry, result in in_order]
-
-
-def _row(entry: Entry, result: Result | None, time_ratio: Ratio | None, metric: str) -> Cells:
+def _row(result: Result, time_ratio: Ratio | None) -> Cells:
+    entry, ratio = result.entry, result.against
     time, times, misses = measures.time_of(entry), entry.values(measures.TIME).values(), measures.misses(entry)
-    ratio, training_ratio = (result.against, result.training_against) if result else (None, None)
     reasons = f" ({listed(sorted(set(misses)))})" if misses else ""
     return entry.cells | {
         "transport": entry.transport,
@@ -263,14 +287,63 @@ def _row(entry: Entry, result: Result | None, time_ratio: Ratio | None, metric: 
         "over lowest time": with_interval(time_ratio),
         "with start-up (s)": measures.time_of(entry, measures.TIME_WITH_STARTUP),
         "epochs": entry.mean("epochs_to_target"),
-        "seconds per epoch": measures.epoch_seconds(entry),
-        "ratio to fastest": (ratio.value if ratio else 1.0) if result else None,
+        "seconds per epoch": result.epoch_seconds,
+        "ratio to fastest": None if result.miss else ratio.value if ratio else 1.0,
         "95 % interval": interval(ratio),
-        "ratio of training alone": with_interval(training_ratio),
-        "verdict": result and result.verdict,
+        "ratio of training alone": with_interval(result.training_against),
+        "verdict": result.verdict,
         "reached": f"{len(times)}/{len(entry.records)}{reasons}" if times or misses else None,
         "fastest (s)": min(times, default=None),
         "slowest (s)": max(times, default=None),
-        metric: entry.trimmed_mean("accuracy"),
+        entry.metric: entry.trimmed_mean("accuracy"),
         "samples/s": entry.trimmed_mean(RATE),
     }
+
+
+def needing_more(blocks: Sequence[Block]) -> list[MoreEpochs]:
+    """Returns the backends that need more epochs than the others.
+
+    If all backends train the same thing, each of a block's numbers is as likely as any other for a backend. The test is exact and
+    one-sided: it gives the probability that a backend's sum over the blocks is at least as large as it is, where all ways to permute the
+    numbers within the blocks are equally likely. The level is corrected for the number of backends (Bonferroni).
+    """
+    backends = sorted({backend for block in blocks for equal_backends in block for backend in equal_backends})
+    needing = []
+    for backend in backends:
+        shared = [block for block in blocks if len(block) > 1 and any(backend in equal_backends for equal_backends in block)]
+        numbers = [number for block in shared for equal_backends, number in block.items() if backend in equal_backends]
+        p_value = at_least(sum(numbers), [list(block.values()) for block in shared])
+        if shared and p_value * len(backends) <= ERROR_RATE:
+            numbers_of_others = [number for block in shared for equal_backends, number in block.items() if backend not in equal_backends]
+            mean_of_others = sum(numbers_of_others) / len(numbers_of_others)
+            needing.append(MoreEpochs(backend, sum(numbers) / len(shared), mean_of_others, p_value))
+    return needing
+
+
+def at_least(total: int, choices: Iterable[Sequence[int]]) -> float:
+    """Returns the probability that numbers drawn uniformly, one from each list of choices, add up to at least the total."""
+    counts = Counter({0: 1})
+    for numbers in choices:
+        counts = sum((Counter({subtotal + number: count for subtotal, count in counts.items()}) for number in numbers), Counter())
+    return sum(count for reached, count in counts.items() if reached >= total) / sum(counts.values())
+
+
+def blocks_of(entries: Iterable[Entry]) -> list[Block]:
+    """Returns the blocks of the entries of one size.
+
+    Runs of one seed are the same training, also in several matrices, and count once, and so do backends with bitwise the same parameters.
+    A run that did not reach the target in all its epochs counts as if it had reached it one epoch later.
+    """
+    trainings_of: dict[int, dict[str, tuple[int, str]]] = {}
+    for entry in entries:
+        for record in entry.from_start:
+            number = table.epochs_to_target(record) or len(record.train_seconds) + 1
+            digest = record.parameter_digests[-1] if record.parameter_digests else entry.backend
+            trainings_of.setdefault(record.seed, {})[entry.backend] = number, digest
+    blocks = []
+    for trainings in trainings_of.values():
+        backends_of: dict[tuple[int, str], list[str]] = {}
+        for backend, training in trainings.items():
+            backends_of.setdefault(training, []).append(backend)
+        blocks.append({tuple(equal_backends): number for (number, _), equal_backends in backends_of.items()})
+    return blocks

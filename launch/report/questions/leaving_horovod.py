@@ -13,6 +13,7 @@ from launch.report.findings import NOT_MEASURED, Cells, Findings
 from launch.report.questions import cost, difference, first
 from launch.report.questions.difference import Factors
 from launch.report.ratio_text import equality, interval, runs_against
+from launch.report.runs import Runs
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 
 LIBRARY = "Horovod"
@@ -65,11 +66,11 @@ def _row(move: Move) -> Cells:
     }
 
 
-def answer(comparisons: Sequence[Comparison]) -> Findings:
+def answer(runs: Runs) -> Findings:
     """Answers for the backends of comparisons that train the same on cores of their own, at each size with an exchange."""
     texts, tables, all_moves = [], [], []
     frameworks: set[str] = set()
-    for comparison in comparisons:
+    for comparison in runs.comparisons:
         rows = []
         for size in comparison.sizes:
             of_size = moves(comparison, size)

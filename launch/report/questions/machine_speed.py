@@ -1,6 +1,6 @@
 """Whether the machine was as fast beside every run: from the kernels before and after it, and whether one rank's cores are slower."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from common.record.definition import Record
 from common.words import ranks_of
 from launch.report import table
 from launch.report.findings import Findings
+from launch.report.runs import Runs
 
 QUESTION = "Was the machine as fast beside every run?"
 # A larger deviation is told.
@@ -19,8 +20,9 @@ TIMES = ("before", "after")
 MIN_RANKS = 3
 
 
-def answer(records: Sequence[Record]) -> Findings:
-    """Answers for the records of all comparisons."""
+def answer(runs: Runs) -> Findings:
+    """Answers for the runs of all comparisons."""
+    records = runs.compared
     sentences = largest_deviation(records)
     if unknown := sum(record.status == "ok" and not record.machine_noise for record in records):
         sentences.append(f"It was not measured beside {unknown} runs, whose records are older.")

@@ -16,29 +16,28 @@ from launch.report.findings import Cells, Findings
 from launch.report.questions import first
 from launch.report.questions.first import Result
 from launch.report.ratio_text import with_interval
+from launch.report.runs import Runs
 
 QUESTION = "Which backend is fastest on which machine?"
 # These are shown of each machine, also where they do not differ.
 ALWAYS = ("device", "processor", "cores", "GPU", "fastest product")
 
 
-def answer(comparisons: Sequence[Comparison]) -> tuple[list[str], Findings]:
-    """Returns the headline and the findings on the comparisons of several machines: ratios to the fastest of each, and how they differ."""
-    results_at, machines = results_by_size(comparisons), by_machine(comparisons)
-    headline = [] if results_at else ["No workload and size has two backends with a time on each of two machines, on cores of their own."]
+def answer(runs: Runs) -> Findings:
+    """Answers for the comparisons of several machines: ratios to the fastest of each, and how they differ."""
+    results_at, machines = results_by_size(runs.comparisons), by_machine(runs.comparisons)
+    nothing = [] if results_at else ["No workload and size has two backends with a time on each of two machines, on cores of their own."]
     tables = []
-    for name, group in itertools.groupby(results_at.items(), lambda standing: standing[0][0]):
+    for name, group in itertools.groupby(results_at.items(), lambda results: results[0][0]):
         rows = [
             row for (_, size), results_on in group for row in _rows(size, {machine: results_on.get(machine, ()) for machine in machines})
         ]
         tables += filled(f"{name}: ratio to fastest", rows)
     causes = [
-        f"{machine}: {sentence}"
-        for machine, ran_on in machines.items()
-        for sentence in environments.describe_slow_products(_records(ran_on))
+        f"{machine}: {slow.text}." for machine, of_machine in machines.items() for slow in environments.slow_products(_records(of_machine))
     ]
     sentences = [_sentence(f"{name}, {ranks_of(size)}", results_on) for (name, size), results_on in results_at.items()]
-    return headline, Findings([*causes, *sentences], [*tables, *_differences(machines)])
+    return Findings([*nothing, *causes, *sentences], [*tables, *_differences(machines)])
 
 
 def _records(comparisons: Iterable[Comparison]) -> list[Record]:
@@ -48,20 +47,20 @@ def _records(comparisons: Iterable[Comparison]) -> list[Record]:
 def results_by_size(comparisons: Iterable[Comparison]) -> dict[tuple[str, int], dict[str, list[Result]]]:
     """Returns, by comparison and size, the results on each machine, where two machines or more have two backends or more to compare."""
     results_at: dict[tuple[str, int], dict[str, list[Result]]] = {}
-    for machine, compared_on in by_machine(comparisons).items():
-        for comparison, size in [(compared, size) for compared in compared_on for size in compared.sizes]:
-            results = first.results_of(comparison.of_size(size, oversubscribed=False))
+    for comparison in comparisons:
+        for size, entries in comparison.by_size().items():
+            results = first.results_of(entries)
             if len(_comparable(results)) > 1:
-                results_at.setdefault((comparison.name, size), {})[machine] = results
+                results_at.setdefault((comparison.name, size), {})[comparison.machine] = results
     return {at: results_on for at, results_on in sorted(results_at.items()) if len(results_on) > 1}
 
 
 def by_machine(comparisons: Iterable[Comparison]) -> dict[str, list[Comparison]]:
     """Returns the comparisons of each machine."""
-    compared_on: dict[str, list[Comparison]] = {}
+    comparisons_on: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
-        compared_on.setdefault(comparison.machine, []).append(comparison)
-    return compared_on
+        comparisons_on.setdefault(comparison.machine, []).append(comparison)
+    return comparisons_on
 
 
 def _comparable(results: Iterable[Result]) -> list[Result]:
@@ -80,14 +79,14 @@ def _sentence(at: str, results_on: Mapping[str, Sequence[Result]]) -> str:
 
 def _rows(size: int, results_on: Mapping[str, Iterable[Result]]) -> list[Cells]:
     """Returns a row for each backend of a size, with a column for each machine."""
-    cells_on = {machine: {result.entry.backend: _cell(result) for result in results} for machine, results in results_on.items()}
-    backends = dict.fromkeys(itertools.chain(*cells_on.values()))
+    texts_on = {machine: {result.entry.backend: _text(result) for result in results} for machine, results in results_on.items()}
+    backends = dict.fromkeys(itertools.chain(*texts_on.values()))
     return [
-        {"backend": backend, "ranks": size} | {machine: cells.get(backend) for machine, cells in cells_on.items()} for backend in backends
+        {"backend": backend, "ranks": size} | {machine: texts.get(backend) for machine, texts in texts_on.items()} for backend in backends
     ]
 
 
-def _cell(result: Result) -> str:
+def _text(result: Result) -> str:
     """Returns the ratio to the fastest on a machine, its interval and the verdict."""
     ratio = with_interval(result.against) or "1"
     return f"{ratio}, {result.verdict}" if result.verdict else ratio

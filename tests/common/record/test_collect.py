@@ -12,7 +12,7 @@ from common.errors import UserError
 from common.record import files
 from common.record.definition import SCHEMA
 from launch.compare import modification_times
-from launch.report.report import collect
+from launch.report.runs import collect
 from tests.support.made_records import made, step_breakdown
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.report.entries import comparisons
 from launch.report.questions import same
+from launch.report.runs import comparisons
 from tests.support.made_records import made, typed
 
 ORDER, OTHER = [f"{number:064x}" for number in (1, 2)], [f"{number:064x}" for number in (1, 3)]

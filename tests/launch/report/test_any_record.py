@@ -9,7 +9,6 @@ import pytest
 
 from common.errors import UserError
 from common.record import files
-from launch.report.answer import answer_of
 from launch.report.export import csv, html, markdown, screen
 from launch.report.export import json as as_json
 from launch.report.report import report_of
@@ -66,12 +65,12 @@ def report(records, with_page):
     with contextlib.suppress(UserError):
         whole = report_of(records)
         screen.show_report(whole)
-        answer = answer_of(whole)
+        answer = whole.answer
         assert screen.lines(answer, [], 100)
-        assert as_json.text(answer)
+        assert as_json.text(whole.machine, answer)
         assert markdown.text(whole)
         assert csv.text(whole)
-        assert not with_page or html.text(whole, answer)
+        assert not with_page or html.text(whole)
 
 
 RECORDS = {

@@ -5,7 +5,8 @@ import pytest
 from common.declarations import ROOT
 from common.record.parts import Environment, Processor
 from launch.report import environments
-from launch.report.report import collect, report_of
+from launch.report.report import report_of
+from launch.report.runs import collect
 from tests.support.answers import answered, line, section
 from tests.support.made_records import ENVIRONMENT, made, on, typed
 
@@ -53,22 +54,22 @@ def ran(backend="ddp", rate=2e9, peak=10e9, environment=None, **changes):
 
 
 def sentences(*made_records):
-    return [sentence for sentence in section(made_records, "cost").sentences if "products reach" in sentence]
+    return [sentence for sentence in section(made_records, "cost").sentences if "multiplies" in sentence]
 
 
 # A slow library of linear algebra, faked.
 SLOW = {"peak_library": "oneDNN in PyTorch", "framework_product_share": 0.4}
-CAUSE = ": MKL takes slower kernels on processors of other vendors than Intel, and with --mkl-kernels fast the fast ones."
+REMEDY = "; --mkl-kernels fast doubles that."
 
 
 @pytest.mark.parametrize(
     ("made_records", "expected"),
     [
-        ([ran(**SLOW)], [f"PyTorch's float32 products reach 40 % of this core (4 of 10 GFLOP/s, oneDNN in PyTorch){CAUSE}"]),
+        ([ran(**SLOW)], [f"PyTorch multiplies at 40 % of what this core can{REMEDY}"]),
         # The library may have another cause, which is not known.
         (
             [ran(environment={"cpu": "Intel Xeon"}, settings={"threads": 2}, **SLOW)],
-            ["PyTorch's float32 products reach 40 % of 2 cores (4 of 10 GFLOP/s, oneDNN in PyTorch)."],
+            ["PyTorch multiplies at 40 % of what 2 cores can."],
         ),
         ([ran(peak_library="oneDNN in PyTorch", framework_product_share=0.8)], []),
         # Ranks that share a core reach less than one alone, which says nothing about their library.
@@ -76,7 +77,7 @@ CAUSE = ": MKL takes slower kernels on processors of other vendors than Intel, a
         # The peak of older records is that of their framework.
         (
             [ran(peak=11e10), ran("horovod_tf", peak=24e10)],
-            [f"PyTorch's float32 products reach 46 % of this core (110 of 240 GFLOP/s, TensorFlow){CAUSE}"],
+            [f"PyTorch multiplies at 46 % of what this core can{REMEDY}"],
         ),
         ([ran(peak=11e10), ran("horovod_tf", peak=12e10)], []),
         ([ran(peak=None)], []),
@@ -93,52 +94,15 @@ def test_a_share_is_of_the_limit_whatever_library_reaches_it():
     assert line(older, "cost", backend="ddp")["share of peak (%)"] == pytest.approx(50)
 
 
-def test_a_share_above_1_is_a_fault_of_the_measurement():
-    made_records = [ran(rate=10.3e9)]
-    assert line(made_records, "cost")["share of peak (%)"] == "measured wrongly"
-    fault = "ddp at 1 rank: training computes 1.03 times as fast as the fastest matrix product; one of both is measured wrongly."
-    assert f"cnn, weak scaling, {fault}" in section(made_records, "cost").sentences
-
-
 def test_machines_and_precisions_have_limits_of_their_own():
     made_records = [ran(**SLOW), *on("there", [ran(peak=3e9)]), ran(peak=2e9, settings={"precision": "bf16"})]
     assert [limit.flops_per_second for limit in environments.limits_of(typed(made_records)).values()] == [10e9, 3e9, 2e9]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "apart"),
-    [
-        # One framework that is as fast as before shows that it is the machine of before, disturbed.
-        ([ran(peak=11e10), ran("horovod_tf", peak=24e10)], [ran(peak=11e10), ran("horovod_tf", peak=20e10)], None),
-        (
-            [ran(peak=11e10), ran("horovod_tf", peak=24e10)], [ran(peak=13e10), ran("horovod_tf", peak=20e10)],
-            "products of TensorFlow reach 240 and 200 GFLOP/s, more than 5 % apart",
-        ),
-        # Only what both have run tells.
-        ([ran(peak=11e10)], [ran("horovod_tf", peak=24e10)], None),
-        ([ran(peak=11e10)], [ran(peak=13e10)], "products of PyTorch reach 110 and 130 GFLOP/s, more than 5 % apart"),
-        ([ran(peak=11e10)], [ran(peak=13e10, settings={"precision": "bf16"})], None),
-    ],
-)  # fmt: skip
-def test_machines_are_different_where_the_products_of_every_framework_are_apart(before, after, apart):
-    assert environments.other_products(typed(before), typed(after)) == apart
-    assert environments.changes(typed(before), typed(after)).endswith(f"the machine ({apart})" if apart else "")
-
-
-def test_a_matrix_that_met_another_machine_under_the_name_of_the_first_one_is_named():
-    later = {"stamp": "20260102-000000", "repeat": 1}
-    notes = answered([ran(peak=11e10), ran(peak=24e10, **later)]).notes
-    assert [note for note in notes if "another machine" in note] == [
-        "The matrix begun at 2026-01-01T00:01:00Z met another machine than the first one: "
-        "products of PyTorch reach 110 and 240 GFLOP/s, more than 5 % apart."
-    ]
-    assert not [note for note in answered([ran(peak=11e10), ran(peak=11.2e10, **later)]).notes if "another machine" in note]
-
-
 def test_the_committed_records_of_a_machine_on_which_mkl_is_slow_have_no_share_above_1_and_name_the_cause():
     answer = report_of(*collect([ROOT / "results" / "reference" / "zen5"]))
     cost = next(section for section in answer.sections if section.key == "cost")
-    assert "PyTorch's float32 products reach 48 % of this core (117 of 246 GFLOP/s, TensorFlow)" + CAUSE in cost.sentences
+    assert "PyTorch multiplies at 48 % of what this core can" + REMEDY in cost.sentences
     shares = [row["share of peak (%)"] for table in cost.tables[:2] for row in table.rows]
     assert len(shares) == 14
     assert all(0 < share < 100 for share in shares)

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from common.errors import UserError
 from launch.report.export import csv, drawing, markdown, output_files, readme, screen
-from launch.report.report import collect, report_of
+from launch.report.report import report_of
+from launch.report.runs import collect
 from tests.support.answers import answered, drawn, picture
 from tests.support.made_records import ended, made, repeats, step_breakdown, tensor_bytes
 from tests.support.mistakes import refused

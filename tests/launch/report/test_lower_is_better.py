@@ -2,9 +2,8 @@
 
 import pytest
 
-from launch.report.answer import answer_of
-from launch.report.entries import comparisons
 from launch.report.questions import baseline, failed, first, same
+from launch.report.runs import comparisons
 from launch.report.table import epochs_to_target
 from launch.run.display import outcome
 from tests.support.answers import answered, drawn
@@ -33,7 +32,7 @@ def test_a_target_is_met_from_above_and_the_metric_has_its_name():
 def test_a_run_that_missed_it_is_named_with_its_least_value():
     runs = [not_reached(**MISSED), not_reached(repeat=1, **MISSED | {"accuracy": 2.5})]
     assert failed.failure(typed(runs)[0])[1] == "metric 3.0000 after 2 epochs; the target is 2"
-    assert [row.miss for row in answer_of(answered(runs)).rankings[0].groups[0].rows] == ["not reached (2.5), 4.50 s an epoch"]
+    assert [result.miss for result in answered(runs).answer.rankings[0].groups[0].results] == ["not reached (2.5), 4.50 s an epoch"]
 
 
 def test_a_chart_has_its_name():

@@ -9,7 +9,8 @@ import pytest
 from common.declarations import declared
 from common.record import files
 from launch.report.export import charts
-from launch.report.report import collect, report_of
+from launch.report.report import report_of
+from launch.report.runs import collect
 from tests.support import browser
 from tests.support.answers import answered, drawn
 from tests.support.answers import page as page_of

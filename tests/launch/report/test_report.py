@@ -3,7 +3,7 @@
 import pytest
 
 from launch.report.answer import short_names
-from launch.report.report import OTHER_SEEDS
+from launch.report.notes import OTHER_SEEDS
 from tests.support.answers import answered, keys
 from tests.support.made_records import made, on, repeats
 
@@ -15,7 +15,7 @@ def test_the_questions_are_in_order():
 
 
 def test_a_comparison_is_named_by_its_model_with_the_sizes_that_were_given_its_precision_and_its_scaling():
-    (comparison,) = answered([made(workload="transformer", settings={"layers": 3, "precision": "bf16"})]).comparisons
+    (comparison,) = answered([made(workload="transformer", settings={"layers": 3, "precision": "bf16"})]).runs.comparisons
     assert comparison.name == "transformer --layers 3 in bf16, weak scaling"
     assert short_names([comparison]) == {comparison.name: "transformer --layers 3"}
 

@@ -9,7 +9,7 @@ from common.config import Settings
 from common.record import files
 from launch.launchers.commands import Launcher
 from launch.matrix import gain_of
-from launch.report import entries
+from launch.report import runs
 from launch.run import best, runner
 from launch.run.best import Measured, SearchSpace, Trial
 from launch.run.plan import plan
@@ -169,7 +169,7 @@ def test_each_setting_of_a_library_is_a_value_that_a_run_takes_for_its_backend_a
 
 def test_the_records_of_a_search_are_in_no_comparison():
     records = typed([made(), made(repeat=1, settings={"library_setting": "none", "batch_size": 64}, workload_digest="e" * 64)])
-    assert entries.split_traced(records) == (records[:1], [])
+    assert runs.split(records) == (records[:1], records[1:])
 
 
 @pytest.mark.parametrize(

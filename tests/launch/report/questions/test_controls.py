@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from launch.report import entries
+from launch.report import runs as report_runs
 from launch.report.questions import controls
-from launch.report.reliability import reliability_of
 from tests.support.answers import answered, section
 from tests.support.made_records import ended, made, typed
 
@@ -45,7 +44,7 @@ SLOWER = [1.03 * seconds for seconds in COPY]
 
 
 def control_lines(records):
-    return [line for line in section(records, "first").sentences if line.startswith("Controls")]
+    return [line for found in answered(records).sections if found.key == "controls" for line in found.sentences]
 
 
 @pytest.mark.parametrize(
@@ -81,15 +80,16 @@ def test_the_headline_and_the_screen_warn_of_verdicts_whose_controls_fail(copy, 
     answer = answered(with_controls(copy, delayed))
     lines = [f"{AT}: {warning}" for warning in warnings]
     assert answer.headline[1:] == lines
-    assert reliability_of(answer)[: len(lines)] == lines
-    assert reliability_of(answer)[-1] == control_lines(with_controls(copy, delayed))[0]
+    assert answer.answer.reliability[: len(lines)] == lines
+    assert answer.answer.reliability[-1] == control_lines(with_controls(copy, delayed))[0]
 
 
 def test_controls_are_nowhere_else_and_change_no_number():
     controlled, plain = answered(with_controls()), answered(BACKENDS)
-    assert controlled.runs == plain.runs
+    assert controlled.runs.compared == plain.runs.compared
     assert (controlled.notes, controlled.headline) == (plain.notes, plain.headline)
-    for section_controlled, section_plain in zip(controlled.sections, plain.sections, strict=True):
+    of_others = [found for found in controlled.sections if found.key != "controls"]
+    for section_controlled, section_plain in zip(of_others, plain.sections, strict=True):
         assert [table.texts for table in section_controlled.tables] == [table.texts for table in section_plain.tables]
     assert control_lines(BACKENDS) == []
 
@@ -111,7 +111,7 @@ def test_controls_of_several_matrices_are_judged_together_also_of_a_backend_that
 
     for missed in (False, True):
         records = typed([record for stamp in ("20260101-000000", "20260102-000000") for record in of_matrix(stamp, missed)])
-        (comparison,) = entries.comparisons(entries.split_traced(records)[0])
+        (comparison,) = report_runs.comparisons(report_runs.split(records)[0])
         (judgement,) = controls.judgements(comparison, records)
         assert judgement.copy.num_above == 12
         assert not judgement.copy_differs
@@ -140,7 +140,7 @@ def test_copies_seem_different_as_rarely_as_the_verdicts_allow_and_a_delay_beyon
     num_different = num_found = 0
     for _ in range(NUM_SIMULATED):
         noise_in_common = rng.normal(0, 0.05, 6)
-        (comparison,) = entries.comparisons(timed(plain, noise_in_common))
+        (comparison,) = report_runs.comparisons(timed(plain, noise_in_common))
         (judgement,) = controls.judgements(comparison, timed(of_controls, noise_in_common))
         num_different += judgement.copy_differs
         num_found += judgement.delay_shows

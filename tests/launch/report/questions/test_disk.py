@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.report import comparable, entries
+from launch.report import comparable, runs
 from tests.support.answers import line, lines, section
 from tests.support.made_records import made, typed
 
@@ -51,7 +51,7 @@ def test_formats_are_compared_by_their_losses(last_loss, words):
 def test_runs_that_read_in_different_ways_are_compared_apart():
     records = typed([made(num_ranks=2), stored("hdf5"), stored("hdf5", settings={"num_workers": 2}), stored("hdf5", repeat=1)])
     comparable.check(records)
-    assert [(comparison.name, sum(len(entry.records) for entry in comparison.entries)) for comparison in entries.comparisons(records)] == [
+    assert [(comparison.name, sum(len(entry.records) for entry in comparison.entries)) for comparison in runs.comparisons(records)] == [
         ("cnn, weak scaling", 1), ("cnn, weak scaling, hdf5", 2), ("cnn, weak scaling, hdf5, 2 workers", 1),
     ]  # fmt: skip
 

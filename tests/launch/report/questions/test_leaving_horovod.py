@@ -3,7 +3,8 @@
 import pytest
 
 from launch.report.questions import leaving_horovod
-from launch.report.report import collect, report_of
+from launch.report.report import report_of
+from launch.report.runs import collect
 from tests.launch.report.questions.test_difference import FOUR, records_of
 from tests.support.answers import answered
 from tests.support.running import ROOT
@@ -96,7 +97,7 @@ def test_the_second_machine_shows_no_difference_to_ddp_and_a_loss_to_deepspeed()
 
 
 def test_the_number_of_moves_follows_the_entries():
-    comparison = answered(records_of(FOUR)).comparisons[0]
+    comparison = answered(records_of(FOUR)).runs.comparisons[0]
     assert [(move.horovod.backend, move.alternative.backend) for move in leaving_horovod.moves(comparison, 2)] == [
         ("horovod_torch", "ddp@mpi"),
         ("horovod_torch@gloo", "ddp"),

@@ -41,7 +41,6 @@ HERE = matrix(ddp=10.0, horovod_tf=13.0)
 )
 def test_each_machine_has_the_fastest_of_its_own_intervals(elsewhere, fastest_there):
     several_answer = answer(HERE, elsewhere)
-    assert several_answer.headline == []
     assert several_answer.sections[0].sentences == [f"cnn, weak scaling, 1 rank: fastest on here is ddp; on there is {fastest_there}."]
 
 
@@ -69,7 +68,7 @@ def test_a_ratio_is_that_of_the_report_of_its_machine_alone():
 )
 def test_what_two_machines_do_not_have_is_not_compared(elsewhere):
     several_answer = answer(HERE, elsewhere)
-    assert several_answer.headline[0].startswith("No workload and size has two backends")
+    assert several_answer.sections[0].sentences[0].startswith("No workload and size has two backends")
     assert [table.title for table in several_answer.sections[0].tables] == ["The machines"]
     assert drawn(several_answer)["answer"] == []
 
@@ -93,8 +92,7 @@ def test_a_slow_library_is_named_on_its_machine():
     several_answer = answered([*on("here", ran(105e9, 108e9), cpu="AMD"), *on("there", ran(116e9, 245e9), cpu="AMD")])
     assert "fastest product" in [row["what"] for row in several_answer.sections[0].tables[-1].rows]
     assert several_answer.sections[0].sentences[:-1] == [
-        "there: PyTorch's float32 products reach 47 % of this core (116 of 245 GFLOP/s, TensorFlow): "
-        "MKL takes slower kernels on processors of other vendors than Intel, and with --mkl-kernels fast the fast ones.",
+        "there: PyTorch multiplies at 47 % of what this core can; --mkl-kernels fast doubles that.",
     ]
 
 

@@ -1,0 +1,125 @@
+"""Reads the records that are reported on, and groups those that may be compared into comparisons."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from common.command_line import flag
+from common.config import Role, with_role
+from common.declarations import BASELINE
+from common.errors import UserError
+from common.record import files
+from common.record.definition import Record
+from common.record.files import Damaged
+from launch.report import comparable, environments, table
+from launch.report.entries import Comparison, Entry, group_of, key_of
+
+NOT_COMPARED = with_role(Role.NOT_COMPARED)
+SLOWED_DOWN = f"traced or shared a GPU ({', '.join(map(flag, NOT_COMPARED))})"
+
+
+class Runs(NamedTuple):
+    """The runs that are reported on: comparisons of those that may be compared, those set apart, and files that are no record."""
+
+    comparisons: Sequence[Comparison] = ()
+    set_apart: Sequence[Record] = ()
+    damaged: Sequence[Damaged] = ()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries of all comparisons."""
+        return [entry for comparison in self.comparisons for entry in comparison.entries]
+
+    @property
+    def compared(self) -> list[Record]:
+        """The records of all comparisons, by comparison, backend, size and repeat."""
+        return [record for comparison in self.comparisons for record in comparison.records]
+
+    @property
+    def traced(self) -> list[Record]:
+        """The records of runs that tracing, a timeline or a shared GPU slowed down."""
+        return [record for record in self.set_apart if is_traced(record)]
+
+    @property
+    def backends(self) -> list[str]:
+        """The names of the backends, each once."""
+        return list(dict.fromkeys(entry.backend for entry in self.entries))
+
+    @property
+    def machines(self) -> list[str]:
+        """The names of the machines, each once."""
+        return environments.machines_of(self.compared)
+
+
+def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
+    """Returns the records of files and of folders, recursively and by name, and the files that are not records.
+
+    Raises UserError where a path is missing, and where no record is found.
+    """
+    if not paths:
+        raise UserError("which records? Give files or folders, such as results/MACHINE")
+    records, damaged = files.collect(paths)
+    if not records:
+        reason = f"; {damaged[0].path}: {damaged[0].reason}" if damaged else ""
+        raise UserError(f"there is no record in {', '.join(map(str, paths))}{reason}")
+    return records, damaged
+
+
+def runs_of(records: Iterable[Record], damaged: Sequence[Damaged] = ()) -> Runs:
+    """Returns the runs of records of one machine or of several, with the files that are not records.
+
+    Raises UserError for records of a machine that are not comparable, or of different training.
+    """
+    compared, set_apart = split(records)
+    all_comparisons: list[Comparison] = []
+    for machine in environments.machines_of(compared):
+        of_machine = [record for record in compared if table.machine(record) == machine]
+        comparable.check(of_machine)
+        all_comparisons += comparisons(of_machine)
+    comparable.check_training(compared)
+    return Runs(all_comparisons, set_apart, damaged)
+
+
+def split(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """Divides records into those that may be compared with other backends' and the others: traced runs, controls, searches of the best.
+
+    Raises UserError where no run may be compared.
+    """
+    records = list(records)
+    compared, set_apart = [], []
+    for record in records:
+        (compared if is_compared(record) else set_apart).append(record)
+    if records and not compared:
+        if any(map(is_traced, records)):
+            raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
+        raise UserError(
+            "all of these runs are controls of a matrix (--control) or of a search of the best; compare them together with other runs"
+        )
+    return compared, set_apart
+
+
+def is_compared(record: Record) -> bool:
+    """Returns whether a run may be compared with those of other backends: it was not slowed down, and it is no control and of no search."""
+    return record.settings.control is None and record.settings.library_setting is None and not _is_slowed_down(record)
+
+
+def is_traced(record: Record) -> bool:
+    """Returns whether a run, which is no control and of no search, was slowed down by tracing, a timeline or a shared GPU."""
+    return record.settings.control is None and record.settings.library_setting is None and _is_slowed_down(record)
+
+
+def _is_slowed_down(record: Record) -> bool:
+    return any(getattr(record.settings, name) for name in NOT_COMPARED)
+
+
+def comparisons(records: Iterable[Record]) -> list[Comparison]:
+    """Returns the comparisons of records, by name. Their entries are ordered by backend and size, after those of the baseline."""
+    entry_of = attrgetter("backend", "num_ranks")
+    ordered = sorted(records, key=lambda record: (group_of(record), record.backend != BASELINE, entry_of(record), key_of(record)))
+    compared = []
+    for group, records_of_group in itertools.groupby(ordered, group_of):
+        repeats = itertools.groupby(records_of_group, entry_of)
+        compared.append(Comparison(*group, tuple(Entry(*repeated, tuple(records_of_entry)) for repeated, records_of_entry in repeats)))
+    return compared
