@@ -58,8 +58,8 @@ def given_of_some(settings: Settings) -> list[str]:
 
 def without_others(name: str, settings: Settings) -> Settings:
     """Returns the settings without those that other backends have, and this one does not."""
-    others = [setting for setting in given_of_some(settings) if file_of(name) not in own_settings()[setting]]
-    return dataclasses.replace(settings, **{setting: getattr(Settings, setting) for setting in others})
+    foreign = [setting for setting in given_of_some(settings) if file_of(name) not in own_settings()[setting]]
+    return dataclasses.replace(settings, **{setting: getattr(Settings, setting) for setting in foreign})
 
 
 def expect_had(names: Iterable[str], settings: Settings) -> None:
@@ -72,8 +72,8 @@ def expect_had(names: Iterable[str], settings: Settings) -> None:
 
 def settings_of_others(backend: str) -> dict[str, str]:
     """Returns the settings that other backends have, and this one does not, each with the message about that."""
-    others = [name for name, by_backend in own_settings().items() if backend not in by_backend]
-    return {name: f"{_is_for(name)}, not for {backend}; leave it out" for name in others}
+    foreign = [name for name, by_backend in own_settings().items() if backend not in by_backend]
+    return {name: f"{_is_for(name)}, not for {backend}; leave it out" for name in foreign}
 
 
 def needs_mpi(name: str) -> bool:

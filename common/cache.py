@@ -8,10 +8,10 @@ from common import durable
 
 
 def folder() -> Path | None:
-    """Names the folder of the cache, which launch/setup.sh uses too; None where the environment names no place for it."""
+    """Names the folder of the cache, which launch/setup.sh uses too; None where the environment names no base for it."""
     home = os.environ.get("HOME")
-    place = os.environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
-    return Path(place, "tandem") if place else None
+    base = os.environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
+    return Path(base, "tandem") if base else None
 
 
 def write(file: Path | None, text: str) -> None:

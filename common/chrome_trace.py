@@ -81,7 +81,10 @@ def write(path: str | Path, trace_events: Iterable[Event], metadata: dict[str, A
     """
     dump = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
     path, num_events = Path(path), 0
-    with durable.replacing(path) as part, gzip.open(part, "wt", COMPRESSION_LEVEL) if path.suffix == ".gz" else part.open("w") as file:
+    with (
+        durable.replacing(path) as temporary,
+        gzip.open(temporary, "wt", COMPRESSION_LEVEL) if path.suffix == ".gz" else temporary.open("w") as file,
+    ):
         file.write('{"displayTimeUnit":"ms",')
         file.write('"traceEvents":[\n' if callable(metadata) else f'"metadata":{dump(metadata)},"traceEvents":[\n')
         for event in trace_events:

@@ -200,9 +200,9 @@ def check(options: DataclassInstance) -> None:
         for allowed in declared:
             if not isinstance(allowed, Bounds | Pattern):
                 continue
-            for part in value if isinstance(value, tuple) else (value,):
-                if problem := allowed.problem(part):
-                    text = f"{part:g}" if isinstance(part, float) else repr(part)
+            for item in value if isinstance(value, tuple) else (value,):
+                if problem := allowed.problem(item):
+                    text = f"{item:g}" if isinstance(item, float) else repr(item)
                     option = name if Positional in declared else flag(name)
                     raise UserError(f"{option} {'has' if isinstance(value, tuple) else 'is'} {shortened(text)}; {problem}")
 
@@ -223,8 +223,8 @@ def parse(
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if OF_ARGUMENTS in arguments[:-1]:
-        place = arguments.index(OF_ARGUMENTS)
-        arguments = [*arguments[:place], "=".join(arguments[place : place + 2]), *arguments[place + 2 :]]
+        index = arguments.index(OF_ARGUMENTS)
+        arguments = [*arguments[:index], "=".join(arguments[index : index + 2]), *arguments[index + 2 :]]
     options = options_of(kind)
     positional = [f" {option.name.upper()}" for option in options if Positional in option.declared]
     usage = f"{program} [OPTIONS]{''.join(positional)}"
@@ -288,7 +288,7 @@ def _add_one(parser: argparse.ArgumentParser | argparse._ArgumentGroup, option: 
 def _without_none(kind: Any) -> Any:
     """Returns the type of the values of an option that may be None."""
     if get_origin(kind) in (typing.Union, types.UnionType):
-        (kind,) = (part for part in get_args(kind) if part is not type(None))
+        (kind,) = (member for member in get_args(kind) if member is not type(None))
     return kind
 
 
@@ -332,9 +332,9 @@ def _print_help(parser: argparse.ArgumentParser) -> NoReturn:
 
 def _expect_none_left_out(left_out: Mapping[str, str], arguments: Iterable[str]) -> None:
     """Raises UserError for an option that the program does not take."""
-    given = {argument.partition("=")[0] for argument in arguments}
+    flags = {argument.partition("=")[0] for argument in arguments}
     for name, message in left_out.items():
-        if given & {flag(name), flag(f"no_{name}")}:
+        if flags & {flag(name), flag(f"no_{name}")}:
             raise UserError(f"{flag(name)} {message}")
 
 

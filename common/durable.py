@@ -16,27 +16,27 @@ TOKEN_BYTES = 4
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives the path of a part to write; afterwards moves it to `path`, which is replaced in one step.
+    """Gives the path of a temporary file to write; afterwards moves it to `path`, which is replaced in one step.
 
-    The part is on the disk before the move, and the move before this returns: ext4 and XFS may otherwise write the new name
-    before the data (fsync(2); Pillai et al., OSDI 2014, section 4). An exception removes the part and leaves `path` as it was.
-    A link stays, and the file that it leads to is replaced; permissions are kept. An OSError of the part names `path`.
+    That file is on the disk before the move, and the move before this returns: ext4 and XFS may otherwise write the new name
+    before the data (fsync(2); Pillai et al., OSDI 2014, section 4). An exception removes it and leaves `path` as it was.
+    A link stays, and the file that it leads to is replaced; permissions are kept. An OSError of that file names `path`.
     """
     target = Path(os.path.realpath(path))
-    part = target.with_name(f"{_stem(target)}.{secrets.token_hex(TOKEN_BYTES)}{target.suffix}{PART}")
+    temporary = target.with_name(f"{_stem(target)}.{secrets.token_hex(TOKEN_BYTES)}{target.suffix}{PART}")
     try:
-        part.touch(exist_ok=False)
+        temporary.touch(exist_ok=False)
         if target.exists():
-            shutil.copymode(target, part)
-        yield part
+            shutil.copymode(target, temporary)
+        yield temporary
         # Windows writes to the disk only what it has opened for writing, and opens no folder.
-        _sync(part, os.O_RDWR)
-        os.replace(part, target)
+        _sync(temporary, os.O_RDWR)
+        os.replace(temporary, target)
         with contextlib.suppress(PermissionError):
             _sync(target.parent, os.O_RDONLY)
     except BaseException as problem:
         with contextlib.suppress(OSError):
-            part.unlink()
+            temporary.unlink()
         if isinstance(problem, OSError) and problem.errno and (problem.filename is None or str(problem.filename).endswith(PART)):
             raise OSError(problem.errno, problem.strerror, str(path)) from None
         raise
@@ -50,8 +50,8 @@ def write_text(path: Path, text: str, errors: str = "strict") -> None:
         except OSError as problem:
             raise OSError(problem.errno, problem.strerror, str(path)) from None
         return
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8", errors=errors, newline="")
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors=errors, newline="")
 
 
 def expect_writable(path: Path) -> None:
@@ -59,15 +59,15 @@ def expect_writable(path: Path) -> None:
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if not _is_stream(path):
-        part = Path(os.path.realpath(path)).with_name(secrets.token_hex(TOKEN_BYTES) + PART)
-        part.touch(exist_ok=False)
-        part.unlink()
+        temporary = Path(os.path.realpath(path)).with_name(secrets.token_hex(TOKEN_BYTES) + PART)
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
 
 
 def remove_parts(path: Path) -> None:
     """Removes the parts of a file that no process writes any more: killed writers have left them."""
-    for part in path.parent.glob(f"{glob.escape(_stem(path))}.{'?' * 2 * TOKEN_BYTES}{path.suffix}{PART}"):
-        part.unlink(missing_ok=True)
+    for temporary in path.parent.glob(f"{glob.escape(_stem(path))}.{'?' * 2 * TOKEN_BYTES}{path.suffix}{PART}"):
+        temporary.unlink(missing_ok=True)
 
 
 def _stem(target: Path) -> str:

@@ -120,5 +120,5 @@ def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int]:
 
 
 def _needed_width(heading: str, *texts: str) -> int:
-    unbroken = [part for text in texts for part in ([text] if len(text) <= LONG else text.split())]
+    unbroken = [word for text in texts for word in ([text] if len(text) <= LONG else text.split())]
     return max(map(len, (*unbroken, *heading.split())))

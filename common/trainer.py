@@ -92,7 +92,7 @@ class Communication(NamedTuple):
     threads: Collection[int] = ()
 
 
-class Held(NamedTuple):
+class TensorBytes(NamedTuple):
     """Bytes of the tensors that a rank holds, without activations and what a library keeps to itself, such as its buckets."""
 
     parameters: int
@@ -181,7 +181,7 @@ class Trainer(ABC):
         """Loads a state; optimizer state that it lacks is set to 0, and buffers that it lacks stay as they are."""
 
     @abstractmethod
-    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
+    def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
         """Returns a context in which train_epoch notes what this rank holds at each of the POINTS of its last step and micro-batch."""
 
     @abstractmethod

@@ -139,20 +139,20 @@ def resolve(settings: Settings, degree: int) -> Settings:
     return resolved
 
 
-def scheduled_rates(base: float, factor: float, warmup_epochs: float, schedule: str, num_epochs: int, steps_per_epoch: int) -> np.ndarray:
+def scheduled_rates(base: float, scale: float, warmup_epochs: float, schedule: str, num_epochs: int, steps_per_epoch: int) -> np.ndarray:
     """Returns the learning rate of every step of a run, of shape (num_epochs, steps_per_epoch).
 
-    The learning rate rises linearly from `base` to `factor * base` during `warmup_epochs`. After that it stays there (`constant`)
+    The learning rate rises linearly from `base` to `scale * base` during `warmup_epochs`. After that it stays there (`constant`)
     or falls to 0 at the end of the run (`cosine`). Linear scaling and gradual warm-up: Goyal et al. 2017,
     arXiv:1706.02677, sections 2.1 and 2.2. Cosine: Loshchilov and Hutter 2017, arXiv:1608.03983, eq. 5, without restarts.
     """
     started = np.arange(num_epochs * steps_per_epoch).reshape(num_epochs, steps_per_epoch) / steps_per_epoch
     finished = started + 1 / steps_per_epoch
-    scheduled = np.full_like(started, base * factor)
+    scheduled = np.full_like(started, base * scale)
     if num_epochs > warmup_epochs:
         scheduled *= SCHEDULES[schedule](np.clip((started - warmup_epochs) / (num_epochs - warmup_epochs), 0, 1))
     if warmup_epochs:
-        ramp = base * (1 + (factor - 1) * np.minimum(finished / warmup_epochs, 1))
+        ramp = base * (1 + (scale - 1) * np.minimum(finished / warmup_epochs, 1))
         scheduled = np.where(started < warmup_epochs, ramp, scheduled)
     return scheduled
 
@@ -162,10 +162,10 @@ def learning_rate_factor(scaling: str, degree: int) -> float:
     return float(degree) if scaling == "weak" else 1.0
 
 
-def learning_rates(settings: Settings, num_steps: int, factor: float) -> np.ndarray:
+def learning_rates(settings: Settings, num_steps: int, scale: float) -> np.ndarray:
     """Returns the learning rate of every step of a run with this number of steps in an epoch, of shape (epochs, num_steps).
 
-    Warm-up scales it by `factor`, also that of a file's own schedule.
+    Warm-up scales it by `scale`, also that of a file's own schedule.
     """
     learning_rate = settings.learning_rate
     num_epochs, warmup_epochs, optimizer = settings.epochs, settings.warmup_epochs, settings.optimizer
@@ -174,8 +174,8 @@ def learning_rates(settings: Settings, num_steps: int, factor: float) -> np.ndar
     assert optimizer, RESOLVED
     of_model = workload_of(settings).model.scheduled_rates(learning_rate, optimizer, num_epochs * num_steps)
     if of_model is None:
-        return scheduled_rates(learning_rate, factor, warmup_epochs, settings.schedule, num_epochs, num_steps)
-    scaled = scheduled_rates(1.0, factor, warmup_epochs, CONSTANT, num_epochs, num_steps)
+        return scheduled_rates(learning_rate, scale, warmup_epochs, settings.schedule, num_epochs, num_steps)
+    scaled = scheduled_rates(1.0, scale, warmup_epochs, CONSTANT, num_epochs, num_steps)
     return np.reshape(of_model, scaled.shape) * scaled
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from common.config import Settings
 from common.declarations import Backend, Setting
-from common.trainer import Batches, Communication, Held, Observe, Totals
+from common.trainer import Batches, Communication, Observe, TensorBytes, Totals
 from common.training.program import main
 from frameworks.shared.deepspeed import configuration, engine
 from frameworks.shared.pytorch import models, steps
@@ -71,7 +71,7 @@ class Trainer(DistributedTrainer):
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         engine.restore(self.module, self.optimizer, state)
 
-    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
+    def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
         return engine.memory_at_points(self.module, self.optimizer)
 
     def communication(self) -> Communication:

@@ -5,7 +5,7 @@ import dataclasses
 from common.backends import declaration_of
 from common.command_line import flag
 from common.config import Settings, check
-from common.data.sharding import DataParallel
+from common.data.sharding import Shard
 from common.declarations import Backend
 from common.errors import UserError
 from common.model import pipelining
@@ -13,9 +13,9 @@ from common.model.description import Model, parts_of
 from common.workloads import WORKLOADS, batch_plan, located, source_of, workload_of
 
 
-def place(rank: int, num_ranks: int, degree: int) -> DataParallel:
-    """Returns the place of a rank. Consecutive ranks share a model, and so a shard. A server, which uses none, has the last one."""
-    return DataParallel(min(rank // (num_ranks // degree), degree - 1), degree)
+def shard_of(rank: int, num_ranks: int, degree: int) -> Shard:
+    """Returns the shard of a rank. Consecutive ranks share a model, and so a shard. A server, which uses none, has the last one."""
+    return Shard(min(rank // (num_ranks // degree), degree - 1), degree)
 
 
 def degree(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None = None) -> int:

@@ -11,11 +11,11 @@ from common import backends
 from common.backends import declaration_of
 from common.config import Settings
 from common.declarations import declared
-from common.trainer import Held
+from common.trainer import TensorBytes
 from common.workloads import gradient_bytes, num_optimizer_states
 
 # The parts of the state of a training.
-PARTS = Held._fields
+PARTS = TensorBytes._fields
 # The bytes of each of the PARTS.
 StateBytes = dict[str, float]
 
@@ -99,9 +99,9 @@ WAYS = {
 
 
 def of(name: str) -> Sharing | None:
-    """Returns the way of a backend, or a variant; None where none is declared."""
-    way = backends.by_variant(_by_variant(name), name)
-    return WAYS[way] if way else None
+    """Returns the scheme of a backend, or a variant; None where none is declared."""
+    scheme = backends.by_variant(_by_variant(name), name)
+    return WAYS[scheme] if scheme else None
 
 
 def every_way() -> list[str]:
@@ -142,7 +142,7 @@ def state_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 
 def held_bytes(sharing: Sharing, num_ranks: int, whole: StateBytes, num_nodes: int = 1) -> StateBytes:
     """Returns the bytes that each rank holds of a model that has `whole` in all."""
     num_shards = num_ranks // num_replicas(sharing, num_nodes)
-    return {part: num_bytes / (num_shards if part in sharing.sharded else 1) for part, num_bytes in whole.items()}
+    return {kind: num_bytes / (num_shards if kind in sharing.sharded else 1) for kind, num_bytes in whole.items()}
 
 
 def whole_bytes(name: str, num_parameters: float, settings: Settings) -> StateBytes:

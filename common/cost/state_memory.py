@@ -28,10 +28,10 @@ class Need(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """A need for more bytes than are free; `place` names the memory in words."""
+    """A need for more bytes than are free; `memory` names it in words."""
 
     needed_bytes: float
-    place: str
+    memory: str
     free_bytes: float
 
 
@@ -39,23 +39,23 @@ def state(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | N
     """Returns the bytes of the state of a rank of a backend, or a variant, in the mean over the ranks, as its library keeps it.
 
     It differs from common/cost/sharing.py under DeepSpeed (0.19.8), which has the gradients of a shard beside those that update the float32
-    masters, and in stage 1 no others after the backward pass. Where no way of sharing is declared, it is one model for each shard of a
+    masters, and in stage 1 no others after the backward pass. Where no sharing is declared, it is one model for each shard of a
     global batch, without optimizer state unless the ranks divide the model, since it may be elsewhere.
     """
-    declaration, way = declaration_of(name), sharing.of(name)
+    declaration, scheme = declaration_of(name), sharing.of(name)
     whole = sharing.whole_bytes(name, workload_of(settings).num_parameters, settings)
-    if way is None:
+    if scheme is None:
         share = parallelism.degree(name, settings, num_ranks, ranks_per_node) / num_ranks
         return {
-            part: num_bytes * share * (part != "optimizer_state" or bool(declaration.model_parallel)) for part, num_bytes in whole.items()
+            kind: num_bytes * share * (kind != "optimizer_state" or bool(declaration.model_parallel)) for kind, num_bytes in whole.items()
         }
     num_nodes = parallelism.num_nodes(num_ranks, ranks_per_node)
-    held = sharing.held_bytes(way, num_ranks, whole, num_nodes)
-    if declaration.float32_masters and way.sharded:
+    bytes_of_rank = sharing.held_bytes(scheme, num_ranks, whole, num_nodes)
+    if declaration.float32_masters and scheme.sharded:
         element = sharing.element_bytes(name, settings)
-        masters = sharing.FLOAT32_BYTES / element if "parameters" in way.sharded or element < sharing.FLOAT32_BYTES else 0
-        held["gradients"] = whole["gradients"] / num_ranks * (1 + masters)
-    return held
+        masters = sharing.FLOAT32_BYTES / element if "parameters" in scheme.sharded or element < sharing.FLOAT32_BYTES else 0
+        bytes_of_rank["gradients"] = whole["gradients"] / num_ranks * (1 + masters)
+    return bytes_of_rank
 
 
 def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> None:
@@ -66,15 +66,15 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
     shortage = _shortage(name, settings, num_ranks, num_local_ranks, device)
     if shortage is None:
         return
-    parts = [f"{part.replace('_', ' ')} {_text(size)}" for part, size in state(name, settings, num_ranks, num_local_ranks).items()]
-    on_gpu = shortage.place == ON_GPU
+    parts = [f"{kind.replace('_', ' ')} {_text(size)}" for kind, size in state(name, settings, num_ranks, num_local_ranks).items()]
+    on_gpu = shortage.memory == ON_GPU
     if not on_gpu:
         parts.append(f"initial parameters {_text(gradient_bytes(settings))}")
     fitting = ", ".join(_fitting(settings, num_ranks, num_local_ranks, device))
     advice = f"the state of {fitting} would fit" if fitting else f"share them over more {'GPUs' if on_gpu else 'nodes'}"
     raise UserError(
         f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need "
-        f"{_text(shortage.needed_bytes)} {shortage.place}, and {_text(shortage.free_bytes)} are free (activations come on top); "
+        f"{_text(shortage.needed_bytes)} {shortage.memory}, and {_text(shortage.free_bytes)} are free (activations come on top); "
         f"{advice}, or choose a smaller workload"
     )
 

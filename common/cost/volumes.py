@@ -25,9 +25,9 @@ def sent_by_collective(record: Record) -> dict[str, float] | None:
     breakdown = record.step_breakdown
     if breakdown is None:
         return None
-    place = record.num_ranks, record.num_nodes or 1
+    ranks_and_nodes = record.num_ranks, record.num_nodes or 1
     return {
-        name: sharing.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, *place))
+        name: sharing.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, *ranks_and_nodes))
         for name, operation in breakdown.operations.items()
     }
 

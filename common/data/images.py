@@ -183,9 +183,9 @@ MARGIN = 1 / 16
 def _read_images(files: Sequence[Path], shape: tuple[int, int, int], on_progress: OnProgress) -> np.ndarray:
     """Reads images of this shape as an array of bytes (samples, height, width, 3)."""
     pixels = np.empty((len(files), *shape), np.uint8)
-    for place, path in enumerate(files):
-        pixels[place] = _square(path, shape[:2])
-        on_progress(place + 1, len(files))
+    for index, path in enumerate(files):
+        pixels[index] = _square(path, shape[:2])
+        on_progress(index + 1, len(files))
     return pixels
 
 

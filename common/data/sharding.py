@@ -20,10 +20,10 @@ class Epoch(NamedTuple):
     number: int
 
 
-class DataParallel(NamedTuple):
-    """The place of a rank in data parallelism: the number of its shard, of the `degree` shards of a global batch."""
+class Shard(NamedTuple):
+    """A shard of a global batch: its number, of `degree` shards, which are the data-parallel degree."""
 
-    shard: int
+    number: int
     degree: int
 
 
@@ -44,7 +44,7 @@ def num_trained_steps(num_samples: int, global_batch: int) -> int:
     return min(num_possible, int(os.environ.get(STEPS_VARIABLE) or num_possible))
 
 
-def training_shard(epoch: Epoch, place: DataParallel, num_losses: int | np.ndarray = 1) -> tuple[np.ndarray, np.ndarray]:
+def training_shard(epoch: Epoch, shard: Shard, num_losses: int | np.ndarray = 1) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices and the weights of the samples of one shard in an epoch, each of shape (steps, samples of a shard).
 
     One permutation per seed and epoch is split into global batches, and each of these into contiguous shards, without model
@@ -53,24 +53,24 @@ def training_shard(epoch: Epoch, place: DataParallel, num_losses: int | np.ndarr
     `num_losses` is the number of losses of each sample, over which the mean is taken.
     """
     num_samples, global_batch = epoch.num_samples, epoch.global_batch
-    local_batch = global_batch // place.degree
+    local_batch = global_batch // shard.degree
     steps = num_steps(num_samples, global_batch)
     stream = np.random.default_rng([epoch.seed, epoch.number])
     indices = stream.permutation(num_samples)[: steps * global_batch].reshape(steps, global_batch)
     num_counted = np.broadcast_to(num_losses, num_samples)[indices].sum(axis=1, keepdims=True)
-    weights = np.broadcast_to(place.degree / num_counted, indices.shape)
-    of_shard = slice(place.shard * local_batch, (place.shard + 1) * local_batch)
+    weights = np.broadcast_to(shard.degree / num_counted, indices.shape)
+    of_shard = slice(shard.number * local_batch, (shard.number + 1) * local_batch)
     return indices[:, of_shard], weights[:, of_shard]
 
 
-def evaluation_shard(num_samples: int, max_batch: int, place: DataParallel) -> tuple[np.ndarray, np.ndarray]:
+def evaluation_shard(num_samples: int, max_batch: int, shard: Shard) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices and the weights of the samples of one shard, each of shape (batches, batch).
 
     Over all shards every sample occurs once with weight 1, and padding has weight 0. All shards have the same number of batches of the same
     size, at most `max_batch`.
     """
-    share = -(-num_samples // place.degree)
+    share = -(-num_samples // shard.degree)
     num_batches = -(-share // max_batch)
     batch = -(-share // num_batches)
-    positions = np.arange(num_batches * batch * place.degree).reshape(place.degree, num_batches, batch)[place.shard]
+    positions = np.arange(num_batches * batch * shard.degree).reshape(shard.degree, num_batches, batch)[shard.number]
     return positions % num_samples, (positions < num_samples).astype(np.float64)

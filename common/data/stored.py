@@ -55,9 +55,9 @@ def _rows(array: "np.ndarray | h5py.Dataset", indices: np.ndarray) -> np.ndarray
 def write(folder: Path, settings: Settings, dataset: Dataset) -> None:
     """Writes the data that runs with these settings train, in their --data-format."""
     arrays = {}
-    for part, samples in (("train", dataset.train), ("test", dataset.test)):
+    for split, samples in (("train", dataset.train), ("test", dataset.test)):
         assert isinstance(samples, InMemory), "data is converted from memory"
-        arrays |= {f"{part}_{name}": getattr(samples, name) for name in NAMES}
+        arrays |= {f"{split}_{name}": getattr(samples, name) for name in NAMES}
     if settings.data_format == "npy":
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
@@ -77,7 +77,7 @@ def find(folder: Path, settings: Settings) -> Dataset:
         _expect_source(folder, source, settings)
         arrays = _open(folder, settings.data_format)
         train, test = (
-            OnDisk(arrays[f"{part}_inputs"], arrays[f"{part}_targets"], arrays[f"{part}_num_losses"][:]) for part in ("train", "test")
+            OnDisk(arrays[f"{split}_inputs"], arrays[f"{split}_targets"], arrays[f"{split}_num_losses"][:]) for split in ("train", "test")
         )
         inputs_type, digest = train.inputs.dtype, source["digest"]
     except FileNotFoundError as error:

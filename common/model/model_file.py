@@ -297,16 +297,16 @@ def trained_parameters(file: ModelFile) -> list[str]:
 def repeated_blocks(module: Any) -> list[Any]:
     """Returns the modules of several layers each that have one class and parameters of the same shapes: the blocks with most parameters.
 
-    Blocks that share parameters with other modules are none, since whoever shards them would part these.
+    Blocks that share parameters with other modules are none, since whoever shards them would submodule these.
     """
-    num_owners = Counter(id(parameter) for part in module.modules() for parameter in part.parameters(recurse=False))
+    num_owners = Counter(id(parameter) for submodule in module.modules() for parameter in submodule.parameters(recurse=False))
     containers = (torch().nn.ModuleList, torch().nn.ModuleDict)
     blocks: dict[Any, list[Any]] = {}
-    for part in module.modules():
-        parameters = list(part.parameters())
-        is_block = part is not module and not isinstance(part, containers) and any(True for _ in part.children())
+    for submodule in module.modules():
+        parameters = list(submodule.parameters())
+        is_block = submodule is not module and not isinstance(submodule, containers) and any(True for _ in submodule.children())
         if is_block and parameters and all(num_owners[id(parameter)] == 1 for parameter in parameters):
-            blocks.setdefault((type(part), *(tuple(parameter.shape) for parameter in parameters)), []).append(part)
+            blocks.setdefault((type(submodule), *(tuple(parameter.shape) for parameter in parameters)), []).append(submodule)
     # A block that only wraps another one has its parameters.
     repeated = [parts for parts in blocks.values() if len(parts) > 1 and parts[1] not in list(parts[0].modules())]
     return max(repeated, key=lambda parts: len(parts) * sum(parameter.numel() for parameter in parts[0].parameters()), default=[])

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import math
+import operator
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -230,8 +231,8 @@ def _num_states(file: ModelFile, module: Any) -> float:
         parameter.grad = model_file.torch().zeros_like(parameter)
     optimizer = file.call("optimizer", iter(parameters))
     _expect_optimizer(file, optimizer)
-    kept = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
-    return sum(kept) / sum(parameter.numel() for parameter in parameters)
+    sizes = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
+    return sum(sizes) / sum(parameter.numel() for parameter in parameters)
 
 
 @functools.cache
@@ -273,7 +274,7 @@ def finished(model: UserModel, sums: Sequence[float], num_samples: int) -> float
     leaves, structure = _pytree().tree_flatten(first_sums(model))
     shapes = [torch.as_tensor(leaf).shape for leaf in leaves]
     parts = torch.tensor(sums, dtype=torch.float64).split([shape.numel() for shape in shapes])
-    nested = _pytree().tree_unflatten([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)], structure)
+    nested = _pytree().tree_unflatten([leaf.reshape(shape) for leaf, shape in zip(parts, shapes, strict=True)], structure)
     value = model.file.call("finish", nested, num_samples)
     try:
         return float(value)
@@ -349,23 +350,23 @@ def _expect_optimizer(file: ModelFile, optimizer: Any) -> None:
         message = "optimizer() has several learning rates, and the schedule sets one for all parameters; leave lr of the groups out"
         file.refuse("optimizer", message)
     file.attempt("optimizer", optimizer.step)
-    kept = {key for state in optimizer.state.values() for key in state} - OPTIMIZER_STATE.keys()
-    if kept:
-        message = f"optimizer() returns {type(optimizer).__name__}, whose {', '.join(sorted(kept))} cannot be begun anew; use another"
+    unknown = {key for state in optimizer.state.values() for key in state} - OPTIMIZER_STATE.keys()
+    if unknown:
+        message = f"optimizer() returns {type(optimizer).__name__}, whose {', '.join(sorted(unknown))} cannot be begun anew; use another"
         file.refuse("optimizer", message)
 
 
 def _expect_sums(file: ModelFile, module: Any, inputs: Any, targets: Any) -> None:
     """Raises UserError where the loss of a batch is the sum of those of its halves, or the metric is no sum."""
-    half = NUM_FIRST // 2
+    half, losses, metrics = NUM_FIRST // 2, [], []
     with model_file.torch().no_grad():
-        parts = [
-            (file.attempt("model", module, user_data.mapped(lambda tensor, part=part: tensor[part], inputs)), of_part)
-            for part in (slice(None), slice(half), slice(half, None))
-            for of_part in [user_data.mapped(lambda tensor, part=part: tensor[part], targets)]
-        ]
-        whole, first, second = (float(file.call("loss", *part).mean()) for part in parts)
-        metrics = [flat_sums(file.call("metric", *part)) for part in parts] if file.has("metric") else []
+        for rows in (slice(None), slice(half), slice(half, None)):
+            inputs_of_rows, targets_of_rows = (user_data.mapped(operator.itemgetter(rows), values) for values in (inputs, targets))
+            outputs = file.attempt("model", module, inputs_of_rows)
+            losses.append(float(file.call("loss", outputs, targets_of_rows).mean()))
+            if file.has("metric"):
+                metrics.append(flat_sums(file.call("metric", outputs, targets_of_rows)))
+    whole, first, second = losses
     if abs(whole - first - second) < TOLERANCE * abs(whole) / 2:
         file.refuse("loss", "loss() is a sum over the samples of a batch; return their mean")
     if metrics and _is_no_sum(*metrics):

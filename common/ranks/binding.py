@@ -62,12 +62,12 @@ def cores_for(allowed: Iterable[int], local_rank: int, cores_per_rank: int, core
     One of each physical core comes before the second of any. If the launcher has bound the rank to at most `cores_per_rank` cores,
     these are its cores.
     """
-    seen = collections.Counter[int]()
+    num_threads_of = collections.Counter[int]()
     ordered: list[tuple[int, int]] = []
     for thread in sorted(allowed):
         core = core_of.get(thread, thread)
-        ordered.append((seen[core], thread))
-        seen[core] += 1
+        ordered.append((num_threads_of[core], thread))
+        num_threads_of[core] += 1
     ordered.sort()
     return {ordered[(local_rank * cores_per_rank + i) % len(ordered)][1] for i in range(cores_per_rank)}
 

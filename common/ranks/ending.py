@@ -39,7 +39,7 @@ from common.errors import RunError, UserError
 from common.ranks import gpus, machine, meeting, messages
 from common.ranks.launcher_variables import Ranks, from_environment
 from common.ranks.meeting import AnotherRankFailed, Failure
-from common.ranks.messages import Hang, Place
+from common.ranks.messages import Hang, Position
 from common.ranks.watchdog import Late
 
 SECONDS_FOR_OTHERS = 3.0
@@ -197,8 +197,8 @@ def first_error_under_torchrun() -> str | None:
     return None
 
 
-def describe_failure(problem: BaseException, place: Place | None) -> tuple[int, str]:
-    """Gives the exit status and a message of one line for an exception, and for the place of the rank where it is known.
+def describe_failure(problem: BaseException, position: Position | None) -> tuple[int, str]:
+    """Gives the exit status and a message of one line for an exception, and for the position of the rank where it is known.
 
     It prints the traceback of a failure that is neither a RunError nor out of memory. Exit status 1: failed; 2: invalid arguments, data or
     launch; 130: interrupted.
@@ -218,7 +218,7 @@ def describe_failure(problem: BaseException, place: Place | None) -> tuple[int, 
     if message is None:
         traceback.print_exc()
         message = f"{type(problem).__name__}: {problem}"
-    return 1, f"{place}: {message}" if place else message
+    return 1, f"{position}: {message}" if position else message
 
 
 def describe_out_of_memory(problem: BaseException) -> str | None:

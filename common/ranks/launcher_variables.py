@@ -212,8 +212,8 @@ def _slurm_local_size(environ: Mapping[str, str], size: int) -> int:
 def _tasks(text: str) -> list[int]:
     """Expands a list such as `4(x2),3` to the tasks of each node; empty where it is none."""
     tasks: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,7})(?:\(x(\d{1,6})\))?", part)
+    for tasks_of_nodes in text.split(","):
+        match = re.fullmatch(r"(\d{1,7})(?:\(x(\d{1,6})\))?", tasks_of_nodes)
         if not match:
             return []
         tasks += [int(match[1])] * int(match[2] or 1)

@@ -148,10 +148,10 @@ def needed_shared_memory(num_ranks: int) -> float:
     return num_ranks * SHARED_BYTES_PER_RANK
 
 
-def describe_shared_memory(room: SharedMemory, num_ranks: int) -> str:
+def describe_shared_memory(memory: SharedMemory, num_ranks: int) -> str:
     """Describes the SharedMemory of a node beside what its ranks take."""
     ranks = "1 rank takes" if num_ranks == 1 else f"{num_ranks} ranks take"
-    free, total = room.free / MB, room.total / MB
+    free, total = memory.free / MB, memory.total / MB
     return f"/dev/shm has {free:.0f} of {total:.0f} MB free, and with MPICH {ranks} {needed_shared_memory(num_ranks) / MB:.0f}"
 
 

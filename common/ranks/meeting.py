@@ -135,8 +135,8 @@ def agree_on_master(ranks: Ranks) -> None:
         expect_master()
     elif ranks.size == 1:
         master = LOOPBACK, free_port()
-    elif (problem := mpi.problem()) and (place := slurm.meeting_place()):
-        master = master_address(place.host, on_one_node), place.port
+    elif (problem := mpi.problem()) and (rendezvous := slurm.meeting_place()):
+        master = master_address(rendezvous.host, on_one_node), rendezvous.port
     elif problem:
         raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:

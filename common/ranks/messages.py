@@ -20,7 +20,7 @@ VARIABLE = "TANDEM_MESSAGES"
 MAX_PID = 2**22
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """The step and epoch of a rank, both counted from 1. Epoch 0 is before training; step num_steps + 1 is after the last step."""
 
     epoch: Annotated[int, FROM_0] = 0
@@ -39,11 +39,11 @@ class Hang(NamedTuple):
     """A rank had no heartbeat for some seconds."""
 
     rank: Annotated[int, FROM_0]
-    place: Place
+    position: Position
     seconds: Annotated[float, FROM_0]
 
     def __str__(self) -> str:
-        return f"rank {self.rank}: hung for {self.seconds:.0f} s {self.place} (--watchdog-timeout)"
+        return f"rank {self.rank}: hung for {self.seconds:.0f} s {self.position} (--watchdog-timeout)"
 
 
 class TurnEnded(NamedTuple):

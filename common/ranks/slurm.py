@@ -47,9 +47,9 @@ def advice(mpi_type: str) -> str:
 def hosts(node_list: str) -> Iterator[str]:
     """Yields the hosts of a list such as `n[1-4,7],m1`. Raises ValueError for an invalid range."""
     for item in ITEM.findall(node_list):
-        # Every second part was in brackets.
-        parts = re.split(r"\[([^]]*)\]", item)
-        choices = (_numbers(part) if number % 2 else [part] for number, part in enumerate(parts))
+        # Every second piece was in brackets.
+        pieces = re.split(r"\[([^]]*)\]", item)
+        choices = (_numbers(piece) if number % 2 else [piece] for number, piece in enumerate(pieces))
         yield from map("".join, itertools.product(*choices))
 
 
@@ -59,10 +59,10 @@ def _numbers(ranges: str) -> list[str]:
     for text in ranges.split(","):
         match = RANGE.fullmatch(text)
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
-        width, values = len(first), range(int(first), int(last) + 1)
+        num_digits, values = len(first), range(int(first), int(last) + 1)
         if not values:
             raise ValueError(f"{text[:MAX_SHOWN]!r} is no range of numbers such as 001-128")
-        numbers += [f"{value:0{width}d}" for value in values]
+        numbers += [f"{value:0{num_digits}d}" for value in values]
     return numbers
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from common.ranks.messages import Hang, Place
+from common.ranks.messages import Hang, Position
 
 TICK_SECONDS = 1.0
 JOIN_SECONDS = 60.0
@@ -34,14 +34,14 @@ class Watchdog:
         self, timeout_seconds: float, rank: int, on_hang: Callable[[Hang | Late], object] = print, join_seconds: float = JOIN_SECONDS
     ) -> None:
         self.rank, self._on_hang = rank, on_hang
-        self.place = Place()
+        self.position = Position()
         self._idle_seconds, self._join_seconds = 0.0, join_seconds
         if timeout_seconds:
             threading.Thread(target=self._run, args=(timeout_seconds,), daemon=True).start()
 
-    def begin(self, place: Place) -> None:
+    def begin(self, position: Position) -> None:
         """Notes that a step begins; also a heartbeat."""
-        self.place = place
+        self.position = position
         self.heartbeat()
 
     def heartbeat(self) -> None:
@@ -76,7 +76,7 @@ class Watchdog:
         while self._idle_seconds < timeout_seconds:
             time.sleep(TICK_SECONDS)
             self._idle_seconds += TICK_SECONDS
-        self._on_hang(Hang(self.rank, self.place, self._idle_seconds))
+        self._on_hang(Hang(self.rank, self.position, self._idle_seconds))
 
 
 # The watchdog of this process, once it has begun one.

@@ -293,21 +293,21 @@ def problems(record: Record) -> Iterator[str]:
     yield from _problems_by_rank(record, record.num_ranks)
 
 
-def _problems_by_rank(part: Any, num_ranks: int, place: str = "") -> Iterator[str]:
-    """Yields a line for each list by rank that has the wrong length, in a record or in a part of it."""
-    for name, is_by_rank in _keys(type(part)).items():
-        value = getattr(part, name)
+def _problems_by_rank(content: Any, num_ranks: int, path: str = "") -> Iterator[str]:
+    """Yields a line for each list by rank that has the wrong length, in a record or in a content of it."""
+    for name, is_by_rank in _keys(type(content)).items():
+        value = getattr(content, name)
         if dataclasses.is_dataclass(type(value)):
-            yield from _problems_by_rank(value, num_ranks, f"{place}{name}/")
+            yield from _problems_by_rank(value, num_ranks, f"{path}{name}/")
         if is_by_rank and value is not None and len(value) != num_ranks:
-            yield f"{place}{name}: it has {len(value)} values for {num_ranks} ranks"
+            yield f"{path}{name}: it has {len(value)} values for {num_ranks} ranks"
 
 
 @functools.cache
 def _keys(kind: type) -> dict[str, bool]:
-    """Returns {key: whether it is a list by rank} of a record or a part of it. Types are resolved once: thousands of records are read."""
+    """Returns {key: whether it is a list by rank} of a record or a hint of it. Types are resolved once: thousands of records are read."""
     hints = get_type_hints(kind, include_extras=True)
     return {
-        name: any(BY_RANK in getattr(part, "__metadata__", ()) for part in (hints[name], *get_args(hints[name])))
+        name: any(BY_RANK in getattr(hint, "__metadata__", ()) for hint in (hints[name], *get_args(hints[name])))
         for name in (key.name for key in dataclasses.fields(kind))
     }

@@ -59,11 +59,11 @@ def make_trace_folder(settings: Settings, flag: str) -> Path:
     return trace_folder(settings)
 
 
-def machine_name(given: str | None) -> str:
-    """Names the machine: as given, else by its batch system, else by its host. Raises UserError where that is no name of a folder."""
+def machine_name(chosen: str | None) -> str:
+    """Names the machine: as chosen, else by its batch system, else by its host. Raises UserError where that is no name of a folder."""
     # The number of a job of PBS ends in the name of its server, which the nodes of a machine share.
     pbs_server = os.environ.get("PBS_JOBID", "").partition(".")[2]
-    name = given or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
+    name = chosen or os.environ.get("SLURM_CLUSTER_NAME") or (pbs_server or socket.gethostname()).split(".")[0]
     if problem := config.NAME_OF_MACHINE.problem(name):
         raise UserError(f"this machine calls itself {shortened(name)!r}; {problem} in a name of your own, with --machine")
     return name
@@ -242,9 +242,9 @@ def _of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def first_mistake(invalid: "ValidationError", content: str = "record") -> str:
-    """Describes the first mistake that pydantic has found in a content, with its place and its value."""
+    """Describes the first mistake that pydantic has found in a content, with its path and its value."""
     mistake = invalid.errors(include_url=False)[0]
-    place = "/".join(map(str, mistake["loc"])) or content
+    path = "/".join(map(str, mistake["loc"])) or content
     if mistake["type"] == "missing":
-        return f"{place}: it is missing"
-    return f"{place}: {mistake['msg'].replace('Input', 'it', 1)}, not {shortened(json.dumps(mistake['input'], default=str))}"
+        return f"{path}: it is missing"
+    return f"{path}: {mistake['msg'].replace('Input', 'it', 1)}, not {shortened(json.dumps(mistake['input'], default=str))}"

@@ -96,7 +96,7 @@ class StepBreakdown(Part):
 
 
 @dataclass
-class HeldByRank(Part):
+class BytesByRank(Part):
     """What each rank holds at a point of a step, in bytes by rank. It counts the memory of tensors: no activations, and nothing that a
     library keeps to itself, such as DDP's buckets and Horovod's fusion buffer."""
 
@@ -110,11 +110,11 @@ class HeldByRank(Part):
 
 @dataclass
 class TensorBytesByRank(Part):
-    after_forward: HeldByRank
+    after_forward: BytesByRank
     """After the forward pass."""
-    after_backward: HeldByRank
+    after_backward: BytesByRank
     """After the backward pass, before the optimizer's step. This and `after_step` have the keys of `after_forward`."""
-    after_step: HeldByRank
+    after_step: BytesByRank
     """After the optimizer's step."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from common import workloads
 from common.config import Settings
 from common.data.samples import Samples, read_ahead
-from common.data.sharding import DataParallel
+from common.data.sharding import Shard
 from common.model.description import Model
 from common.ranks.launcher_variables import values_by_rank
 from common.ranks.watchdog import Watchdog
@@ -90,7 +90,7 @@ class SampleBatches:
             if batch is None:
                 return
             self.reading.num_steps += 1
-            self.reading.sample_bytes += sum(getattr(part, "nbytes", 0) for part in batch)
+            self.reading.sample_bytes += sum(getattr(array, "nbytes", 0) for array in batch)
             yield batch
 
 
@@ -99,7 +99,7 @@ def of_warm_up(model: Model, batch_size: int, precision: str) -> Batch:
     return Batch(*model.first_samples(batch_size, precision))
 
 
-def digest_of_samples(trainer: Trainer, log: BatchLog, shape: tuple[int, int], place: DataParallel) -> str:
+def digest_of_samples(trainer: Trainer, log: BatchLog, shape: tuple[int, int], shard: Shard) -> str:
     """Returns the SHA-256 of the indices that all ranks have trained in an epoch, in the order of its global batches. All ranks call this.
 
     `shape` is that of a shard: (steps, samples). Where the order of the samples is the same at several numbers of ranks, so is the digest.
@@ -108,30 +108,30 @@ def digest_of_samples(trainer: Trainer, log: BatchLog, shape: tuple[int, int], p
     rows = np.full(shape, -1.0)
     for step, row in enumerate(log.rows[:num_steps]):
         rows[step] = row
-    sha256, num_at_once = hashlib.sha256(), max(1, NUM_AT_ONCE // (place.degree * num_samples))
+    sha256, num_at_once = hashlib.sha256(), max(1, NUM_AT_ONCE // (shard.degree * num_samples))
     for begin in range(0, num_steps, num_at_once):
-        sha256.update(_of_all_shards(trainer, rows[begin : begin + num_at_once], place, bool(log.rows)).tobytes())
+        sha256.update(_of_all_shards(trainer, rows[begin : begin + num_at_once], shard, bool(log.rows)).tobytes())
     return sha256.hexdigest()
 
 
-def digest_of_data(trainer: Trainer, batch: Batch | None, place: DataParallel) -> str:
+def digest_of_data(trainer: Trainer, batch: Batch | None, shard: Shard) -> str:
     """Returns the SHA-256 of the inputs, targets and weights of all ranks in a step, shard by shard. All ranks call this."""
     sha256 = hashlib.sha256()
     for array in map(np.asarray, _leaves(batch[:3] if batch else ())):
         sha256.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     row = np.frombuffer(sha256.digest(), np.uint32).astype(np.float64)
-    return hashlib.sha256(_of_all_shards(trainer, row[None], place, batch is not None).tobytes()).hexdigest()
+    return hashlib.sha256(_of_all_shards(trainer, row[None], shard, batch is not None).tobytes()).hexdigest()
 
 
-def _of_all_shards(trainer: Trainer, rows: np.ndarray, place: DataParallel, has_samples: bool) -> np.ndarray:
+def _of_all_shards(trainer: Trainer, rows: np.ndarray, shard: Shard, has_samples: bool) -> np.ndarray:
     """Returns the rows of all shards, of shape (rows, shards, numbers): -1 where no rank has any, as a server.
 
     Those of ranks that share a shard are equal, or their mean is none of them.
     """
     # The last number counts the ranks of a shard.
-    rows_by_shard = np.zeros((len(rows), place.degree, rows.shape[1] + 1))
+    rows_by_shard = np.zeros((len(rows), shard.degree, rows.shape[1] + 1))
     if has_samples:
-        rows_by_shard[:, place.shard, :-1], rows_by_shard[:, place.shard, -1] = rows, 1
+        rows_by_shard[:, shard.number, :-1], rows_by_shard[:, shard.number, -1] = rows, 1
     total = trainer.sum(rows_by_shard)
     num_ranks = total[..., -1:]
     return np.where(num_ranks, total[..., :-1] / np.maximum(num_ranks, 1), -1.0)

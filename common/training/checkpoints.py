@@ -48,8 +48,8 @@ MUST_AGREE = {
 
 def write(path: Path, state: Mapping[str, np.ndarray], about: About) -> None:
     """Replaces the checkpoint at `path` atomically."""
-    with durable.replacing(path) as part:
-        save_file({name: np.array(array, order="C") for name, array in state.items()}, part, {"tandem": json.dumps(about._asdict())})
+    with durable.replacing(path) as temporary:
+        save_file({name: np.array(array, order="C") for name, array in state.items()}, temporary, {"tandem": json.dumps(about._asdict())})
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], About]:

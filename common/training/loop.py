@@ -16,16 +16,16 @@ from common.config import Settings, computed_precision
 from common.cost import parallelism
 from common.data import sharding
 from common.data.samples import Dataset
-from common.data.sharding import DataParallel
+from common.data.sharding import Shard
 from common.model import weights
 from common.progress import OnProgress, Progress, format_line, reading
 from common.ranks import gpus, messages
 from common.ranks.launcher_variables import Ranks, by_rank, values_by_rank
-from common.ranks.messages import Place
+from common.ranks.messages import Position
 from common.ranks.watchdog import Watchdog
 from common.record import definition
 from common.record.definition import Record
-from common.record.parts import GpuMemoryByRank, HeldByRank, TensorBytesByRank
+from common.record.parts import BytesByRank, GpuMemoryByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer
 from common.training import batches, checks
 from common.training.batches import ReadingCost, SampleBatches
@@ -46,7 +46,7 @@ class Report(Protocol):
 @final
 @dataclass(frozen=True)
 class Run:
-    """What every part of a training uses. `place` is that of this rank's shard among those of a global batch."""
+    """What every part of a training uses. `shard` is this rank's part of a global batch."""
 
     trainer: Trainer
     settings: Settings
@@ -56,7 +56,7 @@ class Run:
     clock: Meter
     joules: Meter
     delay: Delay
-    place: DataParallel
+    shard: Shard
 
 
 class TrainedEpoch(NamedTuple):
@@ -106,12 +106,12 @@ def _warm_up(trainer: Trainer, settings: Settings, record: Record, heartbeat: Ca
         num_skipped.append(trainer.num_skipped_steps())
 
     trainer.train_epoch([batch] * (NUM_WARMUP_STEPS - 1), observe)
-    with trainer.memory() as held:
+    with trainer.memory() as bytes_at_points:
         trainer.train_epoch([batch], observe)
     checks.expect_applied(np.diff(num_skipped) > 0, "the warm-up", "check model(), loss() and optimizer() on the first samples")
-    of_ranks = values_by_rank(trainer, held)
-    held_by_rank = {point: HeldByRank(*map(list, zip(*(of_rank[point] for of_rank in of_ranks), strict=True))) for point in POINTS}
-    record.tensor_bytes_by_rank = TensorBytesByRank(**held_by_rank)
+    of_ranks = values_by_rank(trainer, bytes_at_points)
+    bytes_by_rank = {point: BytesByRank(*map(list, zip(*(of_rank[point] for of_rank in of_ranks), strict=True))) for point in POINTS}
+    record.tensor_bytes_by_rank = TensorBytesByRank(**bytes_by_rank)
     if workload.target is not None:
         # Two batch sizes make TensorFlow trace a function for any size, including that of the real evaluation batches.
         sizes = (workload.evaluation_batch_size, workload.evaluation_batch_size + 1)
@@ -139,10 +139,10 @@ def train(
     assert settings.epochs, workloads.RESOLVED
     run = _start(trainer, settings, record, watchdog, turns)
     data = _load(run, load)
-    factor = workloads.learning_rate_factor(settings.scaling, record.data_parallel_degree)
-    learning_rates = _plan_steps(run, data, factor)
+    learning_rate_factor = workloads.learning_rate_factor(settings.scaling, record.data_parallel_degree)
+    learning_rates = _plan_steps(run, data, learning_rate_factor)
     record.workload_digest = workload_digest(data)
-    checkpoints = _open_checkpoints(run, factor)
+    checkpoints = _open_checkpoints(run, learning_rate_factor)
     reading_cost, epoch_batches = ReadingCost(), None
     for epoch in range(checkpoints.about.epochs, settings.epochs):
         epoch_batches = _batches_of(run, data, epoch, learning_rates[epoch], reading_cost)
@@ -169,8 +169,8 @@ def _start(trainer: Trainer, settings: Settings, record: Record, watchdog: Watch
     clock = Meter(time.perf_counter)
     turns.meters += [clock, joules]
     watchdog.heartbeat()
-    place = parallelism.place(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
-    return Run(trainer, settings, record, watchdog, turns, clock, joules, Delay(settings, clock, watchdog), place)
+    shard = parallelism.shard_of(trainer.ranks.rank, trainer.ranks.size, record.data_parallel_degree)
+    return Run(trainer, settings, record, watchdog, turns, clock, joules, Delay(settings, clock, watchdog), shard)
 
 
 def _load(run: Run, load: Callable[[OnProgress], Dataset]) -> Dataset:
@@ -216,7 +216,7 @@ def _open_checkpoints(run: Run, learning_rate_factor: float) -> Checkpoints:
 def _batches_of(run: Run, data: Dataset, epoch: int, learning_rates: np.ndarray, reading_cost: ReadingCost) -> SampleBatches:
     """Returns this rank's batches of an epoch, which counts from 0, with the learning rate of each step."""
     order = sharding.Epoch(len(data.train), definition.plan_of(run.record).global_batch, run.settings.seed, epoch)
-    indices, sample_weights = sharding.training_shard(order, run.place, data.train.num_losses)
+    indices, sample_weights = sharding.training_shard(order, run.shard, data.train.num_losses)
     num_steps = len(learning_rates)
     return SampleBatches(
         data.train, indices[:num_steps], sample_weights[:num_steps], learning_rates, run.settings, run.watchdog, epoch + 1,
@@ -227,7 +227,7 @@ def _batches_of(run: Run, data: Dataset, epoch: int, learning_rates: np.ndarray,
 def _train_and_evaluate(run: Run, data: Dataset, epoch_batches: SampleBatches) -> None:
     """Trains an epoch, evaluates where there is a target, records the times and checks the results, the checks off the clock."""
     num_steps, record = len(epoch_batches), run.record
-    run.watchdog.begin(Place(epoch_batches.epoch, 1, num_steps))
+    run.watchdog.begin(Position(epoch_batches.epoch, 1, num_steps))
     run.delay.begin()
     begun = run.clock.now()
     report = _reporter(run, epoch_batches.epoch, num_steps)
@@ -273,7 +273,7 @@ def _evaluate(run: Run, data: Dataset) -> None:
     assert settings.target is not None, workloads.RESOLVED
     workload = workloads.workload_of(settings)
     begun = run.clock.now()
-    indices, sample_weights = sharding.evaluation_shard(len(data.test), workload.evaluation_batch_size, run.place)
+    indices, sample_weights = sharding.evaluation_shard(len(data.test), workload.evaluation_batch_size, run.shard)
     evaluation_batches = SampleBatches(data.test, indices, sample_weights, np.zeros(len(indices)), settings, run.watchdog)
     # Ranks that share a model evaluate the same samples, so each counts as often; or one of them has the totals, and the others zeros.
     totals = Totals.of(trainer.sum(np.array(trainer.evaluate(evaluation_batches).values, dtype=np.float64)).tolist())
@@ -305,9 +305,9 @@ def _record_samples(run: Run, epoch_batches: SampleBatches) -> None:
     """Adds digests of the samples of an epoch, and of the data of the first step, to the record. All ranks call this."""
     log, shape = epoch_batches.log, (len(epoch_batches), epoch_batches.indices.shape[1])
     if not run.record.sample_digests:
-        run.record.first_batch_digest = batches.digest_of_data(run.trainer, log.first, run.place)
+        run.record.first_batch_digest = batches.digest_of_data(run.trainer, log.first, run.shard)
     log.first = None
-    run.record.sample_digests.append(batches.digest_of_samples(run.trainer, log, shape, run.place))
+    run.record.sample_digests.append(batches.digest_of_samples(run.trainer, log, shape, run.shard))
 
 
 def _record_use(run: Run) -> None:
@@ -350,7 +350,7 @@ def _reporter(run: Run, epoch: int, num_steps: int) -> Report:
 
     def report(step: int, loss: Any, shows: bool = False) -> None:
         nonlocal printed
-        run.watchdog.begin(Place(epoch, step + 1, num_steps))
+        run.watchdog.begin(Position(epoch, step + 1, num_steps))
         now = run.clock.now()
         if run.trainer.ranks.rank == 0 and (shows or now - printed >= PROGRESS_INTERVAL_SECONDS):
             printed = now

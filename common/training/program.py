@@ -124,9 +124,9 @@ def read_command_line(backend: str, ranks: Ranks) -> tuple[Settings, Launch]:
     expect_variables(sys.argv)
     description = f"Train a workload with the backend {backend} and write the record of the run."
     left_out = config.not_for(config.SINGLE_RUN) | backends.settings_of_others(backend)
-    given = parse(Settings, f"python -m frameworks.{backend}", description, left_out=left_out, helps=workloads.help_of_settings())
+    parsed = parse(Settings, f"python -m frameworks.{backend}", description, left_out=left_out, helps=workloads.help_of_settings())
     launch = launch_of(backend, ranks)
-    return dataclasses.replace(given, **launch.settings), launch
+    return dataclasses.replace(parsed, **launch.settings), launch
 
 
 def watch(settings: Settings, ranks: Ranks, record: Record, path: Path | None) -> Watchdog:
@@ -170,7 +170,7 @@ def prepare(
 
 def fail(problem: BaseException, so_far: SoFar) -> NoReturn:
     """Records and reports a failure, as far as the run has come, and leaves."""
-    status, error = ending.describe_failure(problem, so_far.watchdog.place if so_far.watchdog else None)
+    status, error = ending.describe_failure(problem, so_far.watchdog.position if so_far.watchdog else None)
     if so_far.record:
         so_far.record.status = problem.status if isinstance(problem, RunError) else "failed"
         so_far.record.error = error

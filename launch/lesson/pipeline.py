@@ -10,7 +10,7 @@ import numpy as np
 
 from common.ranks import ending, watchdog
 from common.ranks.launcher_variables import from_environment
-from common.ranks.messages import Place
+from common.ranks.messages import Position
 from launch.lesson import running
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def main(order: str, size: str) -> None:
     sent, received = np.full(int(size), ranks.rank, np.uint8), np.empty(int(size), np.uint8)
     guard = watchdog.Watchdog(WATCHDOG_SECONDS, ranks.rank, ending.leave_hung)
     for number in range(NUM_MICROBATCHES):
-        guard.begin(Place(1, number + 1, NUM_MICROBATCHES))
+        guard.begin(Position(1, number + 1, NUM_MICROBATCHES))
         ORDERS[order](MPI.COMM_WORLD, sent, received, 1 - ranks.rank)
         assert (received == 1 - ranks.rank).all()
     print(f"rank {ranks.rank} has exchanged {NUM_MICROBATCHES} times {size} bytes", flush=True)

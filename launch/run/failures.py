@@ -135,10 +135,10 @@ def describe_hang(hangs: Sequence[Hang], num_ranks: int) -> str:
     ranks behind the others; if all are at the same place, only the place.
     """
     by_rank = {hang.rank: hang for hang in hangs}
-    places = [hang.place for hang in hangs]
+    places = [hang.position for hang in hangs]
     first_place, last_place = min(places), max(places)
     missing = sorted(set(range(num_ranks)) - set(by_rank))
-    behind = sorted(rank for rank, hang in by_rank.items() if hang.place < last_place)
+    behind = sorted(rank for rank, hang in by_rank.items() if hang.position < last_place)
     limit = f"{hangs[0].seconds:.0f} s (--watchdog-timeout)"
     if missing:
         return f"{name_ranks(missing)} hung without a report, as a stopped process does; the others waited {first_place} for {limit}"

@@ -9,7 +9,7 @@ import torch
 from common import workloads
 from common.config import Settings
 from common.data import datasets
-from common.data.sharding import DataParallel, evaluation_shard
+from common.data.sharding import Shard, evaluation_shard
 from common.model import model_file, user_model
 from common.model.user_model import UserModel
 from common.ranks.watchdog import Watchdog
@@ -71,7 +71,7 @@ def evaluated(path, degree):
     torch.manual_seed(0)
     module, criterion, totals = torch.nn.Linear(3, 1).double(), models.Criterion(settings), []
     for shard in range(degree):
-        indices, weights = evaluation_shard(len(test), 4, DataParallel(shard, degree))
+        indices, weights = evaluation_shard(len(test), 4, Shard(shard, degree))
         batches = SampleBatches(test, indices, weights, np.zeros(len(indices)), settings, Watchdog(0, None))
         totals.append(np.array(steps.evaluate(module, batches, torch.device("cpu"), criterion).values))
     return metric_of(workloads.workload_of(settings).model, Totals.of(sum(totals).tolist())), module, test.dataset.tensors

@@ -25,9 +25,9 @@ def write(settings, trainer, _batches, record, _end_turn):
     (`in_sync`).
     """
     ranks = trainer.ranks
-    place = parallelism.place(ranks.rank, ranks.size, record.data_parallel_degree)
+    shard = parallelism.shard_of(ranks.rank, ranks.size, record.data_parallel_degree)
     # Others in each shard.
-    batches = random_batches(settings, record.local_batch, 10 * place.shard)
+    batches = random_batches(settings, record.local_batch, 10 * shard.number)
     before = weights.digest(trainer.state(with_optimizer_state=False))
     breakdown = step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings))
     measured = {"step_breakdown": dataclasses.asdict(breakdown), "losses": []}

@@ -21,7 +21,7 @@ from common.errors import UserError
 from common.ranks.launcher_variables import Ranks
 from common.ranks.meeting import agree_on_master
 from common.record.parts import Transport
-from common.trainer import Communication, Held, ProfiledCommunication
+from common.trainer import Communication, ProfiledCommunication, TensorBytes
 from frameworks.shared.pytorch import devices, process_group, profiler, states, steps, tensor_bytes
 from frameworks.shared.replaced import Replacement, replaced
 
@@ -74,7 +74,7 @@ def compute_in_bfloat16(module: Any) -> None:
         parameter.data = parameter.data.bfloat16()
 
     def round_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(steps.mapped(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, part) for part in inputs)
+        return tuple(steps.mapped(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, nested) for nested in inputs)
 
     module.register_forward_pre_hook(round_inputs)
 
@@ -165,8 +165,8 @@ class Silent:
         self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        done = SimpleNamespace(wait=lambda: True)
-        return (lambda *_, **__: done) if name in COLLECTIVES else getattr(self.inner, name)
+        completed = SimpleNamespace(wait=lambda: True)
+        return (lambda *_, **__: completed) if name in COLLECTIVES else getattr(self.inner, name)
 
 
 def profiled(train: Callable[[], None]) -> ProfiledCommunication:
@@ -180,13 +180,13 @@ def profiled(train: Callable[[], None]) -> ProfiledCommunication:
     return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls})
 
 
-def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractContextManager[dict[str, Held]]:
+def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractContextManager[dict[str, TensorBytes]]:
     """Does as tensor_bytes.at_points. The master parameters, and the gradients that update them, are flat tensors of this rank's shard."""
     if not sharded(optimizer):
         return tensor_bytes.at_points(model, optimizer)
     inner = optimizer.optimizer
 
-    def held() -> Held:
+    def count() -> TensorBytes:
         parameters: list[Any] = list(model.parameters())
         shards = [parameter.ds_tensor for parameter in parameters if hasattr(parameter, "ds_tensor")]
         masters = [master for group in inner.param_groups for master in group["params"]]
@@ -194,9 +194,9 @@ def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractCont
         # Stage 3's alone (DeepSpeed 0.19.8).
         buffer = getattr(optimizer, "grad_partitions_flat_buffer", None)
         updating = [gradient for gradient in (buffer, *(master.grad for master in masters)) if gradient is not None]
-        return tensor_bytes.held_by([*parameters, *shards], inner, [*gradients, *updating], masters)
+        return tensor_bytes.bytes_of([*parameters, *shards], inner, [*gradients, *updating], masters)
 
-    return tensor_bytes.at_points(model, inner, held)
+    return tensor_bytes.at_points(model, inner, count)
 
 
 def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool) -> dict[str, np.ndarray]:

@@ -123,21 +123,21 @@ def serve_rendezvous(slots: Sequence["SlotInfo"], address: str) -> int:
 
     find_port = http_server.find_port
     server = http_server.RendezvousServer()
-    with replaced((http_server, "find_port", lambda make: find_port(lambda place: make((address, place[1]))))):
+    with replaced((http_server, "find_port", lambda make: find_port(lambda bound: make((address, bound[1]))))):
         port = server.start()
     server.init(slots)
     return port
 
 
-def slots_of(places: Sequence[tuple[str, int]]) -> list["SlotInfo"]:
+def slots_of(processes: Sequence[tuple[str, int]]) -> list["SlotInfo"]:
     """Returns Horovod's SlotInfo of each rank, from the host and local rank of each. Cross ranks number the ranks with one local rank."""
     from horovod.runner.common.util.hosts import SlotInfo
 
     slots = []
-    for rank, (host, local_rank) in enumerate(places):
-        crossing = [number for number, place in enumerate(places) if place[1] == local_rank]
-        local_size = sum(place[0] == host for place in places)
-        slots.append(SlotInfo(host, rank, local_rank, crossing.index(rank), len(places), local_size, len(crossing)))
+    for rank, (host, local_rank) in enumerate(processes):
+        crossing = [number for number, process in enumerate(processes) if process[1] == local_rank]
+        local_size = sum(process[0] == host for process in processes)
+        slots.append(SlotInfo(host, rank, local_rank, crossing.index(rank), len(processes), local_size, len(crossing)))
     return slots
 
 

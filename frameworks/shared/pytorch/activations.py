@@ -132,7 +132,7 @@ def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
     num_microbatches = parallelism.microbatches_of(settings)
     counted = []
     with mode:
-        x, *samples = (part[: len(part) // num_microbatches] for part in _batch(settings, mode))
+        x, *samples = (tensor[: len(tensor) // num_microbatches] for tensor in _batch(settings, mode))
         for stage in stages:
             is_last = stage is stages[-1]
             loss = functools.partial(_loss_of_stage, criterion, stage, x, *(samples if is_last else ()))
@@ -180,4 +180,4 @@ def _without_data(settings: Settings, mode: FakeTensorMode) -> nn.Module:
 def _batch(settings: Settings, mode: FakeTensorMode) -> list[Any]:
     workload = workload_of(settings)
     batch = batches.of_warm_up(workload.model, settings.batch_size or workload.batch_size, settings.precision)
-    return [steps.mapped(lambda array: mode.from_tensor(torch.as_tensor(array)), part) for part in batch[:3]]
+    return [steps.mapped(lambda array: mode.from_tensor(torch.as_tensor(array)), arrays) for arrays in batch[:3]]

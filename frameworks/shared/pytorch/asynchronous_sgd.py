@@ -22,7 +22,7 @@ from common.config import Settings
 from common.errors import UserError
 from common.model import weights
 from common.ranks.meeting import joined
-from common.trainer import NO_LOSS, POINTS, Batches, Communication, Held, Observe, ProfiledCommunication, Totals
+from common.trainer import NO_LOSS, POINTS, Batches, Communication, Observe, ProfiledCommunication, TensorBytes, Totals
 from frameworks.shared.pytorch import mpi_tensors, process_group, states, steps, tensor_bytes
 from frameworks.shared.pytorch.pytorch_trainer import PyTorchTrainer
 from frameworks.shared.replaced import replaced
@@ -105,8 +105,8 @@ def work(trainer: "ServerTrainer", train_epoch: Callable[..., None], batches: Ba
             if trainer.staleness is None or isinstance(problem, MPI.Exception):
                 raise
             traceback.print_exc()
-            place = f"epoch {len(trainer.staleness) + 1}, step {num_done + 1}"
-            trainer.failure = f"rank {trainer.ranks.rank}, {place}: {type(problem).__name__}: {problem}"
+            position = f"epoch {len(trainer.staleness) + 1}, step {num_done + 1}"
+            trainer.failure = f"rank {trainer.ranks.rank}, {position}: {type(problem).__name__}: {problem}"
     # For the server each step is a message, so that all ranks are at the same step where a turn ends.
     observe_rest(num_done, batches, observe, lambda: mpi_tensors.world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
 
@@ -208,16 +208,16 @@ class ServerTrainer(PyTorchTrainer):
         self.staleness, self.left_out, self.failure = [], [], None
 
     @final
-    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
+    def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
         return _memory_of_server(self) if self.serves else tensor_bytes.at_points(self.module, self.optimizer)
 
 
 @contextlib.contextmanager
-def _memory_of_server(trainer: ServerTrainer) -> Iterator[dict[str, Held]]:
+def _memory_of_server(trainer: ServerTrainer) -> Iterator[dict[str, TensorBytes]]:
     """Returns the context of Trainer.memory of the server, which has no passes and holds the same at each of the points."""
-    held_at: dict[str, Held] = {}
+    held_at: dict[str, TensorBytes] = {}
     yield held_at
-    held_at |= dict.fromkeys(POINTS, tensor_bytes.held_by(list(trainer.module.parameters()), trainer.optimizer))
+    held_at |= dict.fromkeys(POINTS, tensor_bytes.bytes_of(list(trainer.module.parameters()), trainer.optimizer))
 
 
 def communication(trainer: ServerTrainer) -> Communication:

@@ -42,8 +42,8 @@ def buffer_options(module: nn.Module) -> dict[str, Any]:
 
     DDP would broadcast constant tables too. PyTorch 2.11 has an older name of the option.
     """
-    known = inspect.signature(DistributedDataParallel).parameters
-    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    parameters = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
     return {name: bool(states.buffers_of(module))}
 
 
@@ -100,9 +100,9 @@ def over_mpi(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """
     gradients = bucket.buffer()
     mpi_tensors.all_reduce(gradients.div_(dist.get_world_size()))
-    done: Future[torch.Tensor] = Future()
-    done.set_result(gradients)
-    return done
+    future: Future[torch.Tensor] = Future()
+    future.set_result(gradients)
+    return future
 
 
 def fp16(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:

@@ -46,8 +46,8 @@ def shard(
     """
     sizes = hybrid_sizes(ranks) if sharding == "hsdp" else {"shards": ranks.size}
     mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    for part in (*layers, module):
-        fully_shard(part, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
+    for submodule in (*layers, module):
+        fully_shard(submodule, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
 
 
@@ -62,7 +62,7 @@ def hybrid_sizes(ranks: Ranks) -> dict[str, int]:
 
 def parts(module: nn.Module) -> list[FSDPModule]:
     """Returns the modules of a model that are sharded by themselves."""
-    return [part for part in module.modules() if isinstance(part, FSDPModule)]
+    return [submodule for submodule in module.modules() if isinstance(submodule, FSDPModule)]
 
 
 def communication(model: "ShardedModule", optimizer: Optimizer, device: torch.device, sharding: str | None) -> Communication:
@@ -80,8 +80,8 @@ def communication(model: "ShardedModule", optimizer: Optimizer, device: torch.de
 
     @contextlib.contextmanager
     def without_communication() -> Iterator[None]:
-        for part in parts(model):
-            part.unshard()
+        for submodule in parts(model):
+            submodule.unshard()
         exchange(model, False, False)
         hook = optimizer.register_step_pre_hook(update_shards)
         try:

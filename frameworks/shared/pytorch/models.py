@@ -39,7 +39,7 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
     module = module.to(device=device, dtype=DTYPES[settings.precision])
     if settings.recompute:
         for layer in layers_of(settings, module):
-            if any(getattr(part, "running_mean", None) is not None for part in layer.modules()):
+            if any(getattr(submodule, "running_mean", None) is not None for submodule in layer.modules()):
                 raise UserError("--recompute would update the running statistics of a layer's batch norm twice a step; leave it out")
             change_forward(layer, recomputed)
     # Dropout, and the forward pass and the loss of a file, may draw random numbers.

@@ -18,7 +18,7 @@ from common.cost import parallelism
 from common.model import pipelining
 from common.model.description import Model, parts_of
 from common.ranks.launcher_variables import Ranks
-from common.trainer import Batches, Communication, Held, ProfiledCommunication, Totals
+from common.trainer import Batches, Communication, ProfiledCommunication, TensorBytes, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import models, process_group, profiler, states, steps, tensor_bytes
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
@@ -127,10 +127,10 @@ def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) 
 
 def keep(module: nn.Module, stages: Iterable[Stage]) -> None:
     """Takes from a module the parameters that are in none of the stages."""
-    kept = {parameter for part in stages for parameter in part.parameters()}
+    parameters = {parameter for stage in stages for parameter in stage.parameters()}
     for layer in module.modules():
         for name, parameter in list(layer.named_parameters(recurse=False)):
-            if parameter not in kept:
+            if parameter not in parameters:
                 setattr(layer, name, None)
 
 
@@ -172,10 +172,10 @@ class PipelineTrainer(DistributedTrainer):
         states.restore(self.module, self.optimizer, state)
 
     @final
-    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
+    def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
         # The forward pass ends where this rank's last stage has passed on the last micro-batch.
         last = self.pipeline.stages[-1].submod
-        return tensor_bytes.at_points(last, self.optimizer, lambda: tensor_bytes.held_by(list(self.module.parameters()), self.optimizer))
+        return tensor_bytes.at_points(last, self.optimizer, lambda: tensor_bytes.bytes_of(list(self.module.parameters()), self.optimizer))
 
 
 def packed(targets: Tensor, weights: Tensor) -> Tensor:

@@ -95,11 +95,11 @@ def summed(values: np.ndarray | Sequence[float], device: torch.device) -> np.nda
     return total.cpu().numpy()
 
 
-def united(part: dict[str, T], group: dist.ProcessGroup | None = None) -> dict[str, T]:
+def united(mapping: dict[str, T], group: dist.ProcessGroup | None = None) -> dict[str, T]:
     """Returns the union of the dicts that the ranks of a group have, on each of them."""
-    parts: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(parts, part, group=group)
-    return {key: value for part in parts for key, value in part.items()}
+    mappings: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(mappings, mapping, group=group)
+    return {key: value for mapping in mappings for key, value in mapping.items()}
 
 
 def communication_by_hand(trainer: OnDevice, exchange: str, owner: Any = dist) -> Communication:

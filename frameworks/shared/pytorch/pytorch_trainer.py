@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from common.config import Settings
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import from_environment
-from common.trainer import Batches, Held, OneProcess, Schedule, Totals, Trainer
+from common.trainer import Batches, OneProcess, Schedule, TensorBytes, Totals, Trainer
 from frameworks.shared.pytorch import devices, models, process_group, profiler, states, steps, tensor_bytes
 
 
@@ -103,5 +103,5 @@ class ModuleTrainer(PyTorchTrainer):
             restart()
 
     @final
-    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
+    def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
         return tensor_bytes.at_points(self.module, self.optimizer)

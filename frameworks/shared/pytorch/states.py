@@ -87,8 +87,8 @@ def local(optimizer: Optimizer) -> Optimizer:
 
 def reshard(model: nn.Module) -> None:
     """Frees whole parameters that FSDP has gathered, such as for an evaluation, so that the model's parameters are the shards."""
-    for part in model.modules():
-        getattr(part, "reshard", lambda: None)()
+    for submodule in model.modules():
+        getattr(submodule, "reshard", lambda: None)()
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -107,13 +107,13 @@ def mapped(function: Callable[[Tensor], Any], values: Any) -> Any:
 
 def chunks(values: Any, number: int) -> list[Any]:
     """Returns as many parts of equal size along the first axis."""
-    return [mapped(lambda tensor, part=part: tensor.chunk(number)[part], values) for part in range(number)]
+    return [mapped(lambda tensor, index=index: tensor.chunk(number)[index], values) for index in range(number)]
 
 
 def tensors(batches: Iterable[Batch], device: torch.device | str) -> Iterator[tuple[Tensor, Tensor, Tensor, float]]:
     """Yields the inputs, targets, weights and learning rate of each batch, with tensors on the device."""
     for batch in batches:
-        inputs, targets, weights = (mapped(lambda tensor: on_device(tensor, device), part) for part in batch[:3])
+        inputs, targets, weights = (mapped(lambda tensor: on_device(tensor, device), nested) for nested in batch[:3])
         yield inputs, targets, weights, batch.learning_rate
 
 
@@ -125,8 +125,8 @@ def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 def in_micro_batches(batches: Iterable[Batch], accumulate: int, device: torch.device) -> Iterator[tuple[list[MicroBatch], float]]:
     """Yields the `accumulate` micro-batches of each step and its learning rate."""
     for *samples, learning_rate in tensors(batches, device):
-        parts = zip(*(chunks(part, accumulate) for part in samples), strict=True)
-        yield [(*part, number == accumulate) for number, part in enumerate(parts, 1)], learning_rate
+        micro_batches = zip(*(chunks(nested, accumulate) for nested in samples), strict=True)
+        yield [(*micro_batch, number == accumulate) for number, micro_batch in enumerate(micro_batches, 1)], learning_rate
 
 
 @torch.no_grad()

@@ -32,9 +32,9 @@ def summed(loss: Callable[..., tf.Tensor], samples: Sequence[tf.Tensor], paramet
     if num_parts == 1:
         return loss(*samples)
 
-    def add(sums: Sequence[tf.Tensor], part: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def add(sums: Sequence[tf.Tensor], chunk: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
-            value = loss(*part)
+            value = loss(*chunk)
         gradients: Any = tape.gradient(value, parameters)
         return [total + added for total, added in zip(sums, (value, *gradients), strict=True)]
 

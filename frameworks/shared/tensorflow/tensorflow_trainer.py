@@ -16,7 +16,7 @@ from common.errors import UserError
 from common.ranks.binding import gpu_for
 from common.ranks.gpus import Device, GpuMemory
 from common.ranks.launcher_variables import Ranks, from_environment
-from common.trainer import POINTS, Batches, Held, OneProcess, Schedule, Totals, Trainer
+from common.trainer import POINTS, Batches, OneProcess, Schedule, TensorBytes, Totals, Trainer
 from frameworks.shared.tensorflow import losses, variables
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer
@@ -124,7 +124,7 @@ class TensorFlowTrainer(Trainer):
         variables.restore(self.module.parameters, self.optimizer, state)
 
     @final
-    def memory(self) -> AbstractContextManager[Mapping[str, Held]]:
+    def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
         return _bytes_at_points(self.module, self.optimizer)
 
 
@@ -142,10 +142,13 @@ def remove_generated_files() -> None:
 
 
 @contextlib.contextmanager
-def _bytes_at_points(model: Model, optimizer: Optimizer) -> Iterator[dict[str, Held]]:
+def _bytes_at_points(model: Model, optimizer: Optimizer) -> Iterator[dict[str, TensorBytes]]:
     """Counts the bytes that are held at the points of a step, as Trainer.memory does."""
     parameters, state = _bytes_of(model.parameters.values()), _bytes_of(optimizer.state.values())
-    yield {point: Held(parameters, sum(optimizer.gradient_bytes.values()) if point == "after_backward" else 0, state) for point in POINTS}
+    yield {
+        point: TensorBytes(parameters, sum(optimizer.gradient_bytes.values()) if point == "after_backward" else 0, state)
+        for point in POINTS
+    }
 
 
 def _bytes_of(variables: Iterable[tf.Variable]) -> int:

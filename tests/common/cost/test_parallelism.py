@@ -91,4 +91,4 @@ def test_several_nodes_have_a_replica_each_and_so_the_same_number_of_ranks():
     ],
 )  # fmt: skip
 def test_consecutive_ranks_share_a_shard(num_ranks, degree, indices):
-    assert [parallelism.place(rank, num_ranks, degree) for rank in range(num_ranks)] == [(index, degree) for index in indices]
+    assert [parallelism.shard_of(rank, num_ranks, degree) for rank in range(num_ranks)] == [(index, degree) for index in indices]

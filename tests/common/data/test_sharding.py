@@ -6,17 +6,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.data.sharding import DataParallel, Epoch, evaluation_shard, num_steps, training_shard
+from common.data.sharding import Epoch, Shard, evaluation_shard, num_steps, training_shard
 from tests.support.mistakes import refusal
 
 examples = settings(max_examples=100)
 
 
-ALONE = DataParallel(0, 1)
+ALONE = Shard(0, 1)
 
 
 def shards_of(epoch, num_ranks, *num_losses):
-    return [training_shard(epoch, DataParallel(rank, num_ranks), *num_losses) for rank in range(num_ranks)]
+    return [training_shard(epoch, Shard(rank, num_ranks), *num_losses) for rank in range(num_ranks)]
 
 
 @st.composite
@@ -98,7 +98,7 @@ def test_steps_of_an_epoch():
 @examples
 @given(st.integers(1, 300), st.integers(1, 100), st.integers(1, 9))
 def test_evaluation_covers_each_sample_once_in_equal_batches(num_samples, max_batch, num_ranks):
-    shards = [evaluation_shard(num_samples, max_batch, DataParallel(rank, num_ranks)) for rank in range(num_ranks)]
+    shards = [evaluation_shard(num_samples, max_batch, Shard(rank, num_ranks)) for rank in range(num_ranks)]
     ((num_batches, batch),) = {indices.shape for indices, _ in shards}
     assert batch <= max_batch
     assert num_batches == math.ceil(math.ceil(num_samples / num_ranks) / max_batch)

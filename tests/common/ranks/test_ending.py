@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.ranks import ending, machine
-from common.ranks.messages import Place
+from common.ranks.messages import Position
 from launch.launchers.commands import Launcher, Start
 from launch.run import failures
 from tests.support import kills, slurm_cluster
@@ -83,7 +83,7 @@ TENSORFLOW = (
     ],
 )
 def test_exhausted_memory_is_one_line_without_a_traceback(problem, line, capsys):
-    status, error = ending.describe_failure(problem, Place(2, 3, 9))
+    status, error = ending.describe_failure(problem, Position(2, 3, 9))
     assert (status, error.count("\n")) == (1, 0)
     assert error.startswith(f"in step 3/9 of epoch 2: {line}")
     assert error.endswith(f"; {machine.LESS_MEMORY}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.progress import Progress
 from common.ranks import messages
-from common.ranks.messages import Hang, Place, TurnEnded, format_line, mark_of, read_line, send
+from common.ranks.messages import Hang, Position, TurnEnded, format_line, mark_of, read_line, send
 
 SECRET = "5ec2e1"
 MARK = mark_of(SECRET)
@@ -18,8 +18,8 @@ MESSAGES = [
     MIDDLE,
     Progress(1, 16, 0, 44, None, None, 0.0),
     Progress(16, 16, 44, 44, math.inf, 1.0, 1234.5),
-    Hang(3, Place(), 120.0),
-    Hang(0, Place(1, 23, 22), 9.0),
+    Hang(3, Position(), 120.0),
+    Hang(0, Position(1, 23, 22), 9.0),
     TurnEnded([7]),
     TurnEnded([4194304, 1]),
 ]

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from common.ranks import watchdog
-from common.ranks.messages import Hang, Place
+from common.ranks.messages import Hang, Position
 from common.ranks.watchdog import Watchdog
 from launch.run.failures import describe_hang
 
-START, TWENTIETH, LAST, EVALUATING = Place(), Place(1, 20, 22), Place(1, 22, 22), Place(1, 23, 22)
+START, TWENTIETH, LAST, EVALUATING = Position(), Position(1, 20, 22), Position(1, 22, 22), Position(1, 23, 22)
 
 
 @pytest.mark.parametrize(

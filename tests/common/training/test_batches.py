@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from common.data.sharding import DataParallel, Epoch, training_shard
+from common.data.sharding import Epoch, Shard, training_shard
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
 from common.training import batches
@@ -54,12 +54,12 @@ def digests(num_ranks, degree=None, change=lambda rank, rows: rows, seed=1, epoc
     degree = degree or num_ranks
 
     def of_rank(trainer):
-        place = DataParallel(min(trainer.ranks.rank // (num_ranks // degree), degree - 1), degree)
-        indices, weights = training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, seed, epoch), place)
+        shard = Shard(min(trainer.ranks.rank // (num_ranks // degree), degree - 1), degree)
+        indices, weights = training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, seed, epoch), shard)
         log = BatchLog()
         for row, weight in zip(change(trainer.ranks.rank, indices), weights, strict=False):
             log.add(row, Batch(DATA[row], row % 4, weight))
-        return batches.digest_of_samples(trainer, log, indices.shape, place), batches.digest_of_data(trainer, log.first, place)
+        return batches.digest_of_samples(trainer, log, indices.shape, shard), batches.digest_of_data(trainer, log.first, shard)
 
     (digest, *others) = Together(num_ranks).run(of_rank)
     assert {digest, *others} == {digest}
@@ -86,9 +86,9 @@ def test_a_long_epoch_is_added_up_in_parts(num_at_once, monkeypatch):
 
 
 FAULTS = {
-    "the same shard on every rank": lambda _, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, 1, 0), DataParallel(0, 2))[0],
+    "the same shard on every rank": lambda _, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, 1, 0), Shard(0, 2))[0],
     "another order on a rank": lambda rank, rows: rows[::-1] if rank else rows,
-    "another epoch": lambda rank, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, 1, 1), DataParallel(rank, 2))[0],
+    "another epoch": lambda rank, rows: training_shard(Epoch(NUM_SAMPLES, GLOBAL_BATCH, 1, 1), Shard(rank, 2))[0],
     "a step less": lambda _, rows: rows[:-1],
 }
 
@@ -100,7 +100,7 @@ def test_other_samples_have_another_digest(fault):
 
 def test_the_first_data_may_be_nested_and_its_types_and_shapes_count():
     def digest(*parts):
-        return batches.digest_of_data(Member(Together(1), Ranks()), Batch(*parts), DataParallel(0, 1))
+        return batches.digest_of_data(Member(Together(1), Ranks()), Batch(*parts), Shard(0, 1))
 
     nested = {"image": DATA[:4], "more": (np.arange(4), ["text"])}
     known = digest(nested, np.arange(4), np.ones(4))

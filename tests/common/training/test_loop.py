@@ -18,7 +18,7 @@ from common.ranks.gpus import Device
 from common.ranks.launcher_variables import Ranks
 from common.ranks.watchdog import Watchdog
 from common.record import definition
-from common.trainer import NO_LOSS, POINTS, Held, Totals
+from common.trainer import NO_LOSS, POINTS, TensorBytes, Totals
 from common.training import checkpoints, clock, loop
 from common.training.clock import Turns
 from launch.report import table
@@ -60,7 +60,7 @@ class Timed:
 
     @contextlib.contextmanager
     def memory(self):
-        yield dict.fromkeys(POINTS, Held(8, 4, 2))
+        yield dict.fromkeys(POINTS, TensorBytes(8, 4, 2))
 
     def sum(self, values):
         return values

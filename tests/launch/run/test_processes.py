@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from common.ranks.meeting import MASTER
-from common.ranks.messages import VARIABLE, Hang, Place, TurnEnded, format_line
+from common.ranks.messages import VARIABLE, Hang, Position, TurnEnded, format_line
 from launch.run import processes, supervisor, turns
 from tests.support import kills
 from tests.support.running import ROOT
 
 SECRET = "5ec2e1"
-HANG = Hang(0, Place(1, 20, 22), 9.0)
+HANG = Hang(0, Position(1, 20, 22), 9.0)
 
 
 @pytest.fixture(autouse=True)
