@@ -20,8 +20,8 @@ SOURCES = [path for path in FILES if path.endswith((".py", ".sh", ".c", ".h", ".
 FILE_NAME = re.compile(rf"(?<![\w./-])(?:[\w./-]*\w\.(?:py|sh|c|h|md|yml)(?![\w.])|(?:{'|'.join(ROOMS)})/[\w./-]*\w)")
 # Files of the user, of the system, and of a library.
 FOREIGN_FILES = {"mpi.h"}
-# Options of the programs that start ranks.
-FOREIGN_OPTIONS = {"--max-restarts"}
+# Options of the programs that start ranks, horovodrun among them.
+FOREIGN_OPTIONS = {"--max-restarts", "--min-np", "--host-discovery-script"}
 
 
 @cache

@@ -1,7 +1,8 @@
-"""Builds a Horovod wheel from its released source, unless it is in the cache; prints the path of the wheel.
+"""Builds a Horovod wheel for the environment whose Python runs this file: `python build_horovod.py --output FOLDER`.
 
 The released source does not compile against current PyTorch and TensorFlow. SUBSTITUTIONS are the required changes. Each must
-match exactly once, so that a new release of Horovod stops the build instead of being changed partially.
+match exactly once, so that a new release of Horovod stops the build instead of being changed partially. This file imports the
+standard library alone, so that it can be copied to where it is needed. The set-up of Tandem calls it with --cache.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,14 +119,31 @@ WITHOUT_GPU = (
 
 # Not HOROVOD_CPU…, which Horovod reads when it runs.
 BUILD_FLAG = re.compile(r"HOROVOD_(WITH|GPU|NCCL|CUDA)[A-Z_]*")
-FLAGS = {
-    "HOROVOD_WITH_PYTORCH": "1",
-    "HOROVOD_WITH_TENSORFLOW": "1",
-    "HOROVOD_WITH_MPI": "1",
-    "HOROVOD_WITH_GLOO": "1",
-    "HOROVOD_WITHOUT_MXNET": "1",
-    "HOROVOD_CPU_OPERATIONS": "MPI",
+FLAGS = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MXNET": "1"}
+
+
+class Framework(NamedTuple):
+    """What Horovod is built for: its packages (one must be installed), its module, and the module's function that makes a tensor."""
+
+    packages: tuple[str, ...]
+    module: str
+    tensor: str
+
+
+FRAMEWORKS = {
+    "PyTorch": Framework(("torch",), "torch", "tensor"),
+    "TensorFlow": Framework(("tensorflow-cpu", "tensorflow"), "tensorflow", "constant"),
 }
+ALL_REDUCE = """
+import {module}, horovod.{module} as hvd
+hvd.init()
+total = float(hvd.allreduce({module}.{tensor}([1.0 + hvd.rank()]), op=hvd.Sum)[0])
+assert hvd.size() == 2 and total == 3, f"{{hvd.size()}} ranks have the sum {{total}}"
+if hvd.rank() == 0:
+    print(*(name for name in ("mpi", "gloo", "nccl", "cuda", "rocm") if getattr(hvd, f"{{name}}_built")()), sep=", ")
+"""
+# What setup.py and its programs import, beside a framework.
+NEEDED = ("setuptools", "wheel", "cmake", "cloudpickle", "packaging", "psutil", "pyyaml")
 
 
 # Login nodes are shared.
@@ -146,25 +164,59 @@ def substitute(text: str, substitution: Substitution) -> str:
     return text.replace(substitution.old, substitution.new)
 
 
-def build_flags(environ: Mapping[str, str], cuda_home: str | None = None) -> dict[str, str]:
+def installed_version(*packages: str) -> str | None:
+    """Returns the version of the first of these packages that is installed, or None."""
+    for package in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            return f"{package} {version(package)}"
+    return None
+
+
+def frameworks_here(without: str | None = None) -> dict[str, str]:
+    """Returns package and version of each installed framework but `without`. Raises BuildError if there is none."""
+    packages = {name: installed_version(*framework.packages) for name, framework in FRAMEWORKS.items() if name.lower() != without}
+    installed = {name: package for name, package in packages.items() if package}
+    if not installed:
+        raise BuildError(f"{' and '.join(packages)}: not installed beside {sys.executable}; install what Horovod is for first")
+    return installed
+
+
+def build_flags(environ: Mapping[str, str], frameworks: Iterable[str], with_mpi: bool, cuda_home: str | None = None) -> dict[str, str]:
     """Returns the variables of Horovod's build, overridden by the user's. Variables that Horovod reads at run time are ignored."""
+    parts = {name.upper(): name in frameworks for name in FRAMEWORKS} | {"MPI": with_mpi}
+    flags = FLAGS | {f"HOROVOD_{'WITH' if present else 'WITHOUT'}_{part}": "1" for part, present in parts.items()}
+    flags["HOROVOD_CPU_OPERATIONS"] = "MPI" if with_mpi else "GLOO"
     of_user = {name: value for name, value in environ.items() if BUILD_FLAG.fullmatch(name) and value}
-    return FLAGS | ({"HOROVOD_GPU_OPERATIONS": "NCCL"} if cuda_home else {}) | of_user
+    return flags | ({"HOROVOD_GPU_OPERATIONS": "NCCL"} if cuda_home else {}) | of_user
 
 
-def substitutions_for(flags: Mapping[str, str], torch_version: str) -> tuple[Substitution, ...]:
+def substitutions_for(flags: Mapping[str, str], torch_package: str | None) -> tuple[Substitution, ...]:
     if flags.get("HOROVOD_GPU_OPERATIONS"):
         return SUBSTITUTIONS + WITH_GPU
-    return SUBSTITUTIONS if torch_version.endswith("+cpu") else SUBSTITUTIONS + WITHOUT_GPU
+    return SUBSTITUTIONS + WITHOUT_GPU if torch_package and not torch_package.endswith("+cpu") else SUBSTITUTIONS
 
 
-def mpi_of(mpicc: str | None) -> tuple[str, str | None]:
-    """Returns (identity, library folder) of the MPI: the environment's mpich, or a site's by its mpicc."""
+def find_mpicc() -> str | None:
+    """Returns the mpicc beside this Python, else on PATH, if it finds its header; else None: Horovod has Gloo without MPI."""
+    mpicc = shutil.which("mpicc", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if mpicc is None:
-        return f"mpich {version('mpich')}", None
+        say("without MPI, for there is no mpicc")
+        return None
+    compiled = subprocess.run([mpicc, "-fsyntax-only", "-xc", "-"], input="#include <mpi.h>\n", capture_output=True, text=True, check=False)
+    if compiled.returncode:
+        say(f"without MPI, for {mpicc} finds no mpi.h")
+        return None
+    return mpicc
+
+
+def mpi_of(mpicc: str) -> tuple[str, str | None]:
+    """Returns (identity, library folder) of the MPI of a compiler; no folder for the mpich package beside this Python."""
+    package = installed_version("mpich")
+    if package and Path(mpicc).parent == Path(sys.executable).parent:
+        return package, None
     shown = subprocess.run([mpicc, "-show"], capture_output=True, text=True, check=False)
     if shown.returncode:
-        raise BuildError(f"{mpicc} -show failed; TANDEM_MPICC must be the mpicc of MPICH, Open MPI or a vendor's MPI")
+        raise BuildError(f"{mpicc} -show failed; it must be the mpicc of MPICH, Open MPI or a vendor's MPI")
     folders = re.findall(r"(?:^|\s)-L\s*(\S+)", shown.stdout)
     return f"{os.path.realpath(mpicc)} {shown.stdout.strip()}", folders[-1] if folders else None
 
@@ -176,7 +228,7 @@ def locations(cuda_home: str, folder: Path) -> dict[str, str]:
     """
     torch = importlib.util.find_spec("torch")
     if torch is None or torch.origin is None:
-        raise BuildError("PyTorch is not installed; run launch/setup.sh")
+        raise BuildError("GPUs need the NCCL of PyTorch's wheel, and PyTorch is not installed; install it, or leave --cuda-home out")
     nccl = Path(torch.origin).parents[1] / "nvidia/nccl"
     (folder / "libnccl.so").symlink_to(nccl / "lib/libnccl.so.2")
     of_nccl = {"HOROVOD_NCCL_INCLUDE": f"{nccl}/include", "HOROVOD_NCCL_LIB": str(folder), "HOROVOD_NCCL_LINK": "SHARED"}
@@ -187,28 +239,21 @@ def version_line(compiler: str, line: int) -> str:
     return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[line]
 
 
-def fingerprint(horovod_version: str, flags: Mapping[str, str], mpi: str, compiler: str) -> str:
+def fingerprint(horovod_version: str, frameworks: Mapping[str, str], flags: Mapping[str, str], mpi: str | None, compiler: str) -> str:
     """Returns the cache key of a wheel: a hash of everything that affects it."""
+    packages = [*frameworks.values(), installed_version("numpy"), installed_version("cmake")]
     inputs = {
         "horovod": horovod_version,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "libc": platform.libc_ver(),
-        "packages": {name: version(name) for name in ("torch", "numpy", "cmake", tensorflow_package())},
+        "packages": dict(package.split() for package in packages if package),
         "mpi": mpi,
         "compiler": compiler,
         "flags": flags,
-        "substitutions": substitutions_for(flags, version("torch")),
+        "substitutions": substitutions_for(flags, frameworks.get("PyTorch")),
     }
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def tensorflow_package() -> str:
-    for name in ("tensorflow-cpu", "tensorflow"):
-        with contextlib.suppress(ModuleNotFoundError):
-            version(name)
-            return name
-    raise BuildError("TensorFlow is not installed; run launch/setup.sh")
 
 
 def say(text: str) -> None:
@@ -242,7 +287,9 @@ def compile_wheel(source: Path, flags: Mapping[str, str], programs: Iterable[str
     The folders of `programs` come first on PATH.
     """
     bins = [str(Path(program).parent) for program in programs]
-    environ = os.environ | flags | {"PATH": os.pathsep.join([*bins, os.environ["PATH"]])}
+    # A site's mpicc may have an older cmake beside it. CMake 4 refuses what gloo asks for without the minimum.
+    cmake = {"HOROVOD_CMAKE": str(Path(sys.executable).with_name("cmake")), "CMAKE_POLICY_VERSION_MINIMUM": "3.5"}
+    environ = os.environ | cmake | dict(flags) | {"PATH": os.pathsep.join([*bins, os.environ["PATH"]])}
     environ.setdefault("MAKEFLAGS", f"-j{num_jobs(os.environ, len(os.sched_getaffinity(0)))}")
     wheel = [sys.executable, "-P", "-m", "pip", "wheel", "--verbose", "--no-build-isolation", "--no-deps"]
     command = [*wheel, "--wheel-dir", str(source.parent), str(source)]
@@ -260,46 +307,122 @@ def compile_wheel(source: Path, flags: Mapping[str, str], programs: Iterable[str
     return next(source.parent.glob("horovod-*.whl"))
 
 
-def build(horovod_version: str, cache: Path, mpicc: str | None, cuda_home: str | None) -> Path:
-    """Returns the path of the Horovod wheel for this environment, built unless it is in the cache."""
-    flags = build_flags(os.environ, cuda_home)
-    mpi, site_folder = mpi_of(mpicc)
-    nvcc = f"{cuda_home}/bin/nvcc" if cuda_home else None
-    compiler = version_line("g++", 0) + (version_line(nvcc, -1) if nvcc else "")
-    folder = cache / "wheels" / fingerprint(horovod_version, flags, mpi, compiler)
-    cached = next(folder.glob("horovod-*.whl"), None)
-    if cached:
-        say(f"cached wheel {cached}")
-        return cached
+class Build(NamedTuple):
+    """What a wheel is built from."""
+
+    horovod_version: str
+    frameworks: Mapping[str, str]
+    mpicc: str | None
+    cuda_home: str | None
+
+    @property
+    def flags(self) -> dict[str, str]:
+        return build_flags(os.environ, self.frameworks, self.mpicc is not None, self.cuda_home)
+
+    @property
+    def nvcc(self) -> str | None:
+        return f"{self.cuda_home}/bin/nvcc" if self.cuda_home else None
+
+
+def build_wheel(parts: Build, folder: Path) -> Path:
+    """Builds a wheel into a folder and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as scratch:
-        say(f"downloading the source of Horovod {horovod_version}")
-        source = unpack_source(horovod_version, Path(scratch))
-        for substitution in substitutions_for(flags, version("torch")):
+    site_folder = mpi_of(parts.mpicc)[1] if parts.mpicc else None
+    with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as scratch:
+        say(f"downloading the source of Horovod {parts.horovod_version}")
+        source = unpack_source(parts.horovod_version, Path(scratch))
+        for substitution in substitutions_for(parts.flags, parts.frameworks.get("PyTorch")):
             path = source / substitution.path
             path.write_text(substitute(path.read_text(), substitution))
         lists = source / "CMakeLists.txt"
         lists.write_text(lists.read_text().replace("@SITE_RPATH@", f"{site_folder};" if site_folder else ""))
-        say("compiling")
-        places = locations(cuda_home, Path(scratch)) if cuda_home else {}
-        programs = [program for program in (mpicc, sys.executable, nvcc) if program]
-        wheel = compile_wheel(source, places | flags, programs, cache / "horovod-build.log")
+        say("compiling, 2 to 10 minutes")
+        variables = locations(parts.cuda_home, Path(scratch)) if parts.cuda_home else {}
+        programs = [program for program in (parts.mpicc, sys.executable, parts.nvcc) if program]
+        wheel = compile_wheel(source, variables | parts.flags, programs, folder / "horovod-build.log")
         shutil.copy2(wheel, folder / f"{wheel.name}.part")
         os.replace(folder / f"{wheel.name}.part", folder / wheel.name)
     say(f"built in {time.monotonic() - started:.0f} s")
     return folder / wheel.name
 
 
+def cached_wheel(parts: Build, cache: Path) -> Path:
+    """Returns the path of the wheel in the cache, where it is built unless it is there."""
+    mpi = mpi_of(parts.mpicc)[0] if parts.mpicc else None
+    compiler = version_line("g++", 0) + (version_line(parts.nvcc, -1) if parts.nvcc else "")
+    folder = cache / "wheels" / fingerprint(parts.horovod_version, parts.frameworks, parts.flags, mpi, compiler)
+    cached = next(folder.glob("horovod-*.whl"), None)
+    if cached:
+        say(f"cached wheel {cached}")
+        return cached
+    return build_wheel(parts, folder)
+
+
+def check(wheel: Path, parts: Build) -> None:
+    """Lets two ranks all-reduce a number in each framework, with the wheel in a folder of its own. Prints what the wheel contains."""
+    with tempfile.TemporaryDirectory(prefix="check-", dir=wheel.parent) as folder:
+        install = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, str(wheel)]
+        subprocess.run(install, check=True)
+        libraries = [f"{sys.prefix}/lib", (mpi_of(parts.mpicc)[1] or "") if parts.mpicc else "", os.environ.get("LD_LIBRARY_PATH", "")]
+        environ = os.environ | {"PYTHONPATH": folder, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+        # Open MPI refuses root, and more ranks than cores, without these.
+        environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+        over_gloo = [sys.executable, "-m", "horovod.runner.launch", "-np", "2", "--gloo"]
+        launcher = [str(Path(parts.mpicc).with_name("mpiexec")), "-n", "2"] if parts.mpicc else over_gloo
+        for name, package in parts.frameworks.items():
+            framework = FRAMEWORKS[name]
+            command = [*launcher, sys.executable, "-c", ALL_REDUCE.format(module=framework.module, tensor=framework.tensor)]
+            ranks = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, check=False)
+            if ranks.returncode:
+                sys.stderr.write(ranks.stdout + ranks.stderr)
+                raise BuildError(f"two ranks cannot all-reduce with {package}; their messages are above, and the wheel is {wheel}")
+            contents = ranks.stdout.strip().splitlines()[-1].rpartition(":")[2]
+            say(f"two ranks all-reduce with {package}; the wheel has {contents}")
+
+
+def expect_packages() -> None:
+    """Raises BuildError if a package that building needs is missing."""
+    missing = [name for name in NEEDED if not installed_version(name)]
+    if missing:
+        raise BuildError(f"building needs {', '.join(missing)}; run: {sys.executable} -m pip install {' '.join(missing)}")
+
+
+def pinned_version() -> str:
+    """Returns the version of Horovod that environment.yml pins. Raises BuildError where this file was copied without it."""
+    path = Path(__file__).resolve().parents[2] / "environment.yml" if len(Path(__file__).resolve().parents) > 2 else None
+    pin = re.search(r'TANDEM_HOROVOD_VERSION: "(.+)"', path.read_text()) if path and path.exists() else None
+    if pin is None:
+        raise BuildError("there is no environment.yml that pins Horovod; give its version, such as 0.28.1, first")
+    return pin[1]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Builds a Horovod wheel from its released source, and prints its path.")
-    parser.add_argument("version", help="version of Horovod, pinned in environment.yml")
-    parser.add_argument("--cache", type=Path, required=True, help="folder of the built wheels")
-    parser.add_argument("--mpicc", help="mpicc of a site's MPI (default: the environment's mpich)")
+    parser = argparse.ArgumentParser(description="Builds a Horovod wheel for the environment of this Python, and prints the wheel's path.")
+    parser.add_argument("version", nargs="?", help="version of Horovod (default: the one pinned in environment.yml)")
+    folders = parser.add_mutually_exclusive_group(required=True)
+    folders.add_argument("--output", type=Path, metavar="FOLDER", help="build into this folder, and check the wheel with two ranks")
+    folders.add_argument("--cache", type=Path, metavar="FOLDER", help="take an equal wheel from this folder, where there is one; no check")
+    parser.add_argument("--without", choices=[name.lower() for name in FRAMEWORKS], help="leave a framework out that is installed")
+    parser.add_argument(
+        "--mpicc", help="mpicc of a site's MPI (default: beside this Python, or on PATH; without one Horovod has Gloo alone)"
+    )
     parser.add_argument("--cuda-home", help="folder of the CUDA toolkit (default: a build without GPU operations)")
     arguments = parser.parse_args()
     try:
-        print(build(arguments.version, arguments.cache, arguments.mpicc, arguments.cuda_home))
+        parts = Build(
+            arguments.version or pinned_version(),
+            frameworks_here(arguments.without),
+            arguments.mpicc or find_mpicc(),
+            arguments.cuda_home,
+        )
+        expect_packages()
+        if arguments.cache:
+            print(cached_wheel(parts, arguments.cache))
+        else:
+            wheel = build_wheel(parts, arguments.output.resolve())
+            check(wheel, parts)
+            print(wheel)
     except BuildError as error:
         sys.exit(f"setup: {error}")
     except KeyboardInterrupt:

@@ -42,6 +42,7 @@ CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose w
         ),
         (Outcome(143, False, [NO_TRANSPORT, "Abort(1): Fatal error"]), ("failed", WITHOUT_TRANSPORT)),
         (Outcome(9, False, [NO_TRANSPORT, "error: rank 1: the cause"]), ("failed", "rank 1: the cause")),
+        (Outcome(9, False, ["=   BAD TERMINATION"]), ("failed", "ended with exit status 9")),
     ],
 )
 def test_the_first_error_is_the_cause(outcome, ending):
@@ -61,15 +62,19 @@ def test_a_cause_is_found_before_the_lines_that_are_kept(run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "is_of_mpi"),
-    [("*** An error occurred in MPI_Init_thread", True), ("srun: error: Invalid MPI type 'pmix', --mpi=list", True), ("Killed", False)],
+    "line",
+    [
+        "Abort(270157072): Fatal error in internal_Init_thread: MPI_Init_thread(argc=(nil), argv=(nil)) failed",
+        "*** An error occurred in MPI_Init_thread",
+        "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types",
+    ],
 )
-def test_where_mpi_does_not_start_under_srun_its_error_says_what_was_tried_and_what_else_there_is(line, is_of_mpi, monkeypatch):
+def test_where_mpi_does_not_start_under_srun_its_error_says_what_was_tried_and_what_else_there_is(line, monkeypatch):
     monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmix", "none", "pmi2"])
-    plain = f"ended with exit status 1; the last line: {line}"
-    for launcher, has_choice in ((SRUN, is_of_mpi), (Launcher("mpich", "mpiexec"), False)):
-        _, error = ending_of(Outcome(1, False, [line]), 30.0, launcher)
-        assert error.startswith(f"{plain}; {CHOOSE}") if has_choice else error == plain
+    _, error = ending_of(Outcome(1, False, [line]), 30.0, SRUN)
+    assert error.startswith(f"ended with exit status 1; the last line: {line}; {CHOOSE}")
+    assert ending_of(Outcome(1, False, [line]), 30.0, Launcher("mpich", "mpiexec"))[1] == f"ended with exit status 1; the last line: {line}"
+    assert ending_of(Outcome(1, False, ["Killed"]), 30.0, SRUN)[1] == "ended with exit status 1; the last line: Killed"
 
 
 @pytest.fixture
@@ -130,24 +135,24 @@ def test_traces_that_cannot_be_removed_are_an_error(run, tmp_path):
         run(Outcome(0, False, []), timeline=True)
 
 
-DIVERGED = made_records.ended("diverged", num_ranks=2)
-
-
 @pytest.mark.parametrize(
-    ("recorded", "outcome", "status", "error"),
+    ("outcome", "status", "error"),
     [
-        (None, Outcome(0, False, []), "failed", "ended without a result"),
-        (None, Outcome(-15, True, []), "timeout", "ended after the time limit of 30 s"),
-        (DIVERGED, Outcome(1, False, ["error: rank 1: the loss is nan"]), "diverged", DIVERGED["error"]),
+        (Outcome(0, False, []), "failed", "ended without a result"),
+        (Outcome(-15, True, []), "timeout", "ended after the time limit of 30 s"),
     ],
 )
-def test_a_run_that_ends_without_a_result_has_failed_timed_out_or_diverged(recorded, outcome, status, error, run, tmp_path):
-    path = tmp_path / "here" / "run.json"
-    if recorded:
-        files.write(path, *made_records.typed([recorded]))
-    record = run(outcome, num_ranks=2)
+def test_a_run_that_ends_without_a_result_has_failed_or_timed_out(outcome, status, error, run, tmp_path):
+    record = run(outcome)
     assert (record.status, record.error) == (status, error)
-    assert record == files.read(path)
+    assert record == files.read(tmp_path / "here" / "run.json")
+
+
+def test_a_run_that_recorded_that_it_diverged_has_diverged(run, tmp_path):
+    before, path = made_records.ended("diverged", num_ranks=2), tmp_path / "here" / "run.json"
+    files.write(path, *made_records.typed([before]))
+    record = run(Outcome(1, False, ["error: rank 1: the loss is nan"]), num_ranks=2)
+    assert (record.status, record.error) == ("diverged", before["error"])
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 import os
 import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from launch.setup import build_horovod
 from launch.setup.build_horovod import (
-    FLAGS,
     SUBSTITUTIONS,
     WITH_GPU,
     WITHOUT_GPU,
@@ -21,11 +24,16 @@ from launch.setup.build_horovod import (
 
 SUBSTITUTION = Substitution("some/CMakeLists.txt", "set(STANDARD 14)", "set(STANDARD 17)", "the headers are C++17")
 GPU = {"HOROVOD_GPU_OPERATIONS": "NCCL"}
+BOTH = ("PyTorch", "TensorFlow")
+ALL_FLAGS = build_flags({}, BOTH, with_mpi=True)
 
 
-@pytest.mark.parametrize(("text", "count"), [("a\nb\n", 0), ("set(STANDARD 14)\n" * 2, 2)])
-def test_what_is_there_once_is_changed_and_else_stops_the_build(text, count):
+def test_what_is_there_once_is_changed():
     assert substitute("a\nset(STANDARD 14)\nb\n", SUBSTITUTION) == "a\nset(STANDARD 17)\nb\n"
+
+
+@pytest.mark.parametrize(("text", "count"), [("a\nb\n", 0), ("set(STANDARD 14)\n" * 2, 2), ("set(STANDARD 17)\n", 0)])
+def test_what_is_not_there_exactly_once_stops_the_build(text, count):
     with pytest.raises(BuildError) as raised:
         substitute(text, SUBSTITUTION)
     for part in ("some/CMakeLists.txt", "'set(STANDARD 14)'", f"{count} times instead of once"):
@@ -40,16 +48,18 @@ def test_a_folder_without_the_source_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("flags", "torch_version", "expected"),
+    ("flags", "torch_package", "expected"),
     [
-        ({}, "2.13.0+cpu", SUBSTITUTIONS),
-        ({}, "2.13.0", SUBSTITUTIONS + WITHOUT_GPU),
-        ({"HOROVOD_GPU_OPERATIONS": ""}, "2.13.0+cu130", SUBSTITUTIONS + WITHOUT_GPU),
-        (GPU, "2.13.0", SUBSTITUTIONS + WITH_GPU),
+        ({}, "torch 2.13.0+cpu", SUBSTITUTIONS),
+        ({}, None, SUBSTITUTIONS),
+        ({"HOROVOD_GPU_OPERATIONS": ""}, "torch 2.13.0+cpu", SUBSTITUTIONS),
+        ({}, "torch 2.13.0", SUBSTITUTIONS + WITHOUT_GPU),
+        ({"HOROVOD_GPU_OPERATIONS": ""}, "torch 2.13.0+cu130", SUBSTITUTIONS + WITHOUT_GPU),
+        (GPU, "torch 2.13.0", SUBSTITUTIONS + WITH_GPU),
     ],
 )
-def test_gpu_code_is_changed_only_where_it_is_built_or_would_be(flags, torch_version, expected):
-    assert build_horovod.substitutions_for(flags, torch_version) == expected
+def test_gpu_code_is_changed_only_where_it_is_built_or_would_be(flags, torch_package, expected):
+    assert build_horovod.substitutions_for(flags, torch_package) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,7 +75,53 @@ def test_gpu_code_is_changed_only_where_it_is_built_or_would_be(flags, torch_ver
     ],
 )
 def test_the_users_horovod_variables_go_over_ours(environ, cuda_home, changes):
-    assert build_flags(environ, cuda_home) == FLAGS | changes
+    assert build_flags(environ, BOTH, with_mpi=True, cuda_home=cuda_home) == ALL_FLAGS | changes
+
+
+@pytest.mark.parametrize(
+    ("removed", "without", "expected"),
+    [
+        ((), None, ["PyTorch", "TensorFlow"]),
+        ((), "tensorflow", ["PyTorch"]),
+        (("torch",), None, ["TensorFlow"]),
+        (("torch",), "tensorflow", "PyTorch: not installed beside"),
+        (("torch", "tensorflow-cpu"), None, "PyTorch and TensorFlow: not installed beside"),
+    ],
+)
+def test_horovod_is_built_for_the_frameworks_that_are_installed(packages, removed, without, expected):
+    for name in removed:
+        del packages[name]
+    if isinstance(expected, list):
+        assert list(build_horovod.frameworks_here(without)) == expected
+    else:
+        with pytest.raises(BuildError, match=expected):
+            build_horovod.frameworks_here(without)
+
+
+def test_without_mpi_or_a_framework_the_flags_say_so():
+    flags = build_flags({}, ["PyTorch"], with_mpi=False)
+    assert flags["HOROVOD_CPU_OPERATIONS"] == "GLOO"
+    assert {"HOROVOD_WITH_PYTORCH", "HOROVOD_WITHOUT_TENSORFLOW", "HOROVOD_WITHOUT_MPI"} <= flags.keys()
+
+
+@pytest.mark.parametrize(("script", "expected"), [(None, False), ("exit 1", False), ("exit 0", True)])
+def test_an_mpicc_counts_that_finds_its_header(script, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(build_horovod.sys, "executable", str(tmp_path / "python"))
+    mpicc = tmp_path / "mpicc"
+    if script:
+        mpicc.write_text(f"#!/bin/sh\n{script}\n")
+        mpicc.chmod(0o755)
+    assert build_horovod.find_mpicc() == (str(mpicc) if expected else None)
+    assert ("without MPI" in capsys.readouterr().err) == (not expected)
+
+
+def test_a_file_that_was_copied_alone_asks_for_the_version(tmp_path):
+    copied = tmp_path / "build_horovod.py"
+    copied.write_text(Path(build_horovod.__file__).read_text())
+    process = subprocess.run([sys.executable, copied, "--output", tmp_path], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr == "setup: there is no environment.yml that pins Horovod; give its version, such as 0.28.1, first\n"
 
 
 def test_the_build_finds_the_nccl_of_pytorch_under_the_name_that_the_linker_looks_for(tmp_path, monkeypatch):
@@ -76,7 +132,7 @@ def test_the_build_finds_the_nccl_of_pytorch_under_the_name_that_the_linker_look
     assert variables["CUDA_HOME"] == variables["HOROVOD_CUDA_HOME"] == "/cuda"
 
 
-PLAIN = {"horovod_version": "0.28.1", "flags": dict(FLAGS), "mpi": "mpich 5.0.2", "compiler": "g++ 12.2.0"}
+PLAIN = {"horovod_version": "0.28.1", "flags": ALL_FLAGS, "mpi": "mpich 5.0.2", "compiler": "g++ 12.2.0"}
 
 
 @pytest.fixture(autouse=True)
@@ -86,22 +142,26 @@ def packages(monkeypatch):
 
     def version(name):
         if name not in installed:
-            raise ModuleNotFoundError(name)
+            raise PackageNotFoundError(name)
         return installed[name]
 
     monkeypatch.setattr(build_horovod, "version", version)
     return installed
 
 
+def key(**changes):
+    return fingerprint(frameworks=build_horovod.frameworks_here(), **PLAIN | changes)
+
+
 def test_the_name_changes_with_all_that_a_wheel_is_built_from_and_with_nothing_else(packages, monkeypatch):
-    plain = fingerprint(**PLAIN)
+    plain = key()
     assert re.fullmatch("[0-9a-f]{16}", plain)
-    arguments = ({"horovod_version": "0.29.0"}, {"flags": FLAGS | GPU}, {"mpi": "mpich 5.0.3"}, {"compiler": "g++ 13.1.0"})
-    names = [plain, *(fingerprint(**PLAIN | changes) for changes in arguments)]
+    arguments = ({"horovod_version": "0.29.0"}, {"flags": ALL_FLAGS | GPU}, {"mpi": "mpich 5.0.3"}, {"compiler": "g++ 13.1.0"})
+    names = [plain, *(key(**changes) for changes in arguments)]
     for package in ("torch", "numpy", "cmake", "tensorflow-cpu"):
         with monkeypatch.context() as changed:
             changed.setitem(packages, package, "9.9")
-            names.append(fingerprint(**PLAIN))
+            names.append(key())
     for module, name, value in (
         (build_horovod.platform, "python_version", lambda: "3.9.0"),
         (build_horovod.platform, "machine", lambda: "aarch64"),
@@ -110,23 +170,24 @@ def test_the_name_changes_with_all_that_a_wheel_is_built_from_and_with_nothing_e
     ):
         with monkeypatch.context() as changed:
             changed.setattr(module, name, value)
-            names.append(fingerprint(**PLAIN))
+            names.append(key())
     assert len(set(names)) == len(names)
     packages |= {"rich": "16.0.0", "mpi4py": "5.0.0"}
-    assert fingerprint(**PLAIN | {"flags": dict(reversed(FLAGS.items()))}) == plain
+    assert key(flags=dict(reversed(ALL_FLAGS.items()))) == plain
 
 
-def test_the_name_changes_with_the_kind_of_tensorflow_and_a_missing_one_is_an_error_with_a_remedy(packages):
-    before = fingerprint(**PLAIN)
+def test_the_name_changes_with_the_kind_of_tensorflow(packages):
+    before = key()
     packages["tensorflow"] = packages.pop("tensorflow-cpu")
-    assert fingerprint(**PLAIN) != before
-    del packages["tensorflow"]
-    with pytest.raises(BuildError, match=r"TensorFlow is not installed; run launch/setup\.sh"):
-        fingerprint(**PLAIN)
+    assert key() != before
 
 
 @pytest.mark.parametrize(("environ", "num_cores", "expected"), [({}, 2, 2), ({}, 128, 8), ({"TANDEM_BUILD_JOBS": "32"}, 128, 32)])
 def test_the_compilers_that_run_at_once_are_bounded(environ, num_cores, expected):
     assert build_horovod.num_jobs(environ, num_cores) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "4 8"])
+def test_a_wrong_number_of_compilers_is_named(text):
     with pytest.raises(build_horovod.BuildError, match="TANDEM_BUILD_JOBS is"):
-        build_horovod.num_jobs({"TANDEM_BUILD_JOBS": "0"}, num_cores)
+        build_horovod.num_jobs({"TANDEM_BUILD_JOBS": text}, 4)
