@@ -67,7 +67,7 @@ def run(matrix: Matrix) -> int:
     # Runs start here, and paths of the settings begin here.
     os.chdir(ROOT)
     if matrix.check:
-        return check.run(prepared.matrix, prepared.machine, prepared.settings, prepared.jobs, prepared.choose)
+        return check.run(prepared.matrix, prepared.settings, prepared.jobs, prepared.choose)
     if matrix.print_jobs:
         return print_jobs(prepared, matrix.print_jobs, folder)
     return dry_run(prepared) if matrix.dry_run else start(prepared)

@@ -48,11 +48,10 @@ class JobSyntax(NamedTuple):
     queue: str
     # The command that reads a script from standard input and prints the number of the job, among lines of others.
     submit: str
-    # The number of a job, and below the line that has it, as regular expressions of grep -E.
+    # The number of a job, which is the last that it prints, as a regular expression of grep -E.
     number: str
     # The option by which a job waits for the end of the one before, however that ends.
     after: str
-    answer: str = "{number}"
 
 
 JOB_SYNTAXES = {
@@ -68,7 +67,7 @@ JOB_SYNTAXES = {
 #SBATCH --requeue
 #SBATCH --open-mode=append""",
         gpus="\n#SBATCH {gpu_request}", queue="\n#SBATCH {queue_option}={name}", submit="sbatch --parsable",
-        number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"', answer="(Submitted batch job )?{number}",
+        number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"',
     ),
     "pbs": JobSyntax(
         """#PBS -N tandem-{sizes}

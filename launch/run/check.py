@@ -28,7 +28,6 @@ from common.words import ranks_of
 from launch.launchers import batch_systems, commands, detect
 from launch.launchers.commands import LAUNCHERS, PYTHON, VENV_BIN, Launcher, Start
 from launch.launchers.hosts import first_node_of
-from launch.launchers.machine_files import Machine
 from launch.run import available, failures, lock, node
 from launch.run.node import Node
 from launch.run.options import Matrix
@@ -59,8 +58,6 @@ class Facts(NamedTuple):
     # The node that was asked, and whether ranks run there.
     node: Node
     of_ranks: bool = False
-    # How the launcher was chosen, or why there is none.
-    choice: str = ""
     launcher: Launcher | None = None
     # The jobs that can run, on the device of the matrix, and by backend or size why the others cannot.
     runnable: tuple[Job, ...] = ()
@@ -78,9 +75,9 @@ class Facts(NamedTuple):
         return "problem" if self.of_ranks else "note"
 
 
-def run(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> int:
+def run(matrix: Matrix, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> int:
     """Prints the screen of a matrix and returns the exit status. `choose` raises NotFound where there is no launcher."""
-    lines = screen(facts_of(matrix, machine, settings, jobs, choose))
+    lines = screen(facts_of(matrix, settings, jobs, choose))
     for severity, subject, text in lines:
         print(f"{severity:8}{subject:12} {text}")
     return 1 if any(severity == PROBLEM for severity, _, _ in lines) else 0
@@ -98,13 +95,13 @@ def screen(facts: Facts) -> list[tuple[Severity, str, str]]:
     return list(lines.values())
 
 
-def facts_of(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> Facts:
+def facts_of(matrix: Matrix, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> Facts:
     """Returns what is known of a matrix."""
     of_options = {"requested": matrix.backends, "shares_machine": matrix.share_machine}
     try:
         launcher = choose()
     except detect.NotFound as missing:
-        return Facts(settings, jobs, node.describe(), choice=str(missing), **of_options)
+        return Facts(settings, jobs, node.describe(), errors=(str(missing),), **of_options)
     answers, runnable, reasons, errors = available.Answers({}, of_ranks=False), [], {}, []
     try:
         available.check(jobs, launcher)
@@ -121,7 +118,6 @@ def facts_of(matrix: Matrix, machine: Machine, settings: Settings, jobs: list[Jo
         jobs,
         asked_node or node.describe(),
         of_ranks=is_of_ranks,
-        choice=describe_choice(matrix.launcher, matrix.machine_file if machine.launcher else None, launcher),
         launcher=launcher,
         runnable=tuple(runnable),
         reasons=reasons,
@@ -145,25 +141,14 @@ def try_start(launcher: Launcher) -> None:
         raise UserError(failures.reported(lines) or f"{failures.describe_exit(process.returncode, lines)}; give another --launcher")
 
 
-def describe_choice(option: str | None, machine_file: str | None, launcher: Launcher) -> str:
-    """Describes how a launcher was chosen."""
-    if option or machine_file:
-        return "by --launcher" if option else f"by the machine file {machine_file}"
-    if commands.allocation() and LAUNCHERS[launcher.name].allocations:
-        return "that of the allocation"
-    if launcher.name == "torchrun":
-        return "since this Python has no mpi4py"
-    return "the environment's" if launcher.executable.startswith(str(VENV_BIN)) else "found in PATH"
-
-
 def launcher(facts: Facts) -> Lines:
     if facts.launcher is None:
-        yield PROBLEM, facts.choice
+        yield PROBLEM, facts.errors[0]
         return
     name, executable = facts.launcher.name, facts.launcher.executable
     kind = LAUNCHERS[name]
     version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
-    yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}: {facts.choice}"
+    yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}"
     if (name_of_allocation := commands.allocation()) and (end := batch_systems.end_time()):
         minutes = max(0, end - time.time()) / 60
         yield OK, f"allocation {name_of_allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
@@ -244,7 +229,7 @@ def network(facts: Facts) -> Lines:
 
 
 def backends(facts: Facts) -> Lines:
-    for reason in facts.errors:
+    for reason in facts.errors if facts.launcher else ():
         yield PROBLEM, reason if ";" in reason else f"{reason}; --dry-run prints the commands that would be started"
     for reason in dict.fromkeys(facts.reasons.values()):
         names = [name for name, its_reason in facts.reasons.items() if its_reason == reason]

@@ -32,11 +32,11 @@ HEAD = """#!/usr/bin/env bash
 # lines of the jobs.
 set -euo pipefail
 
-# Submits the script on standard input; `previous` is then the number of its job, in the last line that names one.
+# Submits the script on standard input; `previous` is then the number of its job, the last one that is printed.
 submit() {{
   local output
   output=$({submit} "$@")
-  previous=$(grep -E '^[[:space:]]*{answer}[[:space:]]*$' <<<"$output" | tail -n 1 | grep -oE '{number}' | head -n 1) || true
+  previous=$(grep -oE '{number}' <<<"$output" | tail -n 1) || true
   [ -n "$previous" ] && return
   printf '%s\\n' "$output" "error: {program} printed no number of a job" >&2
   exit 1
@@ -71,9 +71,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())
     modules = "\n".join(filter(None, lines)) or "# module load …"
     most_minutes = min(MOST_MINUTES, machine.queues.get(matrix.queue or "", MOST_MINUTES))
-    parts = [
-        HEAD.format(submit=kind.submit, number=kind.number, answer=kind.answer.format(number=kind.number), program=kind.submit.split()[0])
-    ]
+    parts = [HEAD.format(submit=kind.submit, number=kind.number, program=kind.submit.split()[0])]
     for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
         minutes = minutes_of(jobs_of_script, matrix.time_limit, most_minutes)
         script = SCRIPT.format(

@@ -155,28 +155,22 @@ def test_a_launcher_that_starts_nothing_is_an_error_in_one_line(executable, mess
         available.answers_of(["ddp"], job, Launcher("srun", executable), through_launcher=True)
 
 
-def test_matrices_that_ask_about_one_job_at_once_do_not_share_a_mark(monkeypatch):
-    marks, answer = [], processes.Outcome(0, False, [MARKER + json.dumps({"ddp": ABLE})])
-    monkeypatch.setattr(available.processes, "run", lambda argv, variables, mark, *_: marks.append(mark))
-    monkeypatch.setattr(available.turns, "alone", lambda _: answer)
-    for pid in (7, 8):
-        monkeypatch.setattr(available.os, "getpid", lambda pid=pid: pid)
-        available.answers_of(["ddp"], *jobs_of("ddp"), LOCAL, through_launcher=False)
-    assert marks[0] != marks[1]
-
-
 def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_variant_chooses_is_for_cpus(monkeypatch):
-    names, commands = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"], []
+    names, commands, marks = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"], [], []
     answers = {"ddp": ABLE, "horovod_torch": ABLE, "deepspeed_zero": ABLE | {"precision": {"cuda": "not here"}}}
 
     def alone(run):
         commands.append(run)
         return processes.Outcome(0, False, [MARKER + json.dumps(answers)])
 
-    monkeypatch.setattr(available.processes, "run", lambda argv, *_: argv)
+    monkeypatch.setattr(available.processes, "run", lambda argv, variables, mark, *_: marks.append(mark) or argv)
     monkeypatch.setattr(available.turns, "alone", alone)
     jobs, reasons = available.asked(jobs_of(*names, precision="tf32"), LOCAL)
-    assert [command[-4:] for command in commands] == [("tf32", "ddp", "deepspeed_zero", "horovod_torch")]
+    # Two matrices that ask about one job at once end each only what it has started.
+    monkeypatch.setattr(available.os, "getpid", lambda: 7)
+    available.asked(jobs_of(*names, precision="tf32"), LOCAL)
+    assert marks[0] != marks[1]
+    assert [command[-4:] for command in commands] == [("tf32", "ddp", "deepspeed_zero", "horovod_torch")] * 2
     assert [job.backend for job in jobs] == ["ddp"]
     assert reasons == {name: f"{name} is for CPUs" for name in names[1:3]} | {"deepspeed_zero@3": "not here"}
 

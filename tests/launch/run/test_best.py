@@ -48,12 +48,6 @@ def test_the_batch_doubles_until_it_gains_nothing_and_then_each_setting_is_tried
     assert best.end_of_batches(runs, SPACE) == "a batch of 64 gained no 2 %"
 
 
-def test_a_slower_larger_batch_is_not_chosen():
-    runs = searched(lambda batch_size, _: {16: 100.0, 32: 90.0}[batch_size])
-    assert described(runs) == [(16, "none"), (32, "none"), (16, "cap=1"), (16, "view=True")]
-    assert best.fastest(runs) == Trial(16)
-
-
 @pytest.mark.parametrize(
     ("num_samples", "largest"),
     # Four steps of twice the batch.
@@ -84,11 +78,12 @@ def test_a_batch_that_would_not_fit_is_not_tried():
     assert best.end_of_batches(runs, SPACE) == "a batch of 128 would need 9.0 GB"
 
 
-def test_a_batch_whose_run_fails_ends_the_batches_and_the_one_before_counts():
-    runs = searched(lambda batch_size, _: None if batch_size == 64 else float(batch_size))
+@pytest.mark.parametrize(("speed_at_64", "end"), [(None, "a batch of 64 failed"), (30.0, "a batch of 64 gained no 2 %")])
+def test_a_batch_that_fails_or_is_slower_ends_the_batches_and_the_one_before_counts(speed_at_64, end):
+    runs = searched(lambda batch_size, _: speed_at_64 if batch_size == 64 else float(batch_size))
     assert described(runs) == [(16, "none"), (32, "none"), (64, "none"), (32, "cap=1"), (32, "view=True")]
     assert best.fastest(runs) == Trial(32)
-    assert best.end_of_batches(runs, SPACE) == "a batch of 64 failed"
+    assert best.end_of_batches(runs, SPACE) == end
 
 
 def test_a_search_whose_default_fails_ends():

@@ -14,7 +14,6 @@ from common.errors import UserError
 from common.ranks import slurm
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
-from launch.launchers.machine_files import Machine
 from launch.run import available, check, lock, node, session
 from launch.run.plan import Job
 from tests.support.running import BIN, ROOT, completed
@@ -58,7 +57,7 @@ def facts(folder, node=None, settings=None, **changes):
     """The Facts of a matrix of one size that goes well, but for the changes."""
     of_runs = Settings(workload="cnn", results=folder / "results", machine="here", **settings or {})
     jobs = [Job(name, 2, 2, of_runs) for name in ("ddp", "horovod_torch")]
-    values = {"of_ranks": True, "choice": "by --launcher", "launcher": LOCAL, "runnable": tuple(jobs)} | changes
+    values = {"of_ranks": True, "launcher": LOCAL, "runnable": tuple(jobs)} | changes
     return check.Facts(of_runs, jobs, NODE | (node or {}), **values)
 
 
@@ -75,7 +74,7 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
 @pytest.mark.parametrize(
     ("changes", "subject", "what", "remedy"),
     [
-        ({"launcher": None, "choice": "no srun found; load it"}, "launcher", "no srun found", "; load it"),
+        ({"launcher": None, "errors": ("no srun found; load it",)}, "launcher", "no srun found", "; load it"),
         ({"node": {"mpi": OPEN_MPI}, "launcher": SRUN}, "MPI", "two MPIs: Horovod loads /its/libmpi.so.12, mpi4py", "TANDEM_MPICC="),
         ({"node": {"mpi": OPEN_MPI, "horovod": None}}, "MPI", "/usr/libmpi.so.40), not the MPI of mpich", "--launcher openmpi"),
         ({"launcher": LOCAL._replace(name="openmpi")}, "MPI", "not the MPI of openmpi", "--launcher mpich, or run TANDEM_MPICC="),
@@ -200,7 +199,7 @@ def test_a_stale_environment_and_another_matrix_are_problems(variables, text, ro
         assert len(not_ok(facts(tmp_path, shares_machine=True))) == 1
 
 
-MATRIX = SimpleNamespace(launcher=None, backends="ddp", share_machine=False, machine_file="local")
+MATRIX = SimpleNamespace(backends="ddp", share_machine=False)
 
 
 def asked(launcher, tmp_path, answer, monkeypatch):
@@ -216,7 +215,7 @@ def asked(launcher, tmp_path, answer, monkeypatch):
     monkeypatch.setattr(node, "describe", lambda: NODE | {"host": "login"})
     planned = facts(tmp_path)
     choose = launcher if callable(launcher) else lambda: launcher
-    return check.facts_of(MATRIX, Machine(), planned.settings, planned.jobs[:1], choose), questions
+    return check.facts_of(MATRIX, planned.settings, planned.jobs[:1], choose), questions
 
 
 ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "node": NODE, "num_gpus": 0}
@@ -239,7 +238,7 @@ def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp
         raise detect.NotFound("no mpiexec found; load a module")
 
     found, _ = asked(missing, tmp_path, ANSWER, monkeypatch)
-    assert (found.launcher, found.choice, found.node["host"]) == (None, "no mpiexec found; load a module", "login")
+    assert (found.launcher, found.errors, found.node["host"]) == (None, ("no mpiexec found; load a module",), "login")
     found, _ = asked(LOCAL, tmp_path, UserError("mpiexec could not be started"), monkeypatch)
     assert (found.errors, found.node["host"], found.of_ranks) == (("mpiexec could not be started",), "login", False)
 

@@ -168,7 +168,7 @@ def test_a_batch_system_is_a_row(monkeypatch, tmp_path):
     """LSF's, which says more than a number and counts hours and minutes."""
     row = JobSyntax(
         "#BSUB -J tandem-{sizes}\n#BSUB -nnodes {num_nodes}\n#BSUB -W {hours}:{minutes:02d}{queue}", gpus="", queue="\n#BSUB -q {name}",
-        submit="bsub", number="[0-9]+", after='-w "ended($previous)"', answer="Job <{number}> is submitted to .*",
+        submit="bsub", number="Job <[0-9]+", after='-w "ended(${previous#*<})"',
     )  # fmt: skip
     monkeypatch.setitem(JOB_SYNTAXES, "lsf", row)
     done, arguments = submitted(tmp_path, "lsf", GREETING + 'echo "Job <$number> is submitted to default queue <normal 2>."')
