@@ -244,13 +244,17 @@ def _communication(comparisons: Sequence[Comparison]) -> list[Cause]:
     for comparison in comparisons:
         size = _largest_size(comparison)
         by_transport: dict[str, list[float]] = {}
+        noises_of: dict[str, list[float]] = {}
         for entry in comparison.of_size(size, oversubscribed=False) if size > 1 else ():
-            exposed = step.parts(comparison, entry).get(step.EXPOSED)
-            if exposed is not None and entry.transport:
+            exposed, noise = step.parts(comparison, entry).get(step.EXPOSED), step.noise_above_exposed(comparison, entry)
+            if noise is not None and entry.transport:
+                noises_of.setdefault(entry.transport, []).append(noise)
+            elif exposed is not None and entry.transport:
                 by_transport.setdefault(entry.transport, []).append(exposed)
-        if by_transport:
-            spans = ", ".join(f"{transport} {_span(values)}" for transport, values in sorted(by_transport.items()))
-            texts.append(f"{spans} on {names[comparison.name]}")
+        parts = [f"{transport} {_span(values)}" for transport, values in sorted(by_transport.items())]
+        parts += [f"{transport} {step.below_noise(noises)}" for transport, noises in sorted(noises_of.items())]
+        if parts:
+            texts.append(f"{', '.join(parts)} on {names[comparison.name]}")
     return [Cause("step", f"exposed communication, ms: {'; '.join(texts)}", {})] if texts else []
 
 

@@ -34,7 +34,7 @@ def reliability_of(runs: Runs) -> list[str]:
     records, judged_controls = runs.compared, controls.judged(runs)
     return [
         *controls.warnings(judged_controls),
-        " ".join([_outcome(records), *machine_speed.largest_deviation(records)]),
+        " ".join([_outcome(records), *machine_speed.describe_speed(records)]),
         *_failures(failed.failures_of(runs)),
         *_oversubscribed(runs.entries),
         *controls.sentences(judged_controls),

@@ -19,7 +19,7 @@ from launch.report.statistics import MARGIN
 
 MAX_WIDTH, MAX_LINES = 100, 30
 # The most lines of the parts below the backends.
-MAX_CAUSES, MAX_RELIABILITY = 5, 4
+MAX_CAUSES, MAX_RELIABILITY = 5, 6
 # A heading and two backends.
 MIN_RANKING_LINES = 3
 INDENT = "  "

@@ -23,35 +23,39 @@ MIN_RANKS = 3
 def answer(runs: Runs) -> Findings:
     """Answers for the runs of all comparisons."""
     records = runs.compared
-    sentences = largest_deviation(records)
+    sentences = describe_speed(records)
     if unknown := sum(record.status == "ok" and not record.machine_noise for record in records):
         sentences.append(f"It was not measured beside {unknown} runs, whose records are older.")
     return Findings([*sentences, *_slow_ranks(records)], [])
 
 
-def largest_deviation(records: Iterable[Record]) -> list[str]:
-    """Returns the sentence on the largest deviation of the machine's speed; none where it was not measured.
+def describe_speed(records: Iterable[Record]) -> list[str]:
+    """Returns the sentence on beside how many runs the machine was as fast as in the median, and when least; none if not measured.
 
     The deviation is from the median of a kernel in a matrix at a number of ranks.
     """
-    speeds_of: dict[tuple[str, int, str], dict[str, float]] = {}
+    speeds_of: dict[tuple[str, int, str], dict[tuple[str, str | None], float]] = {}
     for record in records:
         for kernel in KERNELS if record.machine_noise else ():
             speed_at = speeds_of.setdefault((table.matrix(record), record.num_ranks, kernel), {})
             for when, speed in zip(TIMES, getattr(record.machine_noise, kernel), strict=False):
                 if speed:
-                    speed_at[f"{when} {record.settings.run_id}"] = speed
-    percents = [
-        (100 * (speed / float(np.median(list(speed_at.values()))) - 1), at)
-        for speed_at in speeds_of.values()
+                    speed_at[when, record.settings.run_id] = speed
+    percent_at = {
+        (kernel, *at): 100 * (speed / float(np.median(list(speed_at.values()))) - 1)
+        for (*_, kernel), speed_at in speeds_of.items()
         for at, speed in speed_at.items()
-    ]
-    if not percents:
+    }
+    if not percent_at:
         return []
-    percent, at = max(percents, key=lambda deviation: abs(deviation[0]))
-    if abs(percent) <= STEADY_PERCENT:
-        return [f"The machine's speed was within {STEADY_PERCENT:g} % of its median before and after every run."]
-    return [f"The machine's speed was up to {abs(percent):.0f} % {'above' if percent > 0 else 'below'} its median: {at}."]
+    num_runs = len({run for *_, run in percent_at})
+    disturbed = {run for (*_, run), percent in percent_at.items() if abs(percent) > STEADY_PERCENT}
+    steady = f"The machine's speed was within {STEADY_PERCENT:g} % of its median"
+    if not disturbed:
+        return [f"{steady} before and after every run."]
+    (_, when, run), percent = max(percent_at.items(), key=lambda item: abs(item[1]))
+    largest = f"{abs(percent):.0f} % {'above' if percent > 0 else 'below'} it {when} {run}"
+    return [f"{steady} beside {num_runs - len(disturbed)} of {num_runs} runs, and {largest}."]
 
 
 def _slow_ranks(records: Iterable[Record]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from common.terminal import filled
-from common.words import ranks_of
+from common.words import listed, ranks_of
 from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import MB, MILLI, Cells, Findings, in_unit
@@ -15,6 +15,7 @@ BUBBLE = {"num_stages", "num_microbatches", "bubble_fraction", "bubble_fraction_
 QUESTION = "Where does the time of a step go?"
 OVERHEAD, EXPOSED = "overhead at 1 rank", "exposed communication"
 PARTS = ("data wait", "compute", OVERHEAD, EXPOSED)
+BELOW_NOISE = "below the noise"
 # The column with the seconds of OVERHEAD and EXPOSED together.
 ADDED = "breakdown_communication_exposed_seconds"
 Interval = tuple[float, float]
@@ -42,6 +43,7 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
             "step in breakdown (ms)": in_unit(entry.mean("breakdown_step_seconds"), MILLI),
         }
         | {f"{part} (ms)": value for part, value in parts(comparison, entry).items()}
+        | ({f"{EXPOSED} (ms)": BELOW_NOISE} if noise_above_exposed(comparison, entry) is not None else {})
         | {
             "overhead, 95 % interval (ms)": _interval_text(overhead_interval(comparison, entry)),
             "exposed, 95 % interval (ms)": _interval_text(exposed_interval(comparison, entry)),
@@ -128,6 +130,22 @@ def exposed_percent(comparison: Comparison, entry: Entry) -> float | None:
     return 100 * exposed / sum(statistics.present(milliseconds_of.values()))
 
 
+def noise_above_exposed(comparison: Comparison, entry: Entry) -> float | None:
+    """Returns the noise of EXPOSED in milliseconds, half of its interval, where EXPOSED is not above it; None where it is, and at 1 rank.
+
+    Where EXPOSED is below 0 and has no interval, the noise is 0.
+    """
+    exposed = _exposed(comparison, entry) if entry.num_ranks > 1 else None
+    if exposed is None or (exposed.value if exposed.low is None else exposed.low) > 0:
+        return None
+    return 0.0 if exposed.low is None or exposed.high is None else 1000 * (exposed.high - exposed.low) / 2
+
+
+def below_noise(noises: Collection[float]) -> str:
+    """Returns in words that EXPOSED is below these noises."""
+    return f"{BELOW_NOISE} (±{max(noises):.1f} ms)" if max(noises) else BELOW_NOISE
+
+
 def _bubbles(entry: Entry) -> list[dict[str, Any]]:
     """Returns the bubbles of an entry's runs; nothing unless it is a pipeline."""
     breakdowns = statistics.present(record.step_breakdown for record in entry.ok)
@@ -144,12 +162,13 @@ def _sentences(comparison: Comparison, with_cores: Iterable[Entry]) -> list[str]
 
 
 def _describe_exposed(comparison: Comparison, of_size: Iterable[Entry]) -> str:
-    """Describes its share of a step, or as measured where there is no interval."""
+    """Describes its share of a step, or as measured where there is no interval, and names the backends whose noise is larger."""
     of_size = list(of_size)
     shares = {entry.backend: share for entry in of_size if (share := exposed_percent(comparison, entry)) is not None}
-    if shares:
-        return f"is {span(shares, '{:.0f} %')} of a step"
-    if any(exposed_interval(comparison, entry) for entry in of_size):
-        return "is not shown"
+    noises = {entry.backend: noise for entry in of_size if (noise := noise_above_exposed(comparison, entry)) is not None}
     measured = {entry.backend: exposed for entry in of_size if (exposed := parts(comparison, entry).get(EXPOSED)) is not None}
-    return f"is {span(measured, '{:.1f} ms')} of a step as measured, without an interval"
+    texts = [f"is {below_noise(noises.values())} with {listed(list(noises))}"] if noises else []
+    if shares:
+        return ", and ".join([f"is {span(shares, '{:.0f} %')} of a step", *texts])
+    above = {backend: exposed for backend, exposed in measured.items() if backend not in noises}
+    return ", and ".join([*([f"is {span(above, '{:.1f} ms')} of a step as measured, without an interval"] if above else []), *texts])

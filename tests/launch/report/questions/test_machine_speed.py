@@ -9,22 +9,29 @@ from tests.support.made_records import ended, made, noisy
 @pytest.mark.parametrize(
     ("records", "sentence"),
     [
-        ([noisy([10.0, 10.0]), noisy([10.0, 8.0], repeat=1), noisy([10.6, 10.0], repeat=2)], "up to 20 % below its median: after {}-r1."),
-        ([noisy([10.0, 10.0]), noisy([12.0, 9.0], repeat=1), noisy([10.0, 10.0], repeat=2)], "up to 20 % above its median: before {}-r1."),
+        (
+            [noisy([10.0, 10.0]), noisy([10.0, 8.0], repeat=1), noisy([10.6, 10.0], repeat=2)],
+            "beside 1 of 3 runs, and 20 % below it after {}-r1.",
+        ),
+        (
+            [noisy([10.0, 10.0]), noisy([12.0, 9.0], repeat=1), noisy([10.0, 10.0], repeat=2)],
+            "beside 2 of 3 runs, and 20 % above it before {}-r1.",
+        ),
         # Both kernels count.
         (
             [noisy([10.0, 10.0]), noisy([10.0, 10.0], repeat=1), noisy([10.0, 10.0], copies=[100.0, 50.0], repeat=2)],
-            "up to 50 % below its median: after {}-r2.",
+            "beside 2 of 3 runs, and 50 % below it after {}-r2.",
         ),
         # Of another size, of another matrix, and not known.
         (
             [noisy([5.0, 5.0], num_ranks=2), noisy([20.0, 20.0], stamp="20260202-000000"), noisy([None] * 2, [None] * 2)],
-            "within 5 % of its median before and after every run.",
+            "before and after every run.",
         ),
     ],
 )
-def test_the_largest_deviation_of_the_speed_from_its_median_is_told(records, sentence):
-    assert section(records, "machine_speed").sentences == [f"The machine's speed was {sentence.format('20260101-000000-cnn-ddp-n1')}"]
+def test_beside_how_many_runs_the_machine_was_steady_is_told_and_the_largest_deviation(records, sentence):
+    steady = "The machine's speed was within 5 % of its median"
+    assert section(records, "machine_speed").sentences == [f"{steady} {sentence.format('20260101-000000-cnn-ddp-n1')}"]
 
 
 def test_older_records_are_said_to_have_no_noise():

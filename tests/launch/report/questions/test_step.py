@@ -30,10 +30,10 @@ def test_the_step_in_training_with_unknown_values(changes, milliseconds):
     assert line([made(num_ranks=2, step_breakdown=step_breakdown(), **changes)], "step")["step in training (ms)"] == milliseconds
 
 
-def added(*by_run, num_ranks=2):
+def added(*by_run, num_ranks=2, **changes):
     """Runs whose step without communication is so many milliseconds shorter."""
     return [
-        made(num_ranks=num_ranks, repeat=repeat, step_breakdown=step_breakdown(exposed=milliseconds, num_ranks=num_ranks))
+        made(num_ranks=num_ranks, repeat=repeat, step_breakdown=step_breakdown(exposed=milliseconds, num_ranks=num_ranks), **changes)
         for repeat, milliseconds in enumerate(by_run)
     ]
 
@@ -43,16 +43,27 @@ def test_what_a_backend_adds_at_1_rank_is_no_exposed_communication():
     records = [*added(2.0, 2.5, 2.25, num_ranks=1), *added(6.75, 9.5, 4.0)]
     assert [tuple(row[part] for part in parts) for row in lines(records, "step")] == [
         (pytest.approx(2.25), 0.0, None, "1.6 to 2.9"),
-        (pytest.approx(2.25), pytest.approx(4.5), "-2.0 to 11.0", "1.6 to 2.9"),
+        (pytest.approx(2.25), "below the noise", "-2.0 to 11.0", "1.6 to 2.9"),
     ]
     # An interval with 0 shows no share.
-    assert section(records, "step").sentences == ["cnn, weak scaling, 2 ranks: exposed communication is not shown."]
+    assert section(records, "step").sentences == [
+        "cnn, weak scaling, 2 ranks: exposed communication is below the noise (±6.5 ms) with ddp."
+    ]
     assert line(records, "cost", ranks=2)["exposed share of a step (%)"] is None
     records = [*added(2.0, 2.5, 2.2, num_ranks=1), *added(6.0, 6.5, 6.3)]
     assert line(records, "step", ranks=2)[parts[2]] == "3.9 to 4.2"
     assert section(records, "step").sentences == ["cnn, weak scaling, 2 ranks: exposed communication is 30 % (ddp) of a step."]
     assert round(line(records, "cost", ranks=2)["exposed share of a step (%)"]) == 30
     assert [line(added(6.0), "step")[part] for part in parts] == [None, pytest.approx(6.0), None, None]
+
+
+def test_exposed_communication_below_0_is_no_number_but_below_the_noise():
+    one_run = [*added(2.0, num_ranks=1), *added(1.0)]
+    assert line(one_run, "step", ranks=2)["exposed communication (ms)"] == "below the noise"
+    assert section(one_run, "step").sentences == ["cnn, weak scaling, 2 ranks: exposed communication is below the noise with ddp."]
+    both = [*one_run, *added(0.0, num_ranks=1, backend="horovod_tf"), *added(3.0, backend="horovod_tf")]
+    sentence = "is 3.0 ms (horovod_tf) of a step as measured, without an interval, and is below the noise with ddp."
+    assert section(both, "step").sentences == [f"cnn, weak scaling, 2 ranks: exposed communication {sentence}"]
 
 
 def test_exposed_communication_is_the_mean_that_its_interval_is_of_and_adds_up_to_the_step():
