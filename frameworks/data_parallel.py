@@ -8,7 +8,7 @@ from common.declarations import Backend
 from common.errors import UserError
 from common.trainer import Batches, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, steps
+from frameworks.shared.pytorch import modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer, OneProcessTrainer
 
 # The copies of a compiled module would all compute with the parameters of the first.
@@ -33,7 +33,7 @@ class Trainer(ModuleTrainer, OneProcessTrainer):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         self.model = DataParallel(self.module, gpus(self.device))
         # It computes on all GPUs.

@@ -8,7 +8,7 @@ from common.config import Settings, library_setting
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import distributed_data_parallel, models, mpi_tensors, steps
+from frameworks.shared.pytorch import distributed_data_parallel, modules, mpi_tensors, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -31,7 +31,7 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         self.configuration = distributed_data_parallel.buffer_options(self.module) | library_setting(settings)
         self.model = DistributedDataParallel(self.module, **self.configuration)

@@ -11,7 +11,7 @@ from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe, TensorBytes, Totals
 from common.training.program import main
 from frameworks.shared.deepspeed import configuration, engine
-from frameworks.shared.pytorch import models, steps
+from frameworks.shared.pytorch import modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
 
 # Stage 3 gathers parameters between layers in Python hooks, which break the graph.
@@ -37,7 +37,7 @@ class Trainer(DistributedTrainer):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         self.configuration = configuration.of(settings, self.ranks.size)
         engine.expect_accepted(settings, self.configuration)

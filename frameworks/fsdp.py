@@ -4,7 +4,7 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import fully_shard, models, steps
+from frameworks.shared.pytorch import fully_shard, modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 # Each gather of parameters is a hook, which breaks the graph.
@@ -29,9 +29,9 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
-        layers, policy = models.layers_of(settings, self.module), fully_shard.policy_of(settings, self.module)
+        layers, policy = modules.layers_of(settings, self.module), fully_shard.policy_of(settings, self.module)
         fully_shard.shard(self.module, layers, self.sharding, policy, self.ranks, self.device)
         self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
 

@@ -7,7 +7,7 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, mpi_tensors, process_group, steps
+from frameworks.shared.pytorch import modules, mpi_tensors, process_group, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -19,7 +19,7 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         self.all_reduce = mpi_tensors.begin(self.ranks, self.device) if self.transport == "mpi" else dist.all_reduce
 

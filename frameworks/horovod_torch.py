@@ -9,7 +9,7 @@ from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import models, steps
+from frameworks.shared.pytorch import modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer
 
 BACKEND = Backend(
@@ -36,7 +36,7 @@ class Trainer(ModuleTrainer):
         super().__init__(settings)
         self.transport = horovod.begin(hvd, settings, self.ranks, on_gpu=self.device.type == "cuda")
         self.device_fields["nccl"] = horovod.nccl_version(hvd)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         horovod.expect_contiguous(self.module)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         reduction = horovod.reduction(hvd, settings)

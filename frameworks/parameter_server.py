@@ -4,7 +4,7 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import asynchronous_sgd, models, steps
+from frameworks.shared.pytorch import asynchronous_sgd, modules, steps
 
 BACKEND = Backend(
     needs_mpi=True, can_compile=True, approximate=True, by_default=False, num_servers=1,
@@ -17,7 +17,7 @@ class Trainer(asynchronous_sgd.ServerTrainer):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         if not self.serves:
             self.optimizer = asynchronous_sgd.Remote(self.module, self.ranks.size - 1)

@@ -5,7 +5,7 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, pipeline_stages, steps
+from frameworks.shared.pytorch import modules, pipeline_stages, steps
 
 BACKEND = Backend(
     settings=(
@@ -24,7 +24,7 @@ BACKEND = Backend(
 class Trainer(pipeline_stages.PipelineTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.pipeline = pipeline_stages.Pipeline(settings, self.module, self.device)
         self.optimizer = steps.optimizer_for(settings, self.module)
 

@@ -12,7 +12,7 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import distributed_data_parallel, models, steps
+from frameworks.shared.pytorch import distributed_data_parallel, modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -28,7 +28,7 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         averager = PeriodicModelAverager(settings.averaging_period, settings.local_after)
         self.optimizer = PostLocalSGDOptimizer(steps.optimizer_for(settings, self.module), averager)
         self.configuration = distributed_data_parallel.buffer_options(self.module)

@@ -4,7 +4,7 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, steps
+from frameworks.shared.pytorch import modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer, OneProcessTrainer
 
 BACKEND = Backend(library="none", can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
@@ -13,7 +13,7 @@ BACKEND = Backend(library="none", can_compile=True, can_share_gpu=True, one_rank
 class Trainer(ModuleTrainer, OneProcessTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

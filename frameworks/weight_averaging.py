@@ -10,7 +10,7 @@ from common.config import Settings
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import models, process_group, steps
+from frameworks.shared.pytorch import modules, process_group, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -23,7 +23,7 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
         self.period = settings.averaging_period
 

@@ -7,7 +7,7 @@ from common.config import Settings
 from common.declarations import Backend
 from common.trainer import Batches, Communication, Observe
 from common.training.program import main
-from frameworks.shared.pytorch import distributed_data_parallel, models, steps
+from frameworks.shared.pytorch import distributed_data_parallel, modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
@@ -19,7 +19,7 @@ BACKEND = Backend(
 class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.module = self.model = models.build(settings, self.device, self.ranks)
+        self.module = self.model = modules.build(settings, self.device, self.ranks)
         plain = steps.plain_optimizer_for(settings, self.module)
         # As a view of one buffer, the part of a rank is broadcast at once.
         options = steps.options_of(plain)

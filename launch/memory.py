@@ -4,6 +4,7 @@ import dataclasses
 import heapq
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -12,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from common import apart, command_line, units, workloads
+from common import apart, command_line, workloads
 from common.backends import chosen, declaration_of, has_one_rank, settings_of
 from common.bounds import CONTEXT, FROM_1, LAYERS, RANKS
 from common.command_line import Help
@@ -32,6 +33,8 @@ BACKENDS = (
     "single", "ddp", "horovod_torch", "zero_redundancy", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "fsdp", "fsdp@hsdp",
     "tensor_parallel", "pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble",
 )  # fmt: skip
+# The text of --fits.
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtKMGT])(i?))?B")
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 PLAIN_WIDTH = 240
 # Of Horovod's fusion buffer: 0.28.1, HOROVOD_FUSION_THRESHOLD.
@@ -107,7 +110,7 @@ class Answer(NamedTuple):
 
 def run(arguments: Memory) -> int:
     """Prints the forecast and returns the exit status. Raises UserError, before anything is printed, where nothing can be forecast."""
-    limit = units.size_of(arguments.fits, "--fits") if arguments.fits is not None else None
+    limit = size_of(arguments.fits) if arguments.fits is not None else None
     answer = apart.call(f"--model {arguments.model}", answer_of, **vars(arguments))
     if arguments.json:
         rows = [row._asdict() | ({} if limit is None else {"fits": row.peak <= limit}) for row in answer.forecasts]
@@ -137,6 +140,15 @@ def answer_of(**options: Any) -> Answer:
         f"{settings.optimizer}{recomputed}"
     )
     return Answer(training, forecasts, left_out)
+
+
+def size_of(text: str) -> float:
+    """Returns the bytes in a text such as 80GB or 64 MiB. Raises UserError for any other text, and for 0."""
+    match = SIZE.fullmatch(text)
+    if not match or not float(match[1]):
+        raise UserError(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB")
+    number, prefix, binary = match.groups()
+    return float(number) * (1024 if binary else 1000) ** " kmgt".index((prefix or " ").lower())
 
 
 def settings_from(arguments: Memory) -> Settings:

@@ -22,7 +22,7 @@ def frameworks(request):
 
     PyTorch's modules have their own names there, and TensorFlow's those of `tensorflow`.
     """
-    for name in ("devices", "models", "states", "steps"):
+    for name in ("devices", "modules", "states", "steps"):
         setattr(request.module, name, importlib.import_module(f"frameworks.shared.pytorch.{name}"))
     for name in ("losses", "models", "optimizer", "tensorflow_trainer", "variables"):
         importlib.import_module(f"frameworks.shared.tensorflow.{name}")

@@ -25,7 +25,7 @@ from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.model.encoder_decoder import EncoderDecoder
 from common.ranks.launcher_variables import Ranks
-from frameworks.shared.pytorch import divided_layers, fully_shard, models, steps
+from frameworks.shared.pytorch import divided_layers, fully_shard, modules, steps
 from launch import memory
 from tests.support import pipeline_memory_run
 from tests.support.agreement_runs import FLOAT32
@@ -104,7 +104,7 @@ def resized(model, monkeypatch, **given):
 
 def built(settings):
     """The module of a training, without values."""
-    return models.build(settings, CPU, Ranks(0, 1, 0, 1, "test"))
+    return modules.build(settings, CPU, Ranks(0, 1, 0, 1, "test"))
 
 
 def forecast_peak(name, settings, num_ranks):
@@ -133,7 +133,7 @@ def peak(tracker, module, optimizer, samples):
 
     def step():
         optimizer.zero_grad()
-        models.Criterion(Settings()).loss(module(inputs), targets, weights).backward()
+        modules.Criterion(Settings()).loss(module(inputs), targets, weights).backward()
         optimizer.step()
 
     with tracker:
@@ -181,7 +181,7 @@ def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, mo
     mode = FakeTensorMode()
     module, samples = faked(mode, module), [mode.from_tensor(tensor) for tensor in batch(settings)]
     with mode:
-        fully_shard.shard(module, models.layers_of(settings, module), sharding, fully_shard.policy_of(settings, module), ranks, CPU)
+        fully_shard.shard(module, modules.layers_of(settings, module), sharding, fully_shard.policy_of(settings, module), ranks, CPU)
         optimizer = steps.unfused(steps.optimizer_for(settings, module))
         tracker = FSDPMemTracker(module, optimizer)
         tracker.track_inputs(())

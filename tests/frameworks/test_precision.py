@@ -25,7 +25,7 @@ from tests.support import nvml, small_models
 from tests.support.mistakes import refused
 
 pytestmark = pytest.mark.usefixtures("frameworks")
-tensorflow = models = states = steps = None
+tensorflow = modules = states = steps = None
 
 # Small ones of each kind; and the difference of the frameworks' gradients in bfloat16, relative to the norm of all, twice as measured:
 # where sums of products are rounded once, and where TensorFlow rounds partial sums too.
@@ -42,12 +42,12 @@ LOSSES, LOSSES_OF_PARTIAL_SUMS = (2e-3, 3e-4), (1.2e-2, 1e-2)
 def in_pytorch(precision, shapes):
     """Returns (loss, {name: gradient}, types of parameters and optimizer state, types of products) of a step."""
     torch, settings = steps.torch, resolve(Settings(precision=precision, optimizer="adam"), 1)
-    module = models.build(settings, "cpu", Ranks())
+    module = modules.build(settings, "cpu", Ranks())
     optimizer = steps.optimizer_for(settings, module)
     states.restore(module, optimizer, weights.draw(parameters_of(shapes), 3, precision))
     inputs, targets, loss_weights = map(torch.from_numpy, small_models.random_batch(shapes, 5, precision)[:3])
     with recorder(torch) as products:
-        loss = models.Criterion(settings).loss(module(inputs), targets, loss_weights)
+        loss = modules.Criterion(settings).loss(module(inputs), targets, loss_weights)
         loss.backward()
     gradients = {name: states.as_array(name, parameter.grad, module) for name, parameter in module.named_parameters()}
     optimizer.step()
@@ -137,7 +137,7 @@ def test_products_are_in_bfloat16_and_everything_that_lasts_is_in_float32(shapes
 
 def test_copies_of_a_module_compute_in_bfloat16_in_threads_of_their_own():
     # As DataParallel makes and calls them. A thread does not take over autocast, nor its type.
-    module = models.build(resolve(Settings(precision="bf16"), 1), "cpu", Ranks())
+    module = modules.build(resolve(Settings(precision="bf16"), 1), "cpu", Ranks())
     replica, types = module._replicate_for_data_parallel(), []
     replica.parts = lambda: [lambda x: x @ x]
     thread = threading.Thread(target=lambda: types.append(replica(steps.torch.ones(2, 2)).dtype))

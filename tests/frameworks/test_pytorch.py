@@ -13,7 +13,7 @@ from common.model.description import parts_of
 from common.model.encoder_decoder import EncoderDecoder
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
-from frameworks.shared.pytorch import fully_shard, models, states, steps
+from frameworks.shared.pytorch import fully_shard, modules, states, steps
 from tests.support import small_models
 from tests.support.mistakes import refused
 
@@ -38,7 +38,7 @@ def drawn(workload="cnn"):
 def made(rank=0, **settings):
     """Returns (model, optimizer) in float64, at the initial parameters."""
     resolved = workloads.resolve(Settings(precision="fp64", **settings), 1)
-    model = models.build(resolved, "cpu", Ranks(rank, 2))
+    model = modules.build(resolved, "cpu", Ranks(rank, 2))
     optimizer = steps.optimizer_for(resolved, model)
     states.restore(model, optimizer, drawn(resolved.workload))
     return model, optimizer
@@ -201,17 +201,17 @@ def test_each_token_has_a_weight_of_its_own():
     logits, targets = random_logits(2, 3, 256), torch.tensor([[1, 2, 3], [4, 5, 255]])
     shares = logits.softmax(-1)
     expected = -sum(LOSS_WEIGHTS[i, j] * shares[i, j, targets[i, j]].log() for i in range(2) for j in range(3))
-    assert torch.allclose(models.Criterion(Settings()).loss(logits, targets, LOSS_WEIGHTS), expected)
+    assert torch.allclose(modules.Criterion(Settings()).loss(logits, targets, LOSS_WEIGHTS), expected)
 
 
 def test_probabilities_are_targets_along_the_last_axis():
     logits, targets = random_logits(2, 3, 20), torch.from_numpy(np.random.default_rng(1).random((2, 3, 20)))
     expected = -((targets * logits.log_softmax(-1)).sum(-1) * LOSS_WEIGHTS).sum()
-    assert torch.allclose(models.Criterion(Settings()).loss(logits, targets, LOSS_WEIGHTS), expected)
+    assert torch.allclose(modules.Criterion(Settings()).loss(logits, targets, LOSS_WEIGHTS), expected)
     # What the ALCF tutorial computes: its criterion takes the classes, here the positions, from the second axis.
     swapped = [array.transpose(1, 2) for array in (logits, targets)]
     even = torch.full((2, 3), 1 / 6, dtype=torch.float64)
-    assert torch.allclose(models.Criterion(Settings()).loss(logits, targets, even), cross_entropy(*swapped))
+    assert torch.allclose(modules.Criterion(Settings()).loss(logits, targets, even), cross_entropy(*swapped))
 
 
 def test_a_step_has_micro_batches_of_equal_size_of_which_one_is_the_last():
@@ -234,7 +234,7 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
     targets.flat[::2] = predicted.flat[::2]
     counts = stream.integers(0, 2, targets.shape).astype(np.float64)
     batches = [Batch(inputs[part].numpy(), targets[part], counts[part]) for part in (slice(0, 4), slice(4, 6))]
-    totals = steps.evaluate(model.train(), batches, "cpu", models.Criterion(Settings()))
+    totals = steps.evaluate(model.train(), batches, "cpu", modules.Criterion(Settings()))
     assert totals.num_losses == counts.sum()
     assert totals.num_correct == ((predicted == targets) * counts).sum() > 0
     losses = -logits.log_softmax(-1).gather(-1, torch.from_numpy(targets)[..., None])[..., 0].numpy()

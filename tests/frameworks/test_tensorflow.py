@@ -18,7 +18,7 @@ from tests.support.agreement_runs import FLOAT32
 from tests.support.running import BIN, completed
 
 pytestmark = pytest.mark.usefixtures("frameworks")
-tensorflow = models = states = steps = None
+tensorflow = modules = states = steps = None
 
 SETTINGS = resolve(Settings(precision="fp64"), 1)
 # Small ones of each kind, for the same code.
@@ -37,7 +37,7 @@ def implementations(request, monkeypatch):
     state |= {name: array + 0.5 for name, array in state.items() if name.endswith("bn3.weight")}
     model = tensorflow.models.build(SETTINGS, Ranks())
     tensorflow.variables.restore(model.parameters, tensorflow.optimizer.Optimizer(SETTINGS, model.parameters), state)
-    module = models.build(SETTINGS, "cpu", Ranks())
+    module = modules.build(SETTINGS, "cpu", Ranks())
     states.restore(module, steps.optimizer_for(SETTINGS, module), state)
     return request.param, model, module
 
@@ -48,7 +48,7 @@ def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations
     inputs, targets, loss_weights, _ = small_models.random_batch(shapes, 5)
     torch, tf = steps.torch, tensorflow.losses.tf
     expected = module(torch.from_numpy(inputs))
-    loss = models.Criterion(SETTINGS).loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
+    loss = modules.Criterion(SETTINGS).loss(expected, torch.from_numpy(targets), torch.from_numpy(loss_weights))
     loss.backward()
     with tf.GradientTape() as tape:
         logits = model.forward(model.parameters, tf.constant(inputs), False)
@@ -137,7 +137,7 @@ def test_dropout_that_would_be_drawn_again_is_refused():
 def test_both_frameworks_take_the_same_steps(optimizer):
     settings = resolve(Settings(precision="fp64", optimizer=optimizer), 1)
     state = weights.draw(parameters_of(Cnn()), 3, "fp64")
-    model, module = tensorflow.models.build(settings, Ranks()), models.build(settings, "cpu", Ranks())
+    model, module = tensorflow.models.build(settings, Ranks()), modules.build(settings, "cpu", Ranks())
     in_tensorflow, in_pytorch = tensorflow.optimizer.Optimizer(settings, model.parameters), steps.optimizer_for(settings, module)
     tensorflow.variables.restore(model.parameters, in_tensorflow, state)
     states.restore(module, in_pytorch, state)

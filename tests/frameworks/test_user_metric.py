@@ -15,7 +15,7 @@ from common.model.user_model import UserModel
 from common.ranks.watchdog import Watchdog
 from common.trainer import Totals
 from common.training.batches import SampleBatches
-from frameworks.shared.pytorch import models, steps
+from frameworks.shared.pytorch import modules, steps
 from tests.support.mistakes import refused
 
 REGRESSION = """
@@ -69,7 +69,7 @@ def evaluated(path, degree):
     settings = workloads.resolve(Settings(model=str(path), precision="fp64"), 1)
     test = datasets.loader(settings)(None).test
     torch.manual_seed(0)
-    module, criterion, totals = torch.nn.Linear(3, 1).double(), models.Criterion(settings), []
+    module, criterion, totals = torch.nn.Linear(3, 1).double(), modules.Criterion(settings), []
     for shard in range(degree):
         indices, weights = evaluation_shard(len(test), 4, Shard(shard, degree))
         batches = SampleBatches(test, indices, weights, np.zeros(len(indices)), settings, Watchdog(0, None))
@@ -149,7 +149,7 @@ def test_the_module_and_the_loss_draw_from_generators_that_are_seeded_by_rank(tm
     from common.ranks.launcher_variables import Ranks
 
     def drawn(rank):
-        models.build(workloads.resolve(Settings(model=str(written(tmp_path, REGRESSION))), 1), "cpu", Ranks(rank, 2))
+        modules.build(workloads.resolve(Settings(model=str(written(tmp_path, REGRESSION))), 1), "cpu", Ranks(rank, 2))
         return float(torch.rand(())), np.random.rand(), model_file.random.random()
 
     assert drawn(0) == drawn(0)

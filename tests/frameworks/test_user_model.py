@@ -13,7 +13,7 @@ from common.declarations import ROOT
 from common.ranks.launcher_variables import Ranks
 from common.workloads import resolve
 from frameworks.shared.horovod import horovod
-from frameworks.shared.pytorch import models, states, steps
+from frameworks.shared.pytorch import modules, states, steps
 from tests.support.backends import started_with
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed, train_in_turn
@@ -77,7 +77,7 @@ def test_the_module_is_the_same_on_all_ranks_and_its_dropout_is_off_unless_asked
     path.write_text(SOUND)
 
     def built(rank, **settings):
-        return models.build(resolve(Settings(model=str(path), **settings), 1), "cpu", Ranks(rank, 2))
+        return modules.build(resolve(Settings(model=str(path), **settings), 1), "cpu", Ranks(rank, 2))
 
     first, second, of_another_seed = built(0), built(1), built(0, seed=2)
     assert all(map(torch.equal, first.parameters(), second.parameters()))
@@ -96,7 +96,7 @@ def test_layers_are_computed_again_and_sharded_by_themselves(tmp_path):
 
     def built(name, **settings):
         settings = resolve(Settings(model=str(tmp_path / name), precision="fp64", **settings), 1)
-        return settings, models.build(settings, "cpu", Ranks(0, 1))
+        return settings, modules.build(settings, "cpu", Ranks(0, 1))
 
     def gradients(module):
         inputs = {"image": torch.ones(2, 2, 3, 3).double(), "more": (torch.ones(2),)}
@@ -105,7 +105,7 @@ def test_layers_are_computed_again_and_sharded_by_themselves(tmp_path):
 
     settings, plain = built("sound.py")
     _, again = built("sound.py", recompute=True)
-    assert models.layers_of(settings, plain) == [plain.convolution, plain.dense1]
+    assert modules.layers_of(settings, plain) == [plain.convolution, plain.dense1]
     num_calls = []
     again.convolution._conv_forward = lambda *arguments: num_calls.append(1) or plain.convolution._conv_forward(*arguments)
     assert all(map(torch.equal, gradients(plain), gradients(again)))
@@ -127,7 +127,7 @@ def test_the_norm_of_the_whole_gradient_is_clipped_before_the_update(tmp_path):
 
     def length_of_step(path, size):
         settings = resolve(Settings(model=str(path), precision="fp64"), 1)
-        module = models.build(settings, "cpu", Ranks(0, 1))
+        module = modules.build(settings, "cpu", Ranks(0, 1))
         before = nn.utils.parameters_to_vector(module.parameters())
         for parameter in module.parameters():
             parameter.grad = torch.full_like(parameter, size)
@@ -150,13 +150,13 @@ def test_synchronized_batch_norm_is_refused_where_it_would_have_the_statistics_o
     path = tmp_path / "sound.py"
     path.write_text(SOUND.replace("nn.Conv2d(2, 2, 2)", "nn.Sequential(nn.Conv2d(2, 2, 2), nn.SyncBatchNorm(2))"))
     settings = resolve(Settings(model=str(path)), 1)
-    models.build(settings, "cpu", Ranks(0, 1))
+    modules.build(settings, "cpu", Ranks(0, 1))
     with refused("SyncBatchNorm needs torch.distributed, which this backend does not use"):
-        models.build(settings, "cpu", Ranks(0, 2))
+        modules.build(settings, "cpu", Ranks(0, 2))
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         with refused("SyncBatchNorm is for GPUs (--device cuda); on CPUs use BatchNorm"):
-            models.build(settings, "cpu", Ranks(0, 1))
+            modules.build(settings, "cpu", Ranks(0, 1))
     finally:
         dist.destroy_process_group()
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from common.config import Settings
 from common.ranks.launcher_variables import Ranks
 from common.workloads import WORKLOADS, resolve, workload_of
-from frameworks.shared.pytorch import models, process_group, steps
+from frameworks.shared.pytorch import modules, process_group, steps
 from tests.support import small_models
 
 pytestmark = pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this PyTorch has no CUDA; TANDEM_DEVICE=cuda launch/setup.sh")
@@ -45,7 +45,7 @@ def test_a_model_is_built_on_a_gpu_and_computes_there_what_it_computes_on_a_cpu(
     monkeypatch.setitem(WORKLOADS, workload, WORKLOADS[workload]._replace(model=small_models.MODELS[SMALL[workload]]))
     settings = resolve(Settings(workload=workload, precision=precision), 1)
     model = workload_of(settings).model
-    module, on_cpu = (models.build(settings, device, Ranks()) for device in (GPU, torch.device("cpu")))
+    module, on_cpu = (modules.build(settings, device, Ranks()) for device in (GPU, torch.device("cpu")))
     assert {parameter.device for parameter in (*module.parameters(), *module.buffers())} == {GPU}
     assert isinstance(steps.optimizer_for(settings, module), torch.optim.Optimizer)
     inputs = torch.from_numpy(model.first_samples(3, precision).inputs)

@@ -14,7 +14,7 @@ import torch
 from common import workloads
 from common.config import Settings
 from common.ranks.launcher_variables import Ranks
-from frameworks.shared.pytorch import models
+from frameworks.shared.pytorch import modules
 
 
 def main(device, workload, batch_size, num_steps, *precisions):
@@ -28,7 +28,7 @@ def rate(device, workload, batch_size, num_steps, precision):
         torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     work = workloads.WORKLOADS[workload]
-    module = models.build(workloads.resolve(Settings(workload=workload), 1), device, Ranks())
+    module = modules.build(workloads.resolve(Settings(workload=workload), 1), device, Ranks())
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     kind = {"sgd": lambda of: torch.optim.SGD(of, lr=1e-3, momentum=0.9), "adam": lambda of: torch.optim.Adam(of, lr=1e-4)}[work.optimizer]

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from frameworks.shared.pytorch import activations, models, steps
+from frameworks.shared.pytorch import activations, modules, steps
 from launch import memory
 from tests.support.forked import run_module
 from tests.support.mistakes import expect_refused, refused
@@ -62,7 +62,7 @@ def test_what_is_counted_of_a_file_is_what_autograd_keeps(name, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(BEGINNING + SOUND[name])
     settings = memory.settings_from(memory.Memory(model=str(path), batch_size=16))
-    module = models.build(settings, "cpu", activations.ONE_RANK)
+    module = modules.build(settings, "cpu", activations.ONE_RANK)
     batch = activations.batches.of_warm_up(memory.workloads.workload_of(settings).model, 16, "fp32")
     (inputs, targets, weights, _), *_ = steps.tensors([batch], "cpu")
     excluded = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers(), inputs, targets)}
@@ -76,7 +76,7 @@ def test_what_is_counted_of_a_file_is_what_autograd_keeps(name, tmp_path):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        models.Criterion(settings).loss(module(inputs), targets, weights)
+        modules.Criterion(settings).loss(module(inputs), targets, weights)
     step = activations.of_step(settings)
     assert step.activations == pytest.approx(sum(storage.nbytes() for storage in storages.values()), rel=0.03)
     assert step.activations < step.peak_without_gradients <= step.peak
@@ -148,3 +148,11 @@ MISTAKES = [
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
 def test_a_mistake_is_one_line(arguments, message):
     expect_refused(message, "launch.memory", *arguments)
+
+
+def test_a_size_has_a_number_and_a_unit():
+    sizes = {"80GB": 80e9, "64GiB": 64 * 2**30, "1.5TB": 1.5e12, "512 MiB": 2**29, "7B": 7, "128 B": 128, "2kB": 2000}
+    assert {text: memory.size_of(text) for text in sizes} == sizes
+    for text in ("GB", "-1GB", "1e2GB", "iB", "80iB", "much", "", "8", "0GB", "80gb"):
+        with refused(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB"):
+            memory.size_of(text)

@@ -67,7 +67,7 @@ def infinite_gradient(backend):
         def backward(_, gradient):
             return gradient * float("inf")
 
-    from frameworks.shared.pytorch.models import Criterion
+    from frameworks.shared.pytorch.modules import Criterion
 
     plain, calls = Criterion.loss, itertools.count(1)
 
@@ -269,7 +269,7 @@ def unlike_start(_):
 
 def worker_fails_in_step_10(backend):
     """The training of rank 0 raises an exception in its tenth step after the warm-up."""
-    from frameworks.shared.pytorch.models import Criterion
+    from frameworks.shared.pytorch.modules import Criterion
 
     weighted_loss, restore, steps = Criterion.loss, backend.Trainer.restore, itertools.count(1)
 

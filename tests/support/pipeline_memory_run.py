@@ -17,7 +17,7 @@ from common.backends import settings_of
 from common.config import Settings
 from common.model.decoder import Decoder
 from common.ranks.launcher_variables import from_environment
-from frameworks.shared.pytorch import models, pipeline_stages, process_group, steps
+from frameworks.shared.pytorch import modules, pipeline_stages, process_group, steps
 from frameworks.shared.pytorch.activations import Live
 
 NAMES = ("pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble")
@@ -29,7 +29,7 @@ def peak(name, recompute, ranks):
     """The most bytes of tensors of this rank in its second step."""
     settings = dataclasses.replace(settings_of(name, Settings()), optimizer="adam", learning_rate=0.1, recompute=recompute, **SIZES)
     device = torch.device("cpu")
-    module = models.build(settings, device, ranks)
+    module = modules.build(settings, device, ranks)
     stages = pipeline_stages.Pipeline(settings, module, device)
     optimizer = steps.optimizer_for(settings, module)
     inputs = torch.zeros(settings.batch_size, MODEL.context, dtype=torch.int64)

@@ -22,10 +22,10 @@ MODELS = {
 
 def module_of(model):
     """The module of a model in PyTorch, without dropout and with parameters of 0."""
-    from frameworks.shared.pytorch import models
+    from frameworks.shared.pytorch import modules
 
     module = model_file.build(model.file_in("pytorch"), 0)
-    models.without_dropout(module)
+    modules.without_dropout(module)
     return module
 
 

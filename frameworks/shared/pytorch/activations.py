@@ -20,7 +20,7 @@ from common.model import pipelining
 from common.ranks.launcher_variables import Ranks
 from common.training import batches
 from common.workloads import workload_of
-from frameworks.shared.pytorch import divided_layers, models, pipeline_stages, steps
+from frameworks.shared.pytorch import divided_layers, modules, pipeline_stages, steps
 
 ONE_RANK = Ranks(0, 1, 0, 1, "forecast")
 
@@ -93,7 +93,7 @@ def of_step(settings: Settings) -> StepBytes:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         module = _without_data(settings, mode)
-        layer_sizes = [sum(parameter.numel() for parameter in layer.parameters()) for layer in models.layers_of(settings, module)]
+        layer_sizes = [sum(parameter.numel() for parameter in layer.parameters()) for layer in modules.layers_of(settings, module)]
         return _of_batch(module, settings, mode)._replace(layer_sizes=tuple(layer_sizes))
     except UserError:
         raise
@@ -115,7 +115,7 @@ def of_divided_step(settings: Settings, num_ranks: int) -> StepBytes:
 
 
 def _of_batch(module: nn.Module, settings: Settings, mode: FakeTensorMode) -> StepBytes:
-    criterion = models.Criterion(settings)
+    criterion = modules.Criterion(settings)
     with mode:
         inputs, targets, weights = _batch(settings, mode)
         return _counted(module, [inputs, targets, weights], lambda: criterion.loss(module(inputs), targets, weights))
@@ -127,7 +127,7 @@ def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
     # A backward pass in two parts keeps what the first has computed again until the second.
     recompute = settings.recompute and not pipelining.SCHEDULES[schedule].v_shaped
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    module, criterion = _without_data(settings, mode), models.Criterion(settings)
+    module, criterion = _without_data(settings, mode), modules.Criterion(settings)
     stages = [pipeline_stages.stage(module, model, bounds, recompute) for bounds in pipelining.stages_of(model, schedule, num_ranks)]
     num_microbatches = parallelism.microbatches_of(settings)
     counted = []
@@ -141,7 +141,7 @@ def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
     return counted
 
 
-def _loss_of_stage(criterion: models.Criterion, stage: nn.Module, x: Tensor, *samples: Tensor) -> Tensor:
+def _loss_of_stage(criterion: modules.Criterion, stage: nn.Module, x: Tensor, *samples: Tensor) -> Tensor:
     """Returns the loss, or of a stage before the last one a number whose gradient is as large as what the next stage sends."""
     return criterion.loss(stage(x), *samples) if samples else stage(x).sum()
 
@@ -163,10 +163,10 @@ def _without_data(settings: Settings, mode: FakeTensorMode) -> nn.Module:
     """Builds the module of the settings with parameters and buffers without data."""
     try:
         with torch.device("meta"):
-            module = models.build(settings, "meta", ONE_RANK)
+            module = modules.build(settings, "meta", ONE_RANK)
     # A file may need values to build its model.
     except UserError:
-        module = models.build(settings, "cpu", ONE_RANK)
+        module = modules.build(settings, "cpu", ONE_RANK)
     with mode:
         for layer in module.modules():
             for name, parameter in list(layer.named_parameters(recurse=False)):

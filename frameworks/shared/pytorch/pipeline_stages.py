@@ -20,7 +20,7 @@ from common.model.description import Model, parts_of
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batches, Communication, ProfiledCommunication, TensorBytes, Totals
 from common.workloads import workload_of
-from frameworks.shared.pytorch import models, process_group, profiler, states, steps, tensor_bytes
+from frameworks.shared.pytorch import modules, process_group, profiler, states, steps, tensor_bytes
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
 from frameworks.shared.replaced import replaced
 
@@ -43,7 +43,7 @@ class Stage(nn.Module):
         super().__init__()
         self.parts, self.layers, self.mixed = parts, nn.ModuleList(layers), mixed
 
-    @models.autocast
+    @modules.autocast
     def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:
             # A view has the hook, since the buffers of what is received, and their hooks, last for all steps.
@@ -77,7 +77,7 @@ class Pipeline:
             for method, name in COMPUTE.items():
                 setattr(pipeline_stage, method, marked(getattr(pipeline_stage, method), f"stage {pipeline_stage.stage_index} {name}"))
         takes_several = issubclass(SCHEDULES[self.name], schedules.PipelineScheduleMulti)
-        self.loss = functools.partial(packed_loss, models.Criterion(settings))
+        self.loss = functools.partial(packed_loss, modules.Criterion(settings))
         self.schedule = SCHEDULES[self.name](
             self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=self.loss, scale_grads=False
         )
@@ -121,7 +121,7 @@ def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) 
     layers = [module.get_submodule(layer.name) for part in parts for layer in part.layers if layer.parameters]
     computed = module.parts()[bounds.start : bounds.end]
     if recompute:
-        computed = [models.recomputed(function) if part.block else function for part, function in zip(parts, computed, strict=True)]
+        computed = [modules.recomputed(function) if part.block else function for part, function in zip(parts, computed, strict=True)]
     return Stage(computed, layers, module.mixed)
 
 
@@ -183,7 +183,7 @@ def packed(targets: Tensor, weights: Tensor) -> Tensor:
     return torch.stack((targets.to(weights.dtype), weights), dim=-1)
 
 
-def packed_loss(criterion: models.Criterion, logits: Tensor, target: Tensor) -> Tensor:
+def packed_loss(criterion: modules.Criterion, logits: Tensor, target: Tensor) -> Tensor:
     targets, weights = target.unbind(-1)
     return criterion.loss(logits, targets.long(), weights)
 

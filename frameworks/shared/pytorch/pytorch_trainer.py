@@ -14,7 +14,7 @@ from common.config import Settings
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import from_environment
 from common.trainer import Batches, OneProcess, Schedule, TensorBytes, Totals, Trainer
-from frameworks.shared.pytorch import devices, models, process_group, profiler, states, steps, tensor_bytes
+from frameworks.shared.pytorch import devices, modules, process_group, profiler, states, steps, tensor_bytes
 
 
 class PyTorchTrainer(Trainer):
@@ -36,7 +36,7 @@ class PyTorchTrainer(Trainer):
         self.ranks = from_environment()
         self.device = devices.pick_device(settings, self.ranks)
         self.accumulate = settings.accumulate
-        self.criterion = models.Criterion(settings)
+        self.criterion = modules.Criterion(settings)
         # The fields of the Device that the library changes.
         self.device_fields: dict[str, Any] = {}
 

@@ -15,8 +15,8 @@ from common.errors import UserError
 from common.model import conventions
 from common.trainer import Batch, Totals
 from common.workloads import workload_of
-from frameworks.shared.pytorch import models
-from frameworks.shared.pytorch.models import Criterion
+from frameworks.shared.pytorch import modules
+from frameworks.shared.pytorch.modules import Criterion
 
 # Inputs, targets, weights, and whether it is the last of its step.
 MicroBatch = tuple[Tensor, Tensor, Tensor, bool]
@@ -32,7 +32,7 @@ def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
 
     A file's own optimizer is as the file has it.
     """
-    if (optimizer := models.optimizer_of(settings, model)) is not None:
+    if (optimizer := modules.optimizer_of(settings, model)) is not None:
         return optimizer
     learning_rate = settings.learning_rate or 0.0
     if settings.optimizer == "adam":

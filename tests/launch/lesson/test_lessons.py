@@ -88,7 +88,7 @@ def test_a_lesson_runs(lesson, arguments, text, checkout):
 
 
 def exchange(*arguments):
-    return completed(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "launch.lesson.pipeline", *arguments)
+    return completed(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "launch.lesson.deadlock", *arguments)
 
 
 @pytest.mark.matrix
@@ -105,8 +105,8 @@ def test_blocking_sends_of_large_messages_hang_and_the_cures_do_not(order, size,
 
 @pytest.mark.parametrize("arguments", [(), ("backwards", 8), ("in_turn", "much")])
 def test_what_is_no_exchange_is_refused(arguments):
-    message = "error: start two ranks: mpiexec -n 2 python -m launch.lesson.pipeline sends_first|in_turn|together BYTES"
-    assert run_module("launch.lesson.pipeline", *arguments, PMI_RANK="0", PMI_SIZE="2") == (2, "", f"{message}\n")
+    message = "error: start two ranks: mpiexec -n 2 python -m launch.lesson.deadlock sends_first|in_turn|together BYTES"
+    assert run_module("launch.lesson.deadlock", *arguments, PMI_RANK="0", PMI_SIZE="2") == (2, "", f"{message}\n")
 
 
 @pytest.mark.matrix
