@@ -18,7 +18,7 @@ SHORTER = {
     "launch/matrix.sh 1 2": [*FEW_STEPS, "--backends", "single,ddp", "--workloads", "cnn"],
     "launch/matrix.sh 1 2 --model frameworks/own_model/rings.py": [*FEW_STEPS, "--backends", "single,ddp"],
     "launch/matrix.sh 2 --backends ddp,deepspeed_zero@3 --workloads cnn --scaling strong --epochs 2": FEW_STEPS[2:],
-    "tests/run.sh": ["--numprocesses", "0", "tests/common/test_units.py"],
+    "tests/run.sh": ["--numprocesses", "0", "tests/common/test_metric.py"],
 }
 
 

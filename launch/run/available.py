@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from shutil import which
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 
@@ -178,12 +178,6 @@ def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_la
         return {}
     files = sorted(set(map(file_of, backends)))
     program = (*launcher.python, "-m", "launch.run.node", *[WITH_NODE] * with_node, job.settings.precision, *files)
-    answers: dict[str, Answer] = printed_by(program, job, launcher, through_launcher)
-    return {backend: answers[file_of(backend)] | on_gpus(backend) for backend in backends}
-
-
-def printed_by(program: tuple[str, ...], job: Job, launcher: Launcher, through_launcher: bool) -> Any:
-    """Returns what a program prints as JSON after MARKER, where a rank of the job runs. Raises UserError if it prints none."""
     argv, variables = program, launcher.variables
     if through_launcher:
         start = on_a_node(program, job, launcher)
@@ -200,18 +194,18 @@ def printed_by(program: tuple[str, ...], job: Job, launcher: Launcher, through_l
         reason = error or "it printed no answer"
         remedy = "; TANDEM_PYTHON=… launch/setup.sh --light brings what a site's Python lacks" if "ModuleNotFoundError" in reason else ""
         raise UserError(f"{argv[0]} could not run the check of the backends: {reason}{remedy}")
-    return json.loads(json_text)
+    answers: dict[str, Answer] = json.loads(json_text)
+    # The transports that variants choose are for CPUs.
+    on_gpus: dict[str, Answer] = {
+        backend: {"cuda": f"{backend} is for CPUs"} for backend in backends if settings_of(backend, Settings()).transport
+    }
+    return {backend: answers[file_of(backend)] | on_gpus.get(backend, {}) for backend in backends}
 
 
 def on_a_node(program: tuple[str, ...], job: Job, launcher: Launcher) -> commands.Start:
     """Returns the Start of a program that runs once, on a node of a job, with the cores of one of its ranks."""
     agent_launcher = commands.agent_launcher_of(launcher)
     return commands.Start(agent_launcher, 1, 1, cores_per_rank(job.settings), program, launcher.variables)
-
-
-def on_gpus(backend: str) -> Answer:
-    """Returns the reason against GPUs that follows from a variant's name: the transports that variants choose are for CPUs."""
-    return {"cuda": f"{backend} is for CPUs"} if settings_of(backend, Settings()).transport else {}
 
 
 def common_device(device: Literal["auto", "cpu", "cuda"], answers: Mapping[str, Answer]) -> DeviceName:

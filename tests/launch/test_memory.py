@@ -127,11 +127,18 @@ def test_the_json_has_bytes_and_what_is_left_out():
     assert all(row["fits"] for row in written["backends"])
 
 
+def test_a_size_has_a_number_and_a_unit_and_any_other_text_is_refused():
+    sizes = {"80GB": 80e9, "64GiB": 64 * 2**30, "1.5TB": 1.5e12, "512 MiB": 2**29, "7B": 7, "128 B": 128, "2kB": 2000}
+    assert {text: memory.size_of(text) for text in sizes} == sizes
+    for text in ("GB", "-1GB", "1e2GB", "80iB", "much", "", "8", "0GB", "80gb"):
+        with refused(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB"):
+            memory.size_of(text)
+
+
 MISTAKES = [
     (("--heads", "3"), "--width 64 is not an even width for each of 3 heads; choose other --heads"),
     (("--ranks", "0"), "--ranks is 0; it must be at least 1"),
     (("--fits", "80"), "--fits is '80'; give the memory of a rank, such as 80GB or 64GiB"),
-    *((("--fits", text), f"--fits is '{text}'") for text in ("80 gb", "0GB")),
     (("--backends", "nope"), "there is no backend 'nope'; choose from: single"),
     (("--backends", ","), "--backends is ','; give backends such as ddp,fsdp,deepspeed_zero@3"),
     (("--backends", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
