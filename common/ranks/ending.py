@@ -52,6 +52,7 @@ TORCHRUN_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 # The signals that a batch system sends before and at the end of a job, that of a limit on processor time, and that of a closed terminal.
 ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
+MAX_ERROR = 2000
 OUT_OF_MEMORY = re.compile(r"can(?:'t|not) allocate memory|out of memory|OOM when allocating|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -119,8 +120,9 @@ def _tell_others(failure: Failure, ranks: Ranks) -> int | None:
 
 @functools.cache
 def report(error: str) -> None:
-    """Prints an error message, once."""
+    """Prints an error message, once, and sends it."""
     print(f"error: {error}", file=sys.stderr, flush=True)
+    messages.send(messages.Leaving(shortened(error.partition("\n")[0], MAX_ERROR)))
 
 
 def leave_import(kind: type[BaseException], problem: BaseException, frames: TracebackType | None) -> NoReturn:
@@ -131,11 +133,12 @@ def leave_import(kind: type[BaseException], problem: BaseException, frames: Trac
 
 def leave_hung(problem: Hang | Late) -> NoReturn:
     """Reports a hang of this rank, with the stack of its main thread, or that others have not joined it, and leaves."""
+    if isinstance(problem, Hang):
+        messages.send(problem)
     report(str(problem))
     if isinstance(problem, Hang):
         stack = sys._current_frames().get(threading.main_thread().ident or 0)
         print("".join(traceback.format_stack(stack)[-NUM_FRAMES:]), end="", file=sys.stderr, flush=True)
-        messages.send(problem)
     time.sleep(SECONDS_FOR_OTHERS)
     leave(1, at_once=True)
 

@@ -22,7 +22,7 @@ from common.cost import parallelism, state_memory
 from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
-from common.ranks import binding, ending, gpus, machine, watchdog
+from common.ranks import binding, ending, gpus, machine, messages, watchdog
 from common.ranks.launcher_variables import Ranks, expect_variables, from_environment, values_by_rank
 from common.ranks.watchdog import Hang, Late, Watchdog
 from common.record import definition, environment, files
@@ -304,3 +304,5 @@ def finish(trainer: Trainer, record: Record, path: Path | None) -> None:
     # Barrier: the first rank to shut Horovod down may end the others, so rank 0 must have written the record.
     trainer.sum(np.zeros(1))
     trainer.close()
+    if path:
+        messages.send(messages.Leaving(None))

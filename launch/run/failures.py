@@ -20,8 +20,7 @@ MAX_RANKS_NAMED = 8
 # What an MPI that cannot start prints, and srun about a --mpi that it cannot offer.
 NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 
-# What a rank prints about its failure, and what UCX, a library of MPI, prints before it aborts.
-REPORTED = re.compile("^error: (.*)")
+# What UCX, a library of MPI, prints before it aborts.
 NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
 # What Open MPI's launcher prints to root, as whom programs run in most containers.
 REFUSES_ROOT = re.compile("attempt to run as root")
@@ -71,13 +70,11 @@ def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
 
 def is_cause(line: str) -> bool:
     """Returns whether a line gives the reason why a run failed, wherever it stands in the output."""
-    return any(pattern.search(line) for pattern in (REPORTED, NO_TRANSPORT, REFUSES_ROOT))
+    return any(pattern.search(line) for pattern in (NO_TRANSPORT, REFUSES_ROOT))
 
 
 def reported(lines: Iterable[str]) -> str | None:
-    """Returns the first error that a rank printed, else that of its library, with a remedy; None where there is none."""
-    if match := next(filter(None, map(REPORTED.search, lines)), None):
-        return match[1]
+    """Returns the error that a library or the launcher printed, with a remedy; None where there is none."""
     if match := next(filter(None, map(NO_TRANSPORT.search, lines)), None):
         return f"MPI cannot start: UCX has {match[1]}; unset UCX_TLS, or name in it what this node has, such as tcp,sm,self"
     if any(map(REFUSES_ROOT.search, lines)):

@@ -1,6 +1,5 @@
 """Starts a run and ends it with all its ranks, wherever on this node the launcher has put them."""
 
-import contextlib
 import functools
 import os
 import queue
@@ -20,7 +19,7 @@ from common.apart import end_with_parent
 from common.progress import Progress
 from common.ranks import binding, messages
 from common.ranks.meeting import MASTER
-from common.ranks.messages import Hang, Message, TurnEnded
+from common.ranks.messages import Hang, Leaving, Message, TurnEnded
 from common.training import clock
 from launch.run import supervisor
 
@@ -36,6 +35,8 @@ POLL_SECONDS = 0.2
 STOPPING_SECONDS = 0.001
 # How often a run that sends no message is looked at.
 LOOK_SECONDS = 1.0
+# How long a launcher has to end after its first rank has left: torchrun takes half a minute to end the others.
+LEAVING_SECONDS = 60.0
 # How long all ranks may be stopped within a turn before the run has failed: nothing in a stopped process can report that it hangs.
 STOPPED_SECONDS = 10.0
 # From how long on this process not having run says that its job was suspended, as by `scontrol suspend` or Ctrl-Z.
@@ -57,7 +58,7 @@ def run(
     mark: str,
     cwd: Path | None,
     time_limit_seconds: float,
-    on_message: Callable[[Progress | Hang], object],
+    on_message: Callable[[Progress | Hang | Leaving], object],
     on_line: Callable[[str], object] = lambda line: None,
     death_signal: int = signal.SIGTERM,
 ) -> Generator[list[int], None, Outcome]:
@@ -66,8 +67,8 @@ def run(
     A generator: it yields the process IDs of the ranks when they have stopped themselves at the end of their turn, continues them when it
     is resumed, and returns the Outcome. Closing it ends the run, and so does an exception, such as KeyboardInterrupt, before it is passed
     on. All processes of the run carry `mark`, which no other run has. A run whose ranks report a hang is ended when its launcher has had
-    its time to do so: torchrun takes half a minute. `on_message` is called with each Progress and each Hang that the run prints, `on_line`
-    with all other lines. The time limit leaves out the time between turns. A run whose ranks are all stopped within a turn has failed.
+    its time to do so: torchrun takes half a minute. `on_message` is called with each message of the run but TurnEnded, `on_line` with all
+    other lines. The time limit leaves out the time between turns. A run whose ranks are all stopped within a turn has failed.
     `death_signal`: what the kernel sends to the launcher when this process ends, also where the supervisor was killed.
     """
     # Runs side by side would all meet at the port that a job script has exported.
@@ -109,7 +110,7 @@ def run(
 
 @final
 class _Processes:
-    """The processes of a run, as they look from outside: their `files`, which `note` passes on, and how they hang, as `problem`.
+    """The processes of a run, as they look from outside: their `files`, which `note` passes on, and why they hang, as `problem`.
 
     A run is looked for among the processes of this node until it begins to train, and its ranks alone afterwards: that takes no time.
     """
@@ -142,23 +143,27 @@ class _Processes:
             if (seconds := time.monotonic() - begun) >= SUSPENDED_SECONDS:
                 self.problem = f"suspended for {seconds:.0f} s, which its clock cannot tell from training"
 
-    def has_hung(self) -> bool:
-        """Returns whether no rank runs, which the launcher cannot find out: all are stopped, or ended with a process that started them."""
+    def wait_for_end(self, process: subprocess.Popen[bytes], message: Hang | Leaving) -> None:
+        """Waits until the launcher has ended after a message that a rank leaves, but not for ever."""
+        seconds = GRACE_SECONDS if isinstance(message, Hang) else LEAVING_SECONDS
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            if message == Leaving(None):
+                cause = "as where a process that a rank has started holds its output"
+                self.problem = f"the launcher had not ended {seconds:.0f} s after the run had completed, {cause}"
+
+    def stopped(self, launcher: int) -> str | None:
+        """Describes what has ended or was stopped, of which nothing else can report; None where the run goes on."""
         if not self._is_training:
             self._find()
+        if ended := [f"{name} (pid {pid})" for pid, name in self._names.items() if not supervisor.status_of(pid)]:
+            return f"{' and '.join(ended)}, which starts ranks and passes their output on, has ended"
         states = {supervisor.status_of(pid) for pid in self._ranks}
-        stopped, ended = psutil.STATUS_STOPPED, {psutil.STATUS_ZOMBIE, None}
-        return bool(states) and states <= {stopped, *ended} and (stopped in states or bool(self._ended()))
-
-    def describe_hang(self) -> str:
-        """Describes how the ranks hang and why, as far as that is known."""
-        ended = " and ".join(self._ended())
-        cause = f"{ended}, which passed their output on, has ended" if ended else "a process outside the run stopped them"
-        state = "were stopped" if any(map(supervisor.status_of, self._ranks)) else "had ended"
-        return f"all ranks {state} for {STOPPED_SECONDS:.0f} s without a message that their turn had ended: {cause}"
-
-    def _ended(self) -> list[str]:
-        return [f"{name} (pid {pid})" for pid, name in self._names.items() if not supervisor.status_of(pid)]
+        are_stopped = psutil.STATUS_STOPPED in states and states <= {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, None}
+        is_stopped = supervisor.status_of(launcher) == psutil.STATUS_STOPPED
+        who = f"the launcher (pid {launcher}) was" if is_stopped else "all ranks were"
+        return f"{who} stopped for {STOPPED_SECONDS:.0f} s by a process outside the run" if is_stopped or are_stopped else None
 
     def _find(self) -> None:
         pids = supervisor.processes_of(self._mark)
@@ -166,7 +171,7 @@ class _Processes:
             self.files |= files
             self._note(files)
         self._ranks = supervisor.ranks_among(pids)
-        self._names = {pid: name for pid in pids if pid not in self._ranks and (name := supervisor.name_of(pid))}
+        self._names = {pid: name for pid in supervisor.helpers_among(pids) if (name := supervisor.name_of(pid))}
 
 
 def _describe_killed(program: str, process: subprocess.Popen[bytes]) -> str | None:
@@ -181,7 +186,7 @@ def _turn(
 ) -> list[int] | None:
     """Waits for the end of a turn. Returns the process IDs of the ranks when they have stopped; [] where the run ended or has a problem.
 
-    Returns None where the deadline has passed. `signals` has the first Progress, and each TurnEnded and Hang.
+    Returns None where the deadline has passed. `signals` has the first Progress, and all other messages.
     """
     looked_at = moved_at = time.monotonic()
     while process.poll() is None and not processes.problem:
@@ -191,27 +196,22 @@ def _turn(
             if (now := time.monotonic()) - looked_at < LOOK_SECONDS:
                 continue
             looked_at = now
-            if not processes.has_hung():
+            if not (stopped := processes.stopped(process.pid)):
                 moved_at = now
             elif now - moved_at >= STOPPED_SECONDS:
-                processes.problem = processes.describe_hang()
-                return []
-            continue
-        if isinstance(message, Progress):
+                processes.problem = stopped
+        elif isinstance(message, Progress):
             processes.begin_training()
-            continue
-        if isinstance(message, Hang):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=GRACE_SECONDS)
+        elif isinstance(message, Hang | Leaving):
+            processes.wait_for_end(process, message)
             return []
-        if not processes.include(message.pids):
-            continue
-        while any(supervisor.is_running(pid) for pid in message.pids):
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(STOPPING_SECONDS)
-        processes.begin_training(message.pids)
-        return message.pids
+        elif processes.include(message.pids):
+            while any(supervisor.is_running(pid) for pid in message.pids):
+                if time.monotonic() > deadline:
+                    return None
+                time.sleep(STOPPING_SECONDS)
+            processes.begin_training(message.pids)
+            return message.pids
     return []
 
 
@@ -219,7 +219,7 @@ def _read(
     output: BinaryIO,
     secret: str,
     last_lines: deque[str],
-    on_message: Callable[[Progress | Hang], object],
+    on_message: Callable[[Progress | Hang | Leaving], object],
     on_line: Callable[[str], object],
     signals: queue.SimpleQueue[Message],
 ) -> None:

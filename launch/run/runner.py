@@ -17,7 +17,7 @@ from common.errors import UserError
 from common.progress import Progress
 from common.ranks import binding, machine, messages
 from common.ranks.launcher_variables import Ranks, expect_variables_argument
-from common.ranks.messages import Hang
+from common.ranks.messages import Hang, Leaving
 from common.record import definition, environment, files
 from common.record.definition import Record
 from common.training import clock
@@ -40,7 +40,7 @@ class Ending(NamedTuple):
 
 @final
 class Received:
-    """What a run has sent: its last progress, which `on_progress` is called with, its hangs, and lines that give the reason of a failure.
+    """What a run has sent: its last progress, which `on_progress` is called with, its hangs, its errors, and lines that give a reason.
 
     The lines may stand before the last ones that `processes.run` keeps.
     """
@@ -49,12 +49,15 @@ class Received:
         self._on_progress = on_progress
         self.last_progress: Progress | None = None
         self.hangs: list[Hang] = []
+        self.errors: list[str] = []
         self.causes: list[str] = []
 
-    def on_message(self, message: Progress | Hang) -> None:
+    def on_message(self, message: Progress | Hang | Leaving) -> None:
         """Keeps a message of the run."""
         if isinstance(message, Hang):
             self.hangs.append(message)
+        elif isinstance(message, Leaving):
+            self.errors += [message.error] if message.error else []
         else:
             self.last_progress = message
             self._on_progress(message)
@@ -110,7 +113,7 @@ def run_job(
             received.on_line,
             death_signal=death_signal,
         )
-        ending = ending_of(outcome, time_limit_seconds, launcher, received.causes)
+        ending = ending_of(outcome, time_limit_seconds, launcher, received.errors, received.causes)
     except OSError as error:
         ending = Ending("failed", f"{launcher.executable} could not be started: {error.strerror}")
     finally:
@@ -137,8 +140,10 @@ def mark_of(job: Job) -> str:
     return str(record_path(job).absolute())
 
 
-def ending_of(outcome: Outcome, time_limit_seconds: float, launcher: Launcher, causes: Sequence[str] = ()) -> Ending:
-    """Returns how a run ended. `causes`: as in Received.
+def ending_of(
+    outcome: Outcome, time_limit_seconds: float, launcher: Launcher, errors: Sequence[str] = (), causes: Sequence[str] = ()
+) -> Ending:
+    """Returns how a run ended. `errors` and `causes`: as in Received.
 
     Where one rank fails, the others fail as a consequence: the first error is the cause.
     """
@@ -149,7 +154,7 @@ def ending_of(outcome: Outcome, time_limit_seconds: float, launcher: Launcher, c
     if outcome.returncode == 0:
         return Ending("ok", None)
     lines = [*causes, *outcome.last_lines]
-    error = failures.reported(lines) or failures.describe_exit(outcome.returncode, outcome.last_lines)
+    error = next(iter(errors), None) or failures.reported(lines) or failures.describe_exit(outcome.returncode, outcome.last_lines)
     return Ending("failed", error + failures.advice(lines, launcher))
 
 
@@ -175,7 +180,7 @@ def _complete(
         error = failures.describe_hang(received.hangs, job.num_ranks)
     elif status == "failed" and not problem and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
         description = failures.describe_killed(killed, received.last_progress, num_oom_kills, job.ranks_per_node)
-        is_reported = failures.reported([*received.causes, *last_lines]) is not None
+        is_reported = received.errors or failures.reported([*received.causes, *last_lines])
         # Where a rank is killed, the others fail as a consequence and report that; where it is not known which, a report may be the cause.
         error = description if killed.rank is not None or not is_reported else f"{error}; then {description}"
     if record.status == "ok":
@@ -205,4 +210,4 @@ def _written(job: Job, record: Record) -> Record:
         unwritten = f"its record could not be written ({reason})"
         required = {name: getattr(record, name) for name in definition.required_keys()}
         error = f"{record.error}; {unwritten}" if record.error else unwritten
-        return files.parsed(files.text_of(Record(**required, status="failed", error=error)))
+        return Record(**required, status="failed", error=error)

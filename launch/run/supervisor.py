@@ -80,6 +80,17 @@ def ranks_among(pids: list[int]) -> list[int]:
     return [pid for pid in pids[1:] if pid not in parents]
 
 
+def helpers_among(pids: list[int]) -> list[int]:
+    """Returns those of a run's processes, the oldest first, by which its launcher starts ranks: programs other than Python."""
+    helpers = pids[:1]
+    for pid in pids[1:]:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.ppid() in helpers and not os.path.basename(process.exe()).startswith("python"):
+                helpers.append(pid)
+    return helpers[1:]
+
+
 def files_of(pids: Iterable[int]) -> set[str]:
     """Returns the paths of the files which libraries of these processes share and do not remove when they are killed."""
     files = set()

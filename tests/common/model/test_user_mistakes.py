@@ -141,6 +141,22 @@ BROKEN = {
         "BATCH_SIZE",
         "BATCH_SIZE is 0.5; it must be a whole number",
     ),
+    "endless-training": (("def metric", "EPOCHS = 10**30\n\ndef metric"), "EPOCHS", "it must be at least 1 and at most 1000000000"),
+    "infinite-rate": (
+        ("def metric", "LEARNING_RATE = float('inf')\n\ndef metric"),
+        "LEARNING_RATE",
+        "LEARNING_RATE is inf; it must be above 0 and at most 1000000000",
+    ),
+    "parameters-not-numbers": (
+        ("    return nn.Linear(3, width)", "    net = nn.Linear(3, width)\n    net.bias.data[0] = torch.nan\n    return net"),
+        "def model",
+        "model() returns bias with numbers that are NaN or infinite",
+    ),
+    "metric-not-a-number": (
+        ("def metric(outputs, targets):", "def metric(outputs, targets):\n    return torch.tensor(torch.nan)"),
+        "def metric",
+        "metric() returns tensor(nan)",
+    ),
     "optimizer-without-rate": (
         ("def metric", "def optimizer(p):\n    return torch.optim.AdamW(p)\n\ndef metric"),
         "def optimizer",

@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from common.progress import Progress
 from common.ranks.meeting import MASTER
-from common.ranks.messages import VARIABLE, Hang, Position, TurnEnded, format_line
+from common.ranks.messages import VARIABLE, Hang, Leaving, Position, TurnEnded, format_line
 from launch.run import processes, supervisor, turns
 from tests.support import kills
 from tests.support.running import ROOT
@@ -42,6 +43,15 @@ def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
     assert not outcome.timed_out
     assert outcome.returncode != 0
     assert messages == [HANG]
+    assert supervisor.processes_of(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("error", [None, "rank 1: no data"])
+def test_a_run_whose_output_is_held_when_its_ranks_have_left_is_ended(error, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "LEAVING_SECONDS", 0.3)
+    outcome, messages = run(f"echo '{format_line(Leaving(error), SECRET)}'; sleep 60", tmp_path, 40)
+    problem = "the launcher had not ended 0 s after the run had completed, as where a process that a rank has started holds its output"
+    assert (outcome.timed_out, outcome.problem, messages) == (False, None if error else problem, [Leaving(error)])
     assert supervisor.processes_of(str(tmp_path)) == []
 
 
@@ -213,12 +223,17 @@ def test_a_run_whose_job_was_suspended_has_failed(num_seconds, problem, tmp_path
 
 # A launcher that waits for ranks which stop, and prints no line about a turn.
 ALL_STOP = "for rank in 1 2; do sh -c 'kill -STOP $$' & done; wait"
+PROGRESS = Progress(1, 1, 1, 2, 0.5, None, 3.0)
+# A launcher that has started a process for each of two nodes, one of which is killed when training has begun.
+HELPER_ENDS = f"sleep 60 & sleep 50 & echo '{format_line(PROGRESS, SECRET)}'; sleep 1; kill -9 $!; wait"
 
 
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
-        (ALL_STOP, "all ranks were stopped for 0 s without a message that their turn had ended: a process outside the run stopped them"),
+        (ALL_STOP, "all ranks were stopped for 0 s by a process outside the run"),
+        ("kill -STOP $$", r"the launcher \(pid \d+\) was stopped for 0 s by a process outside the run"),
+        (HELPER_ENDS, r"sleep \(pid \d+\).*, which starts ranks and passes their output on, has ended"),
         ("kill -9 $$", r"the launcher sh \(pid \d+\) was killed by SIGKILL"),
         ("kill -SEGV $$", r"the launcher sh \(pid \d+\) was killed by SIGSEGV"),
         # One rank that goes on has a watchdog.

@@ -7,6 +7,7 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from common.ranks import slurm
+from common.ranks.messages import Leaving
 from common.record import files
 from common.record.parts import Environment
 from launch.launchers.commands import Launcher
@@ -30,7 +31,6 @@ CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose w
     [
         (Outcome(0, False, ["record: there"]), ("ok", None)),
         (Outcome(-15, True, ["error: rank 0: it was ended"]), ("timeout", "ended after the time limit of 30 s")),
-        (Outcome(9, False, ["error: rank 1: the cause", "error: rank 0: what came of it"]), ("failed", "rank 1: the cause")),
         (
             Outcome(9, False, ["Killed", "=   BAD TERMINATION", ""]),
             ("failed", "ended with exit status 9; the last line: Killed"),
@@ -41,21 +41,21 @@ CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose w
             ("failed", "ended with exit status 1; the last line: MPI_INIT has failed"),
         ),
         (Outcome(143, False, [NO_TRANSPORT, "Abort(1): Fatal error"]), ("failed", WITHOUT_TRANSPORT)),
-        (Outcome(9, False, [NO_TRANSPORT, "error: rank 1: the cause"]), ("failed", "rank 1: the cause")),
         (Outcome(9, False, ["=   BAD TERMINATION"]), ("failed", "ended with exit status 9")),
     ],
 )
-def test_the_first_error_is_the_cause(outcome, ending):
+def test_the_cause_without_a_report_of_a_rank(outcome, ending):
     assert ending_of(outcome, 30.0, Launcher("mpich", "mpiexec")) == ending
 
 
-def test_a_cause_is_found_before_the_lines_that_are_kept(run, monkeypatch):
+def test_the_first_error_that_a_rank_sends_is_the_cause_and_none_that_is_printed(run, monkeypatch):
     def start(*arguments, **_):
         yield from ()
-        on_line = arguments[-1]
-        for line in ("error: rank 1 on n2: no data", *["noise"] * 300):
-            on_line(line)
-        return Outcome(2, False, ["noise"] * 200)
+        on_message, on_line = arguments[-2:]
+        on_line("error: printed by a user's file")
+        for error in ("rank 1 on n2: no data", "rank 0: what came of it"):
+            on_message(Leaving(error))
+        return Outcome(2, False, ["error: printed by a user's file", NO_TRANSPORT])
 
     record = run(None, start=start)
     assert (record.status, record.error) == ("failed", "rank 1 on n2: no data")
