@@ -1,18 +1,10 @@
-"""How far a run is, and how far the reading of its data is, as rank 0 shows it."""
+"""How far a run is, as rank 0 shows it."""
 
 import math
-import time
-from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 from common.bounds import FROM_0, FROM_1
 from common.metric import Metric
-
-# A function that is called with the amount that is read, and the whole amount.
-OnProgress = Callable[[int, int], None]
-
-# Data that is read in less time shows no progress.
-SILENT_SECONDS, INTERVAL_SECONDS = 3.0, 1.0
 
 
 class Progress(NamedTuple):
@@ -48,20 +40,3 @@ def format_line(progress: Progress) -> str:
         f"loss {number(progress.loss, '.4f')} {progress.metric} {number(progress.accuracy, '.4f')} "
         f"elapsed {progress.elapsed_seconds:.1f} s left {number(progress.seconds_left(), 'd')} s"
     )
-
-
-def no_progress(num_done: int, num_all: int) -> None:
-    """Is an OnProgress that does nothing."""
-
-
-def reading(show: Callable[[str], object], now: Callable[[], float] = time.monotonic, label: str = "reading the data") -> OnProgress:
-    """Returns an OnProgress that calls show(line) once per second, but not in the first seconds."""
-    last = now() + SILENT_SECONDS - INTERVAL_SECONDS
-
-    def on_progress(num_done: int, num_all: int) -> None:
-        nonlocal last
-        if (moment := now()) - last >= INTERVAL_SECONDS:
-            last = moment
-            show(f"{label}: {num_done / num_all:.0%}")
-
-    return on_progress

@@ -1,13 +1,11 @@
 """Writes the data of a workload into a folder from which runs read it a batch at a time (--data-format)."""
 
 import dataclasses
-import functools
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from common import command_line, progress, workloads
+from common import command_line, workloads
 from common.command_line import Positional
 from common.config import FileFormat, Precision, Settings
 from common.data import datasets, stored
@@ -45,7 +43,7 @@ def run(conversion: Conversion) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise UserError(f"{folder} has files; give a new or an empty folder")
-        dataset = load(progress.reading(functools.partial(print, file=sys.stderr)))
+        dataset = load()
         stored.write(folder, settings, dataset)
     except OSError as error:
         raise UserError(f"cannot write to {folder} ({error.strerror or error}); give another folder") from None

@@ -154,9 +154,9 @@ def size_of(text: str) -> float:
 def settings_from(arguments: Memory) -> Settings:
     """Returns the resolved settings of the training. Raises UserError where they describe none."""
     names = {field.name for field in dataclasses.fields(Settings)} & {field.name for field in dataclasses.fields(arguments)}
-    given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    given |= {"microbatches": arguments.microbatches or arguments.ranks, "scaling": "weak"}
-    return workloads.resolve(Settings(**given), 1)
+    values: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    values |= {"microbatches": arguments.microbatches or arguments.ranks, "scaling": "weak"}
+    return workloads.resolve(Settings(**values), 1)
 
 
 def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None) -> str | None:
@@ -187,27 +187,29 @@ def forecast(names: Sequence[str], settings: Settings, sizes: dict[str, int], ra
 
 def of_replicas(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None, step: "StepBytes") -> Forecast:
     """Forecasts a rank that computes a whole model."""
-    held = state_memory.state(name, settings, num_ranks, ranks_per_node)
+    state = state_memory.state(name, settings, num_ranks, ranks_per_node)
     sizes = [math.prod(initial.shape) for initial in workloads.workload_of(settings).parameters.values()]
     whole = sharing.whole_bytes(name, sum(sizes), settings)
-    way = sharing.of(name)
-    if way and declaration_of(name).buffers == "gathered":
+    shared = sharing.of(name)
+    if shared and declaration_of(name).buffers == "gathered":
         # Whole parameters are buffers beside the shards.
-        held["parameters"] = whole["parameters"] * sharing.num_replicas(way, parallelism.num_nodes(num_ranks, ranks_per_node)) / num_ranks
-    if way and declaration_of(name).deals:
-        held |= {part: whole[part] * largest_hand(sizes, num_ranks) for part in way.sharded}
+        state["parameters"] = (
+            whole["parameters"] * sharing.num_replicas(shared, parallelism.num_nodes(num_ranks, ranks_per_node)) / num_ranks
+        )
+    if shared and declaration_of(name).deals:
+        state |= {kind: whole[kind] * largest_hand(sizes, num_ranks) for kind in shared.sharded}
     buffers = buffer_bytes(name, settings, sizes, step.layer_sizes)
-    peak = held["parameters"] + held["optimizer_state"] + buffers + step.peak_with(held["gradients"] / whole["gradients"])
-    return Forecast(name, num_ranks, **held, activations=step.activations, buffers=buffers, peak=peak)
+    peak = state["parameters"] + state["optimizer_state"] + buffers + step.peak_with(state["gradients"] / whole["gradients"])
+    return Forecast(name, num_ranks, **state, activations=step.activations, buffers=buffers, peak=peak)
 
 
 def of_division(name: str, settings: Settings, num_ranks: int, step: "StepBytes") -> Forecast:
     """Forecasts a rank that has a part of each matrix, and the whole vectors of norms."""
     shapes = [initial.shape for initial in workloads.workload_of(settings).parameters.values()]
     num_held = sum(math.prod(shape) / (num_ranks if len(shape) > 1 else 1) for shape in shapes)
-    held = sharing.whole_bytes(name, num_held, settings)
-    peak = held["parameters"] + held["optimizer_state"] + step.peak
-    return Forecast(name, num_ranks, **held, activations=step.activations, buffers=0, peak=peak)
+    state = sharing.whole_bytes(name, num_held, settings)
+    peak = state["parameters"] + state["optimizer_state"] + step.peak
+    return Forecast(name, num_ranks, **state, activations=step.activations, buffers=0, peak=peak)
 
 
 def of_pipeline(name: str, settings: Settings, num_ranks: int, num_stages: int, stage_bytes: "Sequence[StepBytes]") -> Forecast:
@@ -221,16 +223,23 @@ def of_pipeline(name: str, settings: Settings, num_ranks: int, num_stages: int, 
     for rank in range(num_stages):
         of_rank = [(stage, step) for stage, step in zip(stages, stage_bytes, strict=True) if stage.rank == rank]
         num_parameters = sum(part.num_parameters for stage, _ in of_rank for part in parts[stage.start : stage.end])
-        held = sharing.whole_bytes(name, num_parameters, settings)
+        state = sharing.whole_bytes(name, num_parameters, settings)
         # A stage also keeps the outputs that it has sent on.
         of_pass = max(step.activations + passed[stage.end - 1] for stage, step in of_rank)
-        kept = of_pass * pipelining.num_under_way(schedule, rank, num_stages, num_microbatches)
+        activations = of_pass * pipelining.num_under_way(schedule, rank, num_stages, num_microbatches)
         working = max(step.peak_without_gradients - step.activations for _, step in of_rank)
         # A rank receives for each micro-batch activations from the stage before, and gradients from the one after.
         ends = [end for stage, _ in of_rank for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
         received = sum(passed[end - 1] for end in ends) * num_microbatches
         by_rank.append(
-            Forecast(name, num_ranks, **held, activations=kept, buffers=received, peak=sum(held.values()) + kept + working + received)
+            Forecast(
+                name,
+                num_ranks,
+                **state,
+                activations=activations,
+                buffers=received,
+                peak=sum(state.values()) + activations + working + received,
+            )
         )
     return max(by_rank, key=lambda row: row.peak)
 

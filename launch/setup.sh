@@ -142,10 +142,6 @@ fi
 [ -w "$root" ] || die "cannot write to the checkout $root; clone it to a writable folder"
 free_gib=$(df -Pk "${folder:-$root}" | awk 'NR == 2 {print int($4 / 1048576)}')
 [ "$free_gib" -ge "$needed_gib" ] || die "only $free_gib GiB free in ${folder:-$root}; $needed_gib GiB are needed"
-# Some file systems have no limit, and say 0 or -.
-read -r files free_files < <(df -Pi "$root" | awk 'NR == 2 {files = $2; free = $4} END {print files + 0, free + 0}')
-[ -n "$folder" ] || [ "$files" -eq 0 ] || [ "$free_files" -ge "$needed_files" ] || [ -d "$venv/lib" ] ||
-  die "only $free_files more files fit into $root; $needed_files are needed, or 3000 for launch/setup.sh --light with a site's Python"
 
 exec 9>"$root/.setup.lock"
 flock -n 9 || { say "another set-up of this checkout is running; waiting for it" && flock 9; }

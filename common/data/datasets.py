@@ -17,17 +17,15 @@ from common.model.description import Model
 from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
 from common.model.weights import DTYPES
-from common.progress import OnProgress, no_progress
 from common.workloads import workload_of
 
-Reader = Callable[[OnProgress], Dataset]
+Reader = Callable[[], Dataset]
 
 
-def loader(settings: Settings) -> Callable[..., Dataset]:
+def loader(settings: Settings) -> Reader:
     """Returns a function that reads the Dataset of the settings. Modules are imported and files located now, before the clock starts.
 
-    Where reading may take long, the function calls its argument, an OnProgress. Raises UserError for missing files; the function raises it
-    for damaged ones.
+    Raises UserError for missing files; the function raises it for damaged ones.
     """
     workload = workload_of(settings)
     name = settings.dataset or workload.datasets[0]
@@ -37,26 +35,24 @@ def loader(settings: Settings) -> Callable[..., Dataset]:
         if settings.data_dir is None:
             raise UserError(f"--data-format {settings.data_format} requires --data-dir, the folder that launch.convert_data wrote")
         dataset = stored.find(settings.data_dir, settings)
-        return lambda _=None: dataset
-    read = READERS[name](name, workload.model, settings)
-    return lambda on_progress=no_progress: read(on_progress)
+        return lambda: dataset
+    return READERS[name](name, workload.model, settings)
 
 
-def num_samples(settings: Settings, on_progress: OnProgress = no_progress) -> int:
+def num_samples(settings: Settings) -> int:
     """Reads the data of the settings and returns the number of training samples. Raises UserError as `loader` and its function do."""
-    return len(loader(settings)(on_progress).train)
+    return len(loader(settings)().train)
 
 
 def _of_texts(name: str, model: Any, settings: Settings) -> Reader:
-    read = texts.reader(name, settings.data_dir, model.context)
-    return lambda _: read()
+    return texts.reader(name, settings.data_dir, model.context)
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:
     if settings.data_dir is not None:
         raise UserError("--data-dir is not for --model, whose data() reads its data itself; leave it out")
     user_model.check(model)
-    return lambda _: Dataset(*user_data.read(model.file, in_threads=settings.num_workers > 0))
+    return lambda: Dataset(*user_data.read(model.file, in_threads=settings.num_workers > 0))
 
 
 def _random(_: str, model: Any, settings: Settings) -> Reader:
@@ -65,21 +61,21 @@ def _random(_: str, model: Any, settings: Settings) -> Reader:
 
 # By the name of a data set, which the row of a workload has with a model that it is for.
 READERS: dict[str, Callable[[str, Model, Settings], Reader]] = {
-    "digits": images.reader, "mnist": images.reader, "imagefolder": images.reader, "pydoc-types": _of_texts,
+    "digits": images.reader, "mnist": images.reader, "pydoc-types": _of_texts,
     **dict.fromkeys(TEXTS, _of_texts), "random": _random, user_model.DATASET: _of_file,
 }  # fmt: skip
 NUM_RANDOM_SAMPLES = 2048
 NUM_RANDOM_IMAGES = 256
 
 
-def _random_images(model: ResNet50, _: OnProgress) -> Dataset:
+def _random_images(model: ResNet50) -> Dataset:
     """Draws pixels and classes. An image of ResNet-50 has 150,528 bytes."""
     stream = np.random.default_rng(0)
     pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
     return images.dataset_of_pixels(pixels, stream.integers(0, model.num_classes, len(pixels)))
 
 
-def _random_vectors(model: EncoderDecoder, precision: str, _: OnProgress) -> Dataset:
+def _random_vectors(model: EncoderDecoder, precision: str) -> Dataset:
     """Draws vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
 
     The loss is PyTorch's cross entropy with the targets as probabilities over positions.

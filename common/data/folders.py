@@ -29,18 +29,13 @@ def searching(folder: Path | None, dataset: str, content: str) -> Iterator[Path]
         raise UserError(f"--data-dir {folder} cannot be read ({error.strerror}); give the folder with {content}") from None
 
 
-def is_hidden(path: Path) -> bool:
-    """Returns whether a name in a relative path begins with a dot."""
-    return any(name.startswith(".") for name in path.parts)
-
-
 def visible(folder: Path) -> list[os.DirEntry]:
     """Returns the files and folders in a folder in the order of their names, without hidden ones.
 
     Raises UserError for a link that leads nowhere.
     """
     with os.scandir(folder) as entries:
-        visible_entries = sorted((entry for entry in entries if not is_hidden(Path(entry.name))), key=lambda entry: entry.name)
+        visible_entries = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in visible_entries:
         if entry.is_symlink():
             expect_target(Path(entry.path))
@@ -51,22 +46,6 @@ def expect_target(path: Path) -> None:
     """Raises UserError for a link that leads nowhere."""
     if path.is_symlink() and not path.exists():
         raise UserError(f"{path} is a link to {os.readlink(path)}, which is not there; fetch what it links to, or take it away")
-
-
-def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Yields the visible files in a folder and the folders below. Links are followed, as torchvision's ImageFolder does.
-
-    Raises UserError for a link that leads nowhere, or to one of the folders `above` it.
-    """
-    above = (*above, folder.resolve())
-    for entry in visible(folder):
-        path = Path(entry.path)
-        if entry.is_file():
-            yield path
-        elif entry.is_dir():
-            if entry.is_symlink() and path.resolve() in above:
-                raise UserError(f"{path} is a link to a folder that it is in; take it away")
-            yield from files_below(path, above)
 
 
 def content(path: Path, is_gzipped: bool = False) -> bytes:

@@ -1,13 +1,12 @@
-"""Images: the embedded digits, and from local files MNIST, and a folder for each class as torchvision's ImageFolder reads them."""
+"""Images: the embedded digits, MNIST from local files, and random pixels."""
 
 import hashlib
-import itertools
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,13 +14,8 @@ from common.config import Settings
 from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
-from common.model.resnet import ResNet50
+from common.model.description import Model
 from common.model.weights import DTYPES
-from common.progress import OnProgress
-from common.ranks.launcher_variables import from_environment
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 # The copy of scikit-learn (BSD License) of the test set of "Optical Recognition of Handwritten Digits" (UCI, CC BY 4.0).
 DIGITS = Path(__file__).with_name("digits.csv.gz")
@@ -39,21 +33,15 @@ class Parts(NamedTuple):
     test_labels: np.ndarray
 
 
-def reader(name: str, model: Any, settings: Settings) -> Callable[[OnProgress], Dataset]:
-    """Returns a function that reads `digits`, or from the folder of the settings `mnist` or `imagefolder`.
+def reader(name: str, _: Model, settings: Settings) -> Callable[[], Dataset]:
+    """Returns a function that reads `digits`, or `mnist` from the folder of the settings.
 
-    Files are located now. Raises UserError if there are none, and of an image folder for more classes than the model has, and more images
-    than fit into memory. The function raises it for a damaged file. Its OnProgress counts the images of a folder.
+    Files are located now. Raises UserError if there are none; the function raises it for a damaged file.
     """
-    folder, precision = settings.data_dir, settings.precision
     if name == "digits":
-        return lambda _: _prepared(_split(*read_digits()), precision)
-    if name == "mnist":
-        files = _find_mnist(folder)
-        return lambda _: _prepared(_read_mnist(files), precision)
-    files, labels = _find_images(folder, model)
-    _expect_room(folder, len(files) * math.prod(model.input_shape), from_environment().local_size)
-    return lambda on_progress: dataset_of_pixels(_read_images(files, model.input_shape, on_progress), labels)
+        return lambda: _prepared(_split(*read_digits()), settings.precision)
+    files = _find_mnist(settings.data_dir)
+    return lambda: _prepared(_read_mnist(files), settings.precision)
 
 
 def read_digits(path: Path = DIGITS) -> tuple[np.ndarray, np.ndarray]:
@@ -168,87 +156,9 @@ def _read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 
-# Images of one size and their classes, of which none are held out.
-
-CONTENT = "one folder of images per class"
-ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-# Formats whose images with more than 8 bits Pillow may return as integers of 32 bits, from 0 to 65,535.
-SIXTEEN_BITS = ("PNG", "PPM")
-# ImageNet's training images are in this folder, beside other folders.
-TRAINING = "train"
-# This fraction is cut off at each edge of the largest square, so that of 256 pixels the middle 224 are left.
-MARGIN = 1 / 16
-
-
-def _read_images(files: Sequence[Path], shape: tuple[int, int, int], on_progress: OnProgress) -> np.ndarray:
-    """Reads images of this shape as an array of bytes (samples, height, width, 3)."""
-    pixels = np.empty((len(files), *shape), np.uint8)
-    for index, path in enumerate(files):
-        pixels[index] = _square(path, shape[:2])
-        on_progress(index + 1, len(files))
-    return pixels
-
-
-def _square(path: Path, size: tuple[int, int]) -> np.ndarray:
-    """Reads the middle of an image, which torchvision's Resize(256) and CenterCrop(224) keep. Raises UserError for a damaged image."""
-    # Imported here, since only this data needs it.
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(path) as image:
-            return np.asarray(ImageOps.fit(_coloured(image), size, Image.Resampling.BILINEAR, MARGIN))
-    # Pillow raises SyntaxError for a damaged PNG.
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path} cannot be read as an image ({error}); replace it or take it away") from None
-
-
-def _coloured(image: "Image.Image") -> "Image.Image":
-    """Converts an image to RGB with 8 bits for each colour. Raises ValueError where it is not known which of its values is white."""
-    from PIL import Image
-
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BITS):
-        # Pillow's own conversion takes every value above 255 for white.
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    elif image.mode in ("I", "F"):
-        raise ValueError(f"its pixels are numbers of 32 bits, mode {image.mode}, of which none is said to be white; give 8 or 16 bits")
-    return image.convert("RGB")
-
-
-def _find_images(folder: Path | None, model: ResNet50) -> tuple[list[Path], np.ndarray]:
-    """Returns the files of the images of a folder, in the order of the names of classes and files, and their labels.
-
-    Raises UserError where there is nothing to read.
-    """
-    with folders.searching(folder, "imagefolder", CONTENT) as data_dir:
-        root = data_dir / TRAINING if (data_dir / TRAINING).is_dir() else data_dir
-        classes = [Path(entry.path) for entry in folders.visible(root) if entry.is_dir()]
-        by_class = [sorted(path for path in folders.files_below(below) if path.suffix.lower() in ENDINGS) for below in classes]
-    if not classes:
-        raise UserError(f"--data-dir {folder} has no folders; give the one with {CONTENT}")
-    if len(classes) > model.num_classes:
-        raise UserError(f"--data-dir {folder} has {len(classes):,} classes; the model has {model.num_classes:,}: take folders away")
-    for path, images in zip(classes, by_class, strict=True):
-        if not images:
-            raise UserError(f"{path} has no image ({', '.join(ENDINGS)}); take the folder away, or give it images")
-    labels = np.repeat(np.arange(len(classes)), [len(images) for images in by_class])
-    return list(itertools.chain(*by_class)), labels
-
-
 def dataset_of_pixels(pixels: np.ndarray, labels: np.ndarray) -> Dataset:
     """Returns the dataset of images (samples, height, width, 3) and labels, of which none are held out."""
     digest = hashlib.sha256(str(pixels.shape).encode())
     digest.update(pixels.data)
     digest.update(labels.astype(np.int64).data)
     return Dataset(InMemory(pixels, labels), InMemory(pixels[:0], labels[:0]), digest.hexdigest())
-
-
-def _expect_room(folder: Path | None, num_bytes: int, num_ranks: int) -> None:
-    """Raises UserError if the memory of this node does not have so many bytes for each of its ranks."""
-    import psutil
-
-    available = psutil.virtual_memory().available
-    if num_bytes * num_ranks > available:
-        raise UserError(
-            f"--data-dir {folder} takes {num_bytes / 2**30:,.1f} GiB on each of {num_ranks} ranks, and {available / 2**30:,.1f} GiB are "
-            "available; give a folder with fewer images"
-        )

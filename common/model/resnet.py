@@ -143,4 +143,4 @@ def num_features(model: ResNet50) -> int:
 
 
 # 0.1 for a batch of 256: Goyal et al. 2017, arXiv:1706.02677, section 5.1.
-WORKLOADS = {"resnet50": Workload(ResNet50(), ("random", "imagefolder"), 32, 32, 1, None, "sgd", {"sgd": 0.0125, "adam": 0.001})}
+WORKLOADS = {"resnet50": Workload(ResNet50(), ("random",), 32, 32, 1, None, "sgd", {"sgd": 0.0125, "adam": 0.001})}

@@ -1,6 +1,5 @@
 """The training loop, the same for every backend's Trainer: the warm-up, then epochs with their evaluations on the clock."""
 
-import functools
 import math
 import os
 import resource
@@ -18,9 +17,9 @@ from common.data import sharding
 from common.data.samples import Dataset
 from common.data.sharding import Shard
 from common.model import weights
-from common.progress import OnProgress, Progress, format_line, reading
+from common.progress import Progress, format_line
 from common.ranks import gpus, messages
-from common.ranks.launcher_variables import Ranks, by_rank, values_by_rank
+from common.ranks.launcher_variables import by_rank, values_by_rank
 from common.ranks.messages import Position
 from common.ranks.watchdog import Watchdog
 from common.record import definition
@@ -122,7 +121,7 @@ def _warm_up(trainer: Trainer, settings: Settings, record: Record, heartbeat: Ca
 def train(
     trainer: Trainer,
     settings: Settings,
-    load: Callable[[OnProgress], Dataset],
+    load: Callable[[], Dataset],
     record: Record,
     workload_digest: Callable[[Dataset], str],
     watchdog: Watchdog,
@@ -173,9 +172,9 @@ def _start(trainer: Trainer, settings: Settings, record: Record, watchdog: Watch
     return Run(trainer, settings, record, watchdog, turns, clock, joules, Delay(settings, clock, watchdog), shard)
 
 
-def _load(run: Run, load: Callable[[OnProgress], Dataset]) -> Dataset:
+def _load(run: Run, load: Callable[[], Dataset]) -> Dataset:
     """Reads the data, which must be the same on all ranks."""
-    data = load(_reading(run.trainer.ranks, run.watchdog))
+    data = load()
     run.record.load_seconds = run.clock.now()
     # Barrier: waiting for a rank that reads longer is on the clock.
     run.trainer.sum(np.zeros(1))
@@ -329,17 +328,6 @@ def gpu_memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
     peaks = device.memory.peak() if device.memory else (None, None)
     of_ranks = values_by_rank(trainer, [*peaks, gpus.used_bytes(device)])
     return None if device.gpu is None else GpuMemoryByRank(*map(list, zip(*of_ranks, strict=True)))
-
-
-def _reading(ranks: Ranks, watchdog: Watchdog) -> OnProgress:
-    """Makes the on_progress of common/data/datasets.py: a heartbeat, and on rank 0 lines with the progress."""
-    show = reading(functools.partial(print, flush=True) if ranks.rank == 0 else lambda _: None)
-
-    def on_progress(num_done: int, num_all: int) -> None:
-        watchdog.heartbeat()
-        show(num_done, num_all)
-
-    return on_progress
 
 
 def _reporter(run: Run, epoch: int, num_steps: int) -> Report:

@@ -6,7 +6,6 @@ waits for another. Elsewhere it is a plain process, of launch/run/node.py as wel
 """
 
 import dataclasses
-import functools
 import json
 import os
 import sys
@@ -16,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from rich.console import Console
 
-from common import apart, progress, workloads
+from common import apart, workloads
 from common.backends import file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism, state_memory
@@ -68,7 +67,7 @@ def num_samples_of(settings: Settings) -> int:
     """Reads the data of a training once and returns its number of samples. A user's code has a process of its own."""
     if settings.model:
         return apart.call(f"--model {settings.model}", datasets.num_samples, settings)
-    return datasets.num_samples(settings, progress.reading(functools.partial(print, file=sys.stderr)))
+    return datasets.num_samples(settings)
 
 
 def expect_memory(jobs: Iterable[Job]) -> None:

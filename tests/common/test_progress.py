@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.progress import Progress, format_line, reading
+from common.progress import Progress, format_line
 
 START = Progress(1, 16, 0, 44, None, None, 0.0)
 
@@ -39,11 +39,3 @@ def test_a_run_that_is_started_directly_shows_a_line_for_a_person():
 def test_the_line_has_the_seconds_left():
     assert format_line(Progress(2, 2, 5, 10, 1.0, 0.5, 9.0)).endswith("elapsed 9.0 s left 3 s")
     assert format_line(Progress(1, 2, 5, 10, 1.0, None, 3.0)).endswith("elapsed 3.0 s left - s")
-
-
-def test_reading_is_shown_once_per_second_after_the_first_seconds():
-    shown, seconds = [], iter([0.0, 1.0, 2.9, 3.1, 3.5, 4.2])
-    on_progress = reading(shown.append, lambda: next(seconds))
-    for num_done in range(1, 6):
-        on_progress(num_done, 8)
-    assert shown == ["reading the data: 38%", "reading the data: 62%"]

@@ -1,14 +1,13 @@
 """What python -m launch.memory prints, and its mistakes, each in one line with exit status 2."""
 
+import importlib
 import json
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from frameworks.shared.pytorch import activations, modules, steps
+from frameworks.shared.pytorch import modules, steps
 from launch import memory
 from tests.support.forked import run_module
 from tests.support.mistakes import expect_refused, refused
@@ -19,6 +18,12 @@ OPTIONS = ("--layers", "4", "--heads", "8")
 # Bytes of the parameters in float32: embedding, head and norm; of each layer four matrices, three of SwiGLU, two norms.
 OUTSIDE, LAYER = 4 * (2 * 256 * 64 + 64), 4 * (4 * 64**2 + 3 * 64 * 192 + 2 * 64)
 P = OUTSIDE + 4 * LAYER
+
+
+@pytest.fixture(scope="module")
+def activations():
+    """Imported for the first test that needs it: PyTorch's pipelines take seconds, and other processes only collect these tests."""
+    return importlib.import_module("frameworks.shared.pytorch.activations")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def test_the_peak_is_at_most_the_sum_and_falls_with_what_is_sharded(forecasts):
     assert forecasts["tensor_parallel"].activations < forecasts["single"].activations / 2
 
 
-def test_recomputed_layers_keep_their_inputs_alone():
+def test_recomputed_layers_keep_their_inputs_alone(activations):
     plain, recomputed = (
         activations.of_step(memory.settings_from(memory.Memory(**SIZES, recompute=recompute))) for recompute in (False, True)
     )
@@ -58,7 +63,7 @@ def test_recomputed_layers_keep_their_inputs_alone():
 
 
 @pytest.mark.parametrize("name", ["u-net", "mlp-mixer"])
-def test_what_is_counted_of_a_file_is_what_autograd_keeps(name, tmp_path):
+def test_what_is_counted_of_a_file_is_what_autograd_keeps(name, activations, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(BEGINNING + SOUND[name])
     settings = memory.settings_from(memory.Memory(model=str(path), batch_size=16))
@@ -82,7 +87,7 @@ def test_what_is_counted_of_a_file_is_what_autograd_keeps(name, tmp_path):
     assert step.activations < step.peak_without_gradients <= step.peak
 
 
-def test_what_depends_on_values_has_no_forecast(tmp_path):
+def test_what_depends_on_values_has_no_forecast(activations, tmp_path):
     path = tmp_path / "mine.py"
     text = SOUND["mlp-mixer"].replace("return self.head(x.mean(1))", "return self.head(x.mean(1) * (2 if x.sum().item() > 0 else 1))")
     path.write_text(BEGINNING + text)
@@ -90,13 +95,17 @@ def test_what_depends_on_values_has_no_forecast(tmp_path):
         activations.of_step(memory.settings_from(memory.Memory(model=str(path))))
 
 
-def test_the_share_of_the_gradients_bounds_the_peak():
+def test_the_share_of_the_gradients_bounds_the_peak(activations):
     step = activations.StepBytes(10, 20, 12)
     assert [step.peak_with(share) for share in (0, 1 / 4, 1)] == [12, 14, 20]
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 8])
 def test_parameters_are_dealt_as_zero_redundancy_optimizer_deals_them(num_ranks):
+    # They take seconds, and other processes only collect this test.
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
     sizes = [50, 7, 7, 120, 33, 8, 8, 60, 1]
     dist.init_process_group("fake", rank=0, world_size=num_ranks, store=FakeStore())
     try:

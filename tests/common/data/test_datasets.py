@@ -15,7 +15,7 @@ def arrays(dataset):
     return dataset.train.inputs, dataset.train.targets, dataset.test.inputs, dataset.test.targets
 
 
-# Those for throughput only are tested below, and folders of images in test_image_folders.py.
+# Those for throughput only are tested below.
 PAIRS = [(name, dataset) for name, workload in WORKLOADS.items() for dataset in workload.datasets if workload.target is not None]
 
 
@@ -47,7 +47,7 @@ def test_without_a_name_it_is_the_workloads_first(workload, datasets):
     assert loader(Settings(workload=workload))().digest == datasets[workload, WORKLOADS[workload].datasets[0]].digest
 
 
-FROM_FILES = [("cnn", "mnist"), ("transformer", "tinystories"), ("resnet50", "imagefolder")]
+FROM_FILES = [("cnn", "mnist"), ("transformer", "tinystories")]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """How models are cut into stages, where the stages are, and what cannot be cut."""
 
+import importlib
 import itertools
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.distributed.pipelining import schedules
-from torch.distributed.pipelining.schedules import F
 
 from common import workloads
 from common.config import Settings
@@ -15,7 +14,6 @@ from common.cost import parallelism
 from common.model import pipelining
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
-from frameworks.shared.pytorch import pipeline_stages as pytorch_pipeline
 
 if not hasattr(Settings, "pipeline_schedule"):
     pytest.skip("no backend is a pipeline", allow_module_level=True)
@@ -23,8 +21,14 @@ if not hasattr(Settings, "pipeline_schedule"):
 SMALL = workloads.WORKLOADS["transformer"].model
 
 
-def test_every_schedule_is_pytorchs_too():
-    assert pytorch_pipeline.SCHEDULES.keys() == pipelining.SCHEDULES.keys()
+@pytest.fixture(scope="module")
+def pipeline_stages():
+    """Imported for the first test that needs it: PyTorch's pipelines take seconds, and other processes only collect these tests."""
+    return importlib.import_module("frameworks.shared.pytorch.pipeline_stages")
+
+
+def test_every_schedule_is_pytorchs_too(pipeline_stages):
+    assert pipeline_stages.SCHEDULES.keys() == pipelining.SCHEDULES.keys()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,7 @@ def test_a_deep_model_is_cut():
     assert {stage.end - stage.start for stage in stages[1:-1]} <= {25, 26}
 
 
-def under_way(schedule, rank, num_ranks, num):
+def under_way(schedules, schedule, rank, num_ranks, num):
     """The most chunks whose backward pass is not done in PyTorch's order of a rank's passes."""
     stages = {"_n_microbatches": num, "pp_group_size": num_ranks, "n_local_stages": 2, "num_stages": 2 * num_ranks}
     pipeline = SimpleNamespace(**stages, microbatches_per_round=num // max(1, num // num_ranks))
@@ -112,16 +116,18 @@ def under_way(schedule, rank, num_ranks, num):
     for action in kind._calculate_single_rank_operations(pipeline, rank):
         if action is not None and action.microbatch_index < num:
             ends = action.computation_type in (schedules.FULL_BACKWARD, schedules.BACKWARD_WEIGHT)
-            open_passes += (action.computation_type == F) - ends
+            open_passes += (action.computation_type == schedules.F) - ends
             most = max(most, open_passes)
     return most
 
 
 @pytest.mark.parametrize("schedule", ["interleaved", "zero_bubble"])
 @pytest.mark.parametrize(("num_ranks", "num"), [(2, 2), (2, 4), (4, 4), (4, 8), (4, 16)])
-def test_micro_batches_under_way_are_those_of_pytorchs_schedules(schedule, num_ranks, num):
+def test_micro_batches_under_way_are_those_of_pytorchs_schedules(schedule, num_ranks, num, pipeline_stages):
     for rank in range(num_ranks):
-        assert pipelining.num_under_way(schedule, rank, num_ranks, num) == under_way(schedule, rank, num_ranks, num)
+        assert pipelining.num_under_way(schedule, rank, num_ranks, num) == under_way(
+            pipeline_stages.schedules, schedule, rank, num_ranks, num
+        )
 
 
 def test_the_first_rank_of_1f1b_has_most_under_way_and_gpipes_ranks_all():

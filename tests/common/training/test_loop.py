@@ -41,7 +41,7 @@ class Timed:
     def __init__(self, accuracies=()):
         self.ranks, self.now, self.accuracies, self.parameters = Ranks(), 0.0, iter(accuracies), PARAMETERS
 
-    def load(self, _):
+    def load(self):
         self.now += LOAD_SECONDS
         images, labels = (np.zeros((NUM_TRAIN + NUM_TEST, *shape), kind) for shape, kind in (((28, 28), np.float32), ((), np.uint8)))
         train, test = (InMemory(images[part], labels[part]) for part in (slice(NUM_TRAIN), slice(NUM_TRAIN, None)))
@@ -146,7 +146,7 @@ def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(trained, monk
     types = []
 
     class Looking(Timed):
-        def load(self, _):
+        def load(self):
             images, labels = np.zeros((NUM_TRAIN, *RESNET.input_shape), np.uint8), np.zeros(NUM_TRAIN, np.int64)
             return Dataset(InMemory(images, labels), InMemory(images[:0], labels[:0]), "digest")
 
@@ -180,9 +180,9 @@ def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the
             order.append("meet")
             return super().sum(values)
 
-        def load(self, on_progress):
+        def load(self):
             order.append("load")
-            return super().load(on_progress)
+            return super().load()
 
     monkeypatch.setattr(loop.gpus, "count_joules", lambda *arguments: order.append("open") or begin(*arguments))
     trained(1.0, trainer_class=Meeting)
@@ -195,9 +195,9 @@ class BesideASlowReader(Timed):
 
     has_read = False
 
-    def load(self, on_progress):
+    def load(self):
         self.has_read = True
-        return super().load(on_progress)
+        return super().load()
 
     def sum(self, values):
         if self.has_read:
@@ -393,9 +393,9 @@ def test_each_epoch_of_a_delayed_run_takes_5_percent_longer_with_its_evaluation_
             stopped_at.append(self.now)
             super().stop()
 
-        def load(self, on_progress):
+        def load(self):
             monkeypatch.setattr(loop.time, "sleep", self.sleep)
-            return super().load(on_progress)
+            return super().load()
 
     plain = trained(0.2, 0.7, trainer_class=Sleeping)
     stopped_at.clear()

@@ -62,19 +62,15 @@ def test_the_first_error_that_a_rank_sends_is_the_cause_and_none_that_is_printed
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "Abort(270157072): Fatal error in internal_Init_thread: MPI_Init_thread(argc=(nil), argv=(nil)) failed",
-        "*** An error occurred in MPI_Init_thread",
-        "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types",
-    ],
+    ("line", "is_of_mpi"),
+    [("*** An error occurred in MPI_Init_thread", True), ("srun: error: Invalid MPI type 'pmix', --mpi=list", True), ("Killed", False)],
 )
-def test_where_mpi_does_not_start_under_srun_its_error_says_what_was_tried_and_what_else_there_is(line, monkeypatch):
+def test_where_mpi_does_not_start_under_srun_its_error_says_what_was_tried_and_what_else_there_is(line, is_of_mpi, monkeypatch):
     monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmix", "none", "pmi2"])
-    _, error = ending_of(Outcome(1, False, [line]), 30.0, SRUN)
-    assert error.startswith(f"ended with exit status 1; the last line: {line}; {CHOOSE}")
-    assert ending_of(Outcome(1, False, [line]), 30.0, Launcher("mpich", "mpiexec"))[1] == f"ended with exit status 1; the last line: {line}"
-    assert ending_of(Outcome(1, False, ["Killed"]), 30.0, SRUN)[1] == "ended with exit status 1; the last line: Killed"
+    plain = f"ended with exit status 1; the last line: {line}"
+    for launcher, has_choice in ((SRUN, is_of_mpi), (Launcher("mpich", "mpiexec"), False)):
+        _, error = ending_of(Outcome(1, False, [line]), 30.0, launcher)
+        assert error.startswith(f"{plain}; {CHOOSE}") if has_choice else error == plain
 
 
 @pytest.fixture
@@ -135,24 +131,24 @@ def test_traces_that_cannot_be_removed_are_an_error(run, tmp_path):
         run(Outcome(0, False, []), timeline=True)
 
 
+DIVERGED = made_records.ended("diverged", num_ranks=2)
+
+
 @pytest.mark.parametrize(
-    ("outcome", "status", "error"),
+    ("recorded", "outcome", "status", "error"),
     [
-        (Outcome(0, False, []), "failed", "ended without a result"),
-        (Outcome(-15, True, []), "timeout", "ended after the time limit of 30 s"),
+        (None, Outcome(0, False, []), "failed", "ended without a result"),
+        (None, Outcome(-15, True, []), "timeout", "ended after the time limit of 30 s"),
+        (DIVERGED, Outcome(1, False, ["error: rank 1: the loss is nan"]), "diverged", DIVERGED["error"]),
     ],
 )
-def test_a_run_that_ends_without_a_result_has_failed_or_timed_out(outcome, status, error, run, tmp_path):
-    record = run(outcome)
+def test_a_run_that_ends_without_a_result_has_failed_timed_out_or_diverged(recorded, outcome, status, error, run, tmp_path):
+    path = tmp_path / "here" / "run.json"
+    if recorded:
+        files.write(path, *made_records.typed([recorded]))
+    record = run(outcome, num_ranks=2)
     assert (record.status, record.error) == (status, error)
-    assert record == files.read(tmp_path / "here" / "run.json")
-
-
-def test_a_run_that_recorded_that_it_diverged_has_diverged(run, tmp_path):
-    before, path = made_records.ended("diverged", num_ranks=2), tmp_path / "here" / "run.json"
-    files.write(path, *made_records.typed([before]))
-    record = run(Outcome(1, False, ["error: rank 1: the loss is nan"]), num_ranks=2)
-    assert (record.status, record.error) == ("diverged", before["error"])
+    assert record == files.read(path)
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,7 @@ def test_a_library_of_other_inputs_is_stale(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("choices", "mpicc"),
-    [
-        ("TANDEM_DEVICE=cpu\nTANDEM_MPICC=/opt/mpi/bin/mpicc\n", "/opt/mpi/bin/mpicc"),
-        ("TANDEM_MPICC=\n", f"{sys.prefix}/bin/mpicc"),
-        ("\n", f"{sys.prefix}/bin/mpicc"),
-    ],
+    [("TANDEM_DEVICE=cpu\nTANDEM_MPICC=/opt/mpi/bin/mpicc\n", "/opt/mpi/bin/mpicc"), ("TANDEM_MPICC=\n", f"{sys.prefix}/bin/mpicc")],
 )
 def test_the_mpi_is_that_of_the_set_up(choices, mpicc):
     assert build.mpicc_of_environment(choices) == mpicc
@@ -60,14 +56,10 @@ def test_a_failed_compilation_is_an_error_and_leaves_no_file(tmp_path):
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("mpicc", ["/there/is/none", "/bin/false", "cc"])
+@pytest.mark.parametrize("mpicc", ["/there/is/none", "cc"])
 def test_a_missing_mpi_ends_the_program_with_status_2(mpicc, tmp_path):
     message = "name the mpicc of the MPI to trace"
     expect_refused(message, "launch.trace.build", "--mpicc", mpicc, "--library", tmp_path / "none.so")
-
-
-def test_an_mpi_whose_programs_cannot_run_here_has_no_library_path():
-    assert build.mpi_library("/bin/true") == ""
 
 
 LOADED = "import os; maps = open('/proc/self/maps').read(); print('libmpi' in maps, 'tandemtrace' in maps, flush=True); os._exit(4)"

@@ -47,9 +47,7 @@ PLAIN = "trace_moves(trace_bytes(count, datatype), TRACE_PAYLOAD)"
     ("name", "parameters", "expression"),
     [
         ("MPI_Imrecv", "buf count type message request", PLAIN.replace("datatype", "type")),
-        ("MPI_Send_init", "buf count datatype dest tag comm request", "trace_moves(0, TRACE_OTHER)"),
         ("MPI_Allreduce_init_c", "sendbuf recvbuf count datatype op comm info request", "trace_moves(0, TRACE_OTHER)"),
-        ("MPI_Allreduce_c", "sendbuf recvbuf count datatype op comm", "trace_reduces(count, datatype, op)"),
         ("MPI_Iallreduce_c", "sendbuf recvbuf count datatype op comm request", "trace_reduces(count, datatype, op)"),
         (
             "MPI_Bcast", "buffer count datatype root comm",
@@ -69,7 +67,6 @@ PLAIN = "trace_moves(trace_bytes(count, datatype), TRACE_PAYLOAD)"
         ("MPI_Improbe", "source tag comm flag message status", "trace_moves(0, TRACE_COMPLETION)"),
         ("MPI_Barrier", "comm", "trace_moves(0, TRACE_CONTROL)"),
         ("MPI_Status_set_elements", "status datatype count", "trace_moves(0, TRACE_OTHER)"),
-        ("MPI_Type_vector", "count blocklength stride oldtype newtype", "trace_moves(0, TRACE_OTHER)"),
         ("ncclSend", "sendbuff count datatype peer comm stream", "trace_nccl(count, datatype)"),
         ("ncclGroupEnd", "", "trace_moves(0, TRACE_NCCL)"),
     ],

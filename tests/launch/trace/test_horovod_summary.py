@@ -17,7 +17,6 @@ from tests.frameworks.test_horovod_timeline import FUSED, FUSED_OPERATION, NAMES
         ([(0, 0), (1, 5), (2, 900)], {}),
         ([(0, 0), (2, 2000), (1, 8000)], {1: Waits(1, 0.008, 0.008)}),
         ([(0, 0)], {}),
-        ([], {}),
     ],
 )
 def test_the_last_rank_is_late_unless_all_are_ready_in_one_cycle(ticks, lateness):

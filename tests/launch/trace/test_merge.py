@@ -140,13 +140,6 @@ def test_the_error_of_each_clock_is_in_the_metadata(run_folder, gathered):
     assert metadata["ranks"] == {str(rank): clock._asdict() for rank, clock in gathered.ranks.items()}
 
 
-def test_a_truncated_timeline_is_merged_and_reported(tmp_path):
-    (tmp_path / "horovod_timeline.json").write_text(json.dumps([EPOCH, *NAMES, *NEGOTIATED, *FUSED])[:-200])
-    gathered = gather(tmp_path)
-    assert ["is truncated or damaged and was read up to there" in problem for problem in gathered.problems] == [True]
-    assert gathered.horovod.num_unfinished > 0
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -173,17 +166,16 @@ def changed(number, **entries):
     ("name", "content", "problem"),
     [
         ("torch.0.json.gz", changed(1, ts=0), "1 event is left out, outside the time of the run"),
-        ("torch.0.json.gz", changed(1, dur=2e16), "1 event is left out, outside the time of the run"),
         ("torch.0.json.gz", torch_trace(*TORCH_EVENTS, base=0), "8 events are left out"),
-        (
-            "torch.0.json.gz",
-            changed(1, dur=None),
-            "rank 0: an event is damaged (KeyError('dur')), and the rest is left out",
-        ),
-        ("torch.0.json.gz", changed(7, args=None), "an event is damaged (KeyError('args'))"),
+        ("torch.0.json.gz", changed(1, dur=None), "rank 0: an event is damaged (KeyError('dur')), and the rest is left out"),
         ("torch.0.json.gz", "none", "begins with"),
         ("tensorflow.0.json.gz", [{"ph": "M", "name": "thread_name", "pid": 0, "tid": 0}], "an event is damaged (KeyError('args'))"),
         ("horovod_timeline.json", [*NAMES, *NEGOTIATED, *FUSED], "has no start time"),
+        (
+            "horovod_timeline.json",
+            json.dumps([EPOCH, *NAMES, *NEGOTIATED, *FUSED])[:-200],
+            "is truncated or damaged and was read up to there",
+        ),
         ("horovod_timeline.json", [EPOCH, *NAMES, {"ph": "B", "ts": 1, "pid": 1}, *NEGOTIATED], "an event is damaged (KeyError('name'))"),
         ("spans.1.json.gz", {"metadata": {"origin_nanoseconds": EPOCH_NANOSECONDS, "meetings": [3]}, "traceEvents": []}, "has no steps"),
     ],
@@ -220,7 +212,6 @@ def test_the_trace_starts_at_its_first_event_whichever_clock_is_ahead(tmp_path, 
 @pytest.mark.parametrize(
     ("args", "size_bytes"),
     [
-        (GLOO_ARGS, 4 * 1181066),
         ({"Input type": ["TensorList", "", "Scalar"], "Input Dims": [[[2, 3]], [], []]}, 0),
         ({"Input type": ["double", "float"], "Input Dims": [[2, 3], []]}, 52),
         ({}, 0),

@@ -114,15 +114,7 @@ def test_nccls_calls_of_a_program_are_counted(built, tmp_path):
     assert (profile.rank, profile.num_ranks, counted(profile), profile.routines) == (2, 4, EXPECTED, {})
 
 
-def test_nccl_is_found_where_python_loaded_it_locally(built, tmp_path):
-    text = f"import ctypes, os; status = ctypes.CDLL('{built}/libtrain.so').train(); os._exit(status)"
-    done = run_python(tmp_path, text, RANK=1)
-    assert (done.status, done.printed) == (0, PRINTED)
-    profile = done.profiles()[1]
-    assert (profile.num_ranks, profile.ended, counted(profile)) == (4, "_exit()", EXPECTED)
-
-
-def test_nccls_calls_are_not_mpi_communication(built, tmp_path):
+def test_nccls_calls_are_found_where_python_loaded_it_locally_and_are_no_mpi_communication(built, tmp_path):
     text = f"from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); import ctypes; ctypes.CDLL('{built}/libtrain.so').train()"
     profile = run_python(tmp_path, text).only()
     assert (counted(profile), profile.ended) == (EXPECTED, "MPI_Finalize()")

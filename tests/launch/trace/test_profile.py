@@ -42,16 +42,10 @@ MPI_Gatherv               #calls    avg. bytes      time(sec)
 Summary for all tasks:
 
   Rank 0 reported the largest memory utilization : 1024.50 MiB
-  Rank 0 reported the largest elapsed time : 60.50 sec
-
-  minimum communication time = 6.001 sec for task 1
-  median  communication time = 6.001 sec for task 1
-  maximum communication time = 6.141 sec for task 0
 
 MPI timing summary for all ranks:
 taskid     host    cpu    comm(s)  elapsed(s)     user(s)   system(s)   size(MiB)    switches
      0   nid0001     12       6.14       60.50       58.13        1.50      1024.50         412
-     1   nid0002      0       6.00       60.50       58.20        1.40      1000.00          98
 """
 # The rule that closes the table is the shorter one.
 OLDER = f"""Data for MPI rank 3 of 8:
@@ -120,23 +114,15 @@ def read(tmp_path):
     return read
 
 
-def test_newer_layout(read):
-    newer = read(NEWER)
+def test_the_layouts_of_mpitrace_and_the_additions_to_them(read):
+    newer, older, ours = map(read, (NEWER, OLDER, OURS))
     assert newer[:8] == (0, 2, "MPI_Finalize()", 6.141, 60.5, 58.125, 1.5, 1024.5)
     assert list(newer.routines) == ["MPI_Comm_rank", "MPI_Allreduce", "MPI_Bcast", "MPI_Gatherv"]
     assert newer.routines["MPI_Allreduce"] == Sums(12506, 12506 * 38210.5, 5.887)
     assert (newer.kinds, newer.nccl, newer.payload_bytes_per_second()) == (None, {}, None)
-
-
-def test_older_layout(read):
-    older = read(OLDER)
     assert older[:8] == (3, 8, "MPI_Finalize()", 0.625, 2.0, 1.75, 0.125, 64.0)
     assert older.routines == {"MPI_Send": Sums(100, 100_000.0, 0.125), "MPI_Barrier": Sums(7, 0.0, 0.5)}
-
-
-def test_additions_to_the_layout(read):
-    ours = read(OURS)
-    assert ours[:9] == read(NEWER)[:9]
+    assert ours[:9] == newer[:9]
     assert ours.kinds["control"] == Sums(12416, 198668, 5.889)
     assert ours.nccl == {"ncclAllReduce": Sums(10, 40000.0, 0.001)}
     assert ours.payload_bytes_per_second() == pytest.approx(482448364 / 0.302)
@@ -162,11 +148,9 @@ def test_a_profile_with_more_or_other_lines(read, replaced, changes):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not an MPI profile"),
         ("\x00\xff\x7fELF", "is not an MPI profile"),
         (NEWER.replace("Times from", "Zeiten von"), "is not an MPI profile"),
         (NEWER[: NEWER.index("system time")], r"mpi_profile\.1\.0 is truncated after line 14; copy it again"),
-        (OLDER[: OLDER.index("max resident") + 30], "is truncated"),
         (NEWER[:-1], "is truncated"),
         (OURS[: OURS.index("completion  ")], "is truncated"),
         (NEWER.replace("58.125", "6.1.41"), r"is damaged \(could not convert string to float: '6\.1\.41'\)"),
@@ -185,19 +169,18 @@ def rows(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "routine", "cells"),
+    ("text", "cells"),
     [
-        (OLDER, "MPI_Send", ["100", "100000", "0.125"]),
-        (OURS, "ncclAllReduce", ["10", "40000", "0.001"]),
-        (OURS, "payload", ["142", "482448364", "0.252"]),
+        (OLDER, {"MPI_Send": ["100", "100000", "0.125"]}),
+        (OURS, {"ncclAllReduce": ["10", "40000", "0.001"], "payload": ["142", "482448364", "0.252"]}),
     ],
 )
-def test_a_profile_is_printed(text, routine, cells, tmp_path, capsys):
+def test_a_profile_is_printed(text, cells, tmp_path, capsys):
     path = tmp_path / "mpi_profile.1.0"
     path.write_text(text)
     assert profile.run(profile.Arguments((path,))) == 0
     printed = capsys.readouterr().out
-    assert rows(printed)[routine] == cells
+    assert rows(printed).items() >= cells.items()
     assert printed.startswith(f"rank {profile.read(path).rank} of ")
     assert ("payload: " in printed) == (text == OURS)
 
