@@ -7,7 +7,6 @@ import pytest
 
 from common.data.sharding import STEPS_VARIABLE
 from common.words import listed
-from launch.report import measures
 from launch.report.questions import first
 from launch.report.questions.first import SLOWER
 from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, interval
@@ -63,16 +62,6 @@ def test_what_settings_of_libraries_change_is_said_by_their_verdicts():
     assert set(num) == {SLOWER, EQUAL, NO_DIFFERENCE}
     sentence = f"are {SLOWER}, {num[EQUAL]} makes {EQUAL}, and {num[NO_DIFFERENCE]} are open"
     assert re.search(rf"Of {len(rows)} \[.*?\]\(.*?knobs.txt\) of DDP, Horovod and TensorFlow, {num[SLOWER]} {sentence}", text_of(PAGES[3]))
-
-
-def test_what_the_fast_kernels_of_mkl_change_is_that_of_the_committed_sets(committed):
-    ratios = []
-    for name in ("zen5-default", "zen5-fast"):
-        (comparison,) = comparisons([run for run in committed(name) if (run.workload, run.num_ranks) == ("transformer", 2)])
-        by_backend = {entry.backend: entry for entry in comparison.of_size(2)}
-        ratios.append(measures.epoch_ratio(by_backend["ddp@mpi"], by_backend["horovod_tf"], comparison.of_size(2)))
-    sentence = "an epoch of ddp@mpi on the Transformer takes {:.2f} times that of horovod_tf in zen5-default, and {:.2f} in zen5-fast"
-    assert sentence.format(*(ratio.value for ratio in ratios)) in text_of(ROOT / "results" / "README.md").replace("`", "")
 
 
 def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records(committed):
