@@ -37,6 +37,7 @@ OF_ARGUMENTS = "--launcher-args"
 # The errors of a full disk, which may be those of writing the output. It has no path.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 NONE_LEFT_OUT: Mapping[str, str] = MappingProxyType({})
+INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
 # The names of values in the help.
 METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 
@@ -76,8 +77,8 @@ def main(
     interrupted. `left_out` and `helps`: as `parse` takes them.
     """
     # A shell makes a background process ignore SIGINT, but the runs must end with it.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    for number in INTERRUPTING:
+        signal.signal(number, _interrupt)
     # Under nohup it is ignored, and the program goes on. Windows has no such signal.
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _hang_up)
@@ -137,16 +138,23 @@ def shortened(text: str, length: int = 60) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _hang_up(_number: int, _frame: FrameType | None) -> NoReturn:
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Interrupts the program, once: a second signal would interrupt what the first one ends."""
+    for number in INTERRUPTING:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
     """Interrupts the program since its terminal was closed. Its further output goes nowhere, instead of failing."""
-    # The shell and the kernel both send the signal, and the second one would interrupt what the first one ends.
+    # The shell and the kernel both send the signal.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         try:
             os.write(stream.fileno(), b"")
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    raise KeyboardInterrupt
+    _interrupt(number, frame)
 
 
 def flag(name: str) -> str:

@@ -34,7 +34,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
-from common.command_line import shortened
+from common.command_line import NO_ROOM, shortened
 from common.errors import RunError, UserError
 from common.ranks import gpus, machine, meeting, messages
 from common.ranks.launcher_variables import Ranks, from_environment
@@ -217,15 +217,17 @@ def describe_failure(problem: BaseException, position: Position | None) -> tuple
         return INTERRUPTED, f"interrupted{f' by {problem}' if str(problem) else ''}"
     if shared := gpus.describe_nccl_error(str(problem)):
         return 2, shared
-    message = describe_out_of_memory(problem)
+    message = describe_exhausted(problem)
     if message is None:
         traceback.print_exc()
         message = f"{type(problem).__name__}: {problem}"
     return 1, f"{position}: {message}" if position else message
 
 
-def describe_out_of_memory(problem: BaseException) -> str | None:
-    """Describes in one line, with what its library says, an exception of exhausted memory; returns None for any other exception."""
+def describe_exhausted(problem: BaseException) -> str | None:
+    """Describes in one line, with what its library says, an exception of exhausted memory or a full disk; returns None for any other."""
+    if isinstance(problem, OSError) and problem.filename and problem.errno in NO_ROOM:
+        return f"{problem.filename} was not written: {problem.strerror}"
     text = " ".join(str(problem).split())
     is_exhausted = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
     if not is_exhausted and not OUT_OF_MEMORY.search(text):

@@ -251,12 +251,6 @@ def plan_of(record: Record) -> BatchPlan:
     return BatchPlan(record.global_batch, record.local_batch, record.micro_batch, record.data_parallel_degree)
 
 
-def required_keys() -> list[str]:
-    """Lists the keys that a record has from its beginning, since they have no default."""
-    missing = dataclasses.MISSING
-    return [key.name for key in dataclasses.fields(Record) if key.default is key.default_factory is missing]
-
-
 def problems(record: Record) -> Iterator[str]:
     """Yields a line, `key: problem`, for each rule that a record breaks."""
     from_the_start = not record.resumed_after_epochs

@@ -1,5 +1,6 @@
 """The main program of every backend: command line, record and exit status around the training loop."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -174,7 +175,7 @@ def fail(problem: BaseException, so_far: SoFar) -> NoReturn:
     if so_far.record:
         so_far.record.status = problem.status if isinstance(problem, RunError) else "failed"
         so_far.record.error = error
-        write(so_far.path, so_far.record)
+        write_last(so_far.path, so_far.record)
     if isinstance(problem, RunError) and so_far.trainer:
         # Barrier: the first rank to leave may end the others, so rank 0 must have written the record.
         so_far.trainer.sum(np.zeros(1))
@@ -274,7 +275,7 @@ def afterwards(settings: Settings) -> Afterwards | None:
 def end_hang(record: Record, path: Path | None, hang: Hang | Late) -> None:
     """Records the hang of this rank and ends the process. The watchdog calls this."""
     record.status, record.error = "failed", str(hang)
-    write(path, record)
+    write_last(path, record)
     ending.leave_hung(hang)
 
 
@@ -285,7 +286,7 @@ def end_by_signal(record: Record, path: Path | None, number: signal.Signals) -> 
             "failed",
             ending.first_error_under_torchrun() or f"ended by {number.name} ({signal.strsignal(number)})",
         )
-        write(path, record)
+        write_last(path, record)
     ending.leave_by_signal(number, is_rank_0=path is not None)
 
 
@@ -293,6 +294,12 @@ def write(path: Path | None, record: Record) -> None:
     """Writes the record; only rank 0 has a path."""
     if path:
         files.write(path, record)
+
+
+def write_last(path: Path | None, record: Record) -> None:
+    """Writes the record of a run that has failed, as where the disk is not full: the matrix has the cause from the rank's message too."""
+    with contextlib.suppress(OSError):
+        write(path, record)
 
 
 def finish(trainer: Trainer, record: Record, path: Path | None) -> None:

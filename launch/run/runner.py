@@ -1,6 +1,7 @@
 """Runs one job from its command to its record, however it ends."""
 
 import contextlib
+import dataclasses
 import json
 import secrets
 import signal
@@ -201,13 +202,12 @@ def recorded(job: Job) -> Record | None:
 
 
 def _written(job: Job, record: Record) -> Record:
-    """Writes a record and returns it as it is on disk. Where it cannot be written, returns the record of a failed run."""
+    """Writes a record and returns it as it is on disk. Where it cannot be written, it is that of a failed run."""
     try:
         files.write(record_path(job), record)
         return files.read(record_path(job))
     except (OSError, UserError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
         unwritten = f"its record could not be written ({reason})"
-        required = {name: getattr(record, name) for name in definition.required_keys()}
         error = f"{record.error}; {unwritten}" if record.error else unwritten
-        return Record(**required, status="failed", error=error)
+        return dataclasses.replace(record, status="failed", error=error)

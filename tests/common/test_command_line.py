@@ -3,6 +3,7 @@
 import os
 import pty
 import signal
+import subprocess
 import sys
 import time
 
@@ -22,6 +23,7 @@ def run(_):
         time.sleep(60)
     finally:
         print("what ends", flush=True)
+        time.sleep(float(Path(sys.argv[0]).name.removeprefix("state") or 0))
         Path(sys.argv[0]).write_text("ended")
 
 sys.argv[:] = sys.argv[1:2]
@@ -54,3 +56,15 @@ def test_a_program_ends_with_its_terminal_unless_it_is_to_survive_it(around, tmp
         if around:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def test_what_an_interrupt_ends_is_not_interrupted_by_further_signals(tmp_path):
+    path = tmp_path / "state1"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(path)], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
+    )
+    kills.wait_until(lambda: path.exists() and path.read_text() == "runs")
+    for number in [signal.SIGINT, signal.SIGTERM] * 3:
+        process.send_signal(number)
+        time.sleep(0.1)
+    assert (process.communicate(timeout=20)[0], process.returncode, path.read_text()) == (b"what ends\n", 130, "ended")

@@ -1,6 +1,7 @@
 """The report as one self-contained page: the answer in words, tables, charts and the library that draws them."""
 
 import json
+import time
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def text(report: Report, reload_seconds: int | None = None) -> str:
         report=report, answer=report.answer, sentences=list(map(_unbroken, report.answer.sentences)), charts=charts.of(report),
         facts=_facts(report.runs.compared), json=_json, colour=charts.colours_of(report.runs.backends).get, long=LONG, text_of=text_of,
         style=Markup((FOLDER / "page.css").read_text("utf-8")), script=Markup((FOLDER / "page.js").read_text("utf-8")),
-        library=_library(), reload_seconds=reload_seconds,
+        library=_library(), reload_seconds=reload_seconds, now=time.strftime("%Y-%m-%d %H:%M:%S"),
     )  # fmt: skip
 
 

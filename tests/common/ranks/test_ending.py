@@ -90,6 +90,12 @@ def test_exhausted_memory_is_one_line_without_a_traceback(problem, line, capsys)
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_full_disk_is_one_line_without_a_traceback(capsys):
+    status, error = ending.describe_failure(OSError(28, "No space left on device", "/results/run.json"), None)
+    assert (status, error) == (1, "/results/run.json was not written: No space left on device")
+    assert "Traceback" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("problem", [RuntimeError("Connection closed by peer"), OSError(28, "No space left on device"), KeyError("memory")])
 def test_another_error_is_not_of_memory(problem):
-    assert ending.describe_out_of_memory(problem) is None
+    assert ending.describe_exhausted(problem) is None
