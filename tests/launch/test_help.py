@@ -113,7 +113,6 @@ def test_an_option_that_a_program_does_not_take_may_be_a_value(tmp_path):
     assert (status, " --workload " in printed) == (0, True), error
 
 
-@pytest.mark.parametrize("module", ["launch.matrix", "frameworks.single"])
-def test_a_help_whose_reader_has_ended_leaves_no_traceback(module):
-    done = completed("bash", "-c", f"{BIN / 'python'} -m {module} --help | true; exit ${{PIPESTATUS[0]}}")
+def test_a_help_whose_reader_has_ended_leaves_no_traceback():
+    done = completed("bash", "-c", f"{BIN / 'python'} -m launch.matrix --help | true; exit ${{PIPESTATUS[0]}}")
     assert (done.returncode, done.stderr) == (1, "")

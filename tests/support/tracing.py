@@ -1,15 +1,11 @@
 """Programs that call MPI under the interposer, and the profiles that they leave."""
 
-import atexit
 import functools
-import shutil
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import NamedTuple
 
 from launch.trace import build, profile, traced
-from tests.support.running import BIN, completed, environ
+from tests.support.running import BIN, ROOT, completed, environ
 
 TIME_LIMIT_SECONDS = 60
 
@@ -44,10 +40,8 @@ class Traced(NamedTuple):
 
 @functools.cache
 def library():
-    """The interposer of this checkout, in a folder of the tests: the environment's stays as it is."""
-    folder = tempfile.mkdtemp(prefix="tandem-tests-trace-")
-    atexit.register(shutil.rmtree, folder)
-    return build.build(Path(folder, build.NAME))
+    """The interposer of this checkout, built where its sources have changed: the environment's stays as it is."""
+    return build.build(ROOT / ".pytest_cache" / build.NAME)
 
 
 def compiled(folder, source, *flags):
