@@ -15,6 +15,7 @@ from common.config import Settings
 from common.data import stored
 from common.errors import UserError
 from common.training import program as training
+from launch.report.export import csv
 from launch.run import available, processes
 from launch.trace import generate
 from tests.support import programs
@@ -30,7 +31,7 @@ ALWAYS = {
     "launch.memory": [("--workload", "cnn", "--backends", "ddp,fsdp"), ("--layers", "2", "--backends", "ddp", "--fits", "80GB")],
     "launch.trace.build": [("--library", "PATH/library.so")],
 }
-LATE = {"launch.memory": ["frameworks.shared.pytorch.activations"]}
+LATE = {"launch.memory": ["frameworks.shared.pytorch.activations"], "launch.compare": ["launch.report.export.html"]}
 # What is given for a positional argument without a default, where another one is tried.
 POSITIONAL = {"workload": "cnn", "data_format": "npy", "folder": "PATH/new"}
 NUMBERS = (
@@ -94,7 +95,9 @@ def arguments_of(kind, option, value):
 
 
 # A forecast of the most layers takes as long as all other programs together.
-PROGRAMS = [pytest.param(program, marks=[pytest.mark.matrix] if program.module in LATE else []) for program in programs.programs()]
+PROGRAMS = [
+    pytest.param(program, marks=[pytest.mark.matrix] if program.module == "launch.memory" else []) for program in programs.programs()
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=programs.name_of)
@@ -105,6 +108,8 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
     # What a program imports late takes seconds, and each fork would import it anew.
     for module in LATE.get(program.module, ()):
         importlib.import_module(module)
+    # The threads that polars may have in this process are not in a fork, which would wait for them.
+    monkeypatch.setattr(csv, "text", lambda _: "")
     # Asking backends takes seconds.
     monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
     for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write"), (generate, "prototypes")):
