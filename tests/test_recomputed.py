@@ -494,3 +494,18 @@ def test_the_sentences_of_other_pages():
     sentence = "the CNN takes {} to {} at 1 rank and {} to {} at 2, and the Transformer {} to {} and {} to {}."
     text = " ".join((ROOT / "common" / "README.md").read_text().split())
     assert sentence.format(*(bound(numbers) for numbers in epochs for bound in (min, max))) in text
+
+
+def test_the_seconds_of_reading_in_the_page_of_the_clock():
+    backends = {(ranks, name): re.search("_tf|_keras", name) for ranks in (1, 2) for name in size("cnn", ranks).runs}
+    load = {(ranks, name): size("cnn", ranks).trimmed(name, "load_seconds") for ranks, name in backends}
+    of_pytorch, of_tensorflow = (
+        [1000 * seconds for key, seconds in load.items() if bool(backends[key]) is is_tensorflow] for is_tensorflow in (False, True)
+    )
+    shares = [100 * seconds / size("cnn", ranks).time(name) for (ranks, name), seconds in load.items()]
+    values = (bound(numbers) for numbers in (of_pytorch, of_tensorflow, shares) for bound in (min, max))
+    sentence = (
+        r"takes \d+ to \d+ ms to read under PyTorch and \d+ to \d+ ms under TensorFlow, which is \S+ to \S+ % of the time to solution"
+    )
+    text = " ".join((ROOT / "common" / "README.md").read_text().split())
+    assert shows(re.search(sentence, text).group(), values)

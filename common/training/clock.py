@@ -27,8 +27,8 @@ TURNS_VARIABLE = "TANDEM_TURNS"
 # And to the path of a file for the part of an epoch that a turn of each run of the group takes.
 TURN_SHARE_VARIABLE = "TANDEM_TURN_SHARE"
 # How long a turn takes in the run that begins first. Between every second pair of turns and the rest, ratios of two backends differed
-# by 2 % with turns of 2 s, and by 1 % with these. The first step of a turn is 6 to 15 % slower than the others
-# (results/reference/experiments/turns.txt).
+# by 2 % with turns of 2 s, and by 1 % with these. The first step of a turn is slower than the others, by 6 to
+# 15 % in results/reference/experiments/turns.txt, and by more in results/reference/zen5-default.
 TURN_SECONDS = 0.3
 # The process that has started this one.
 PARENT = os.getppid()
