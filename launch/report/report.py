@@ -11,6 +11,7 @@ from launch.report.answer import Answer, answer_of
 from launch.report.entries import Comparison
 from launch.report.findings import Findings, Section
 from launch.report.questions import (
+    approximate,
     controls,
     cost,
     difference,
@@ -70,7 +71,7 @@ ONE_MACHINE: dict[str, tuple[str, Answering]] = {
     "reading": (disk.READING, disk.reading),
     "checkpoints": (disk.CHECKPOINTS, of_each(disk.checkpoints)),
     "mpi": (mpi.QUESTION, mpi.answer),
-    "approximate": (same.APPROXIMATE, of_each(same.approximate)),
+    "approximate": (approximate.QUESTION, of_each(approximate.answer)),
     "same": (same.QUESTION, of_each(same.answer)),
     "machine_speed": (machine_speed.QUESTION, machine_speed.answer),
     "failed": (failed.QUESTION, failed.answer),
