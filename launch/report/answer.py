@@ -101,10 +101,9 @@ def answer_of(runs: Runs) -> Answer:
         for comparison in comparisons
         if (groups := first.groups_of(comparison))
     ]
-    timed = [comparison for comparison in comparisons if comparison.target is not None]
-    sizes = set(map(_largest_size, timed))
-    workloads = [names[comparison.name] for comparison in timed] if len(sizes) == 1 and len(timed) <= MAX_IN_HEADING else []
-    causes = [*_slow_products(comparisons), *_factors(timed, workloads), *_communication(timed)]
+    sizes = set(map(_largest_size, comparisons))
+    workloads = list(names.values()) if len(sizes) == 1 and len(comparisons) <= MAX_IN_HEADING else []
+    causes = [*_slow_products(comparisons), *_factors(comparisons, workloads), *_communication(comparisons)]
     causes_at = f"{ranks_of(*sizes)}, on {listed(workloads)}" if workloads else ""
     return Answer(
         rankings, _certainty(rankings), causes, causes_at, reliability, advice_on(comparisons), _migration(comparisons),

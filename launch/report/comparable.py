@@ -69,8 +69,6 @@ def _check_equal(
     records: Iterable[Record], group_of: Callable[[Record], Hashable], value_of: Callable[[Record], object], difference: str
 ) -> None:
     """Raises UserError where records of one group have different values; None is not known, and differs from nothing."""
-    first_of_group: dict[Hashable, Record] = {}
-    for record in (record for record in records if value_of(record) is not None):
-        first = first_of_group.setdefault(group_of(record), record)
+    for record, first in _pairs([record for record in records if value_of(record) is not None], group_of):
         if value_of(record) != value_of(first):
             raise UserError(f"{_names(record, first)} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")

@@ -1,6 +1,6 @@
 """Ratios and numbers as text."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
@@ -8,22 +8,15 @@ NO_DIFFERENCE, EQUAL = "no difference shown", f"no difference beyond {100 * MARG
 
 
 def interval(ratio: Ratio | None) -> str | None:
-    """Returns the interval of a ratio, which is judged by whether it has 1, for a table; None where it has none."""
+    """Returns the interval of a ratio as text; None where it has none."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
     return f"{_bound(ratio.low)} to {_bound(ratio.high)}"
 
 
-def speed_up_interval(ratio: Ratio | None) -> str | None:
-    """Returns the interval of a speed-up or of another ratio that is not judged by 1, for a table; None where it has none."""
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return None
-    return f"{ratio.low:.2f} to {ratio.high:.2f}"
-
-
-def with_interval(ratio: Ratio | None, interval_of: Callable[[Ratio], str | None] = interval) -> str | None:
+def with_interval(ratio: Ratio | None) -> str | None:
     """Returns a ratio and its interval as text, for a table; the number alone where there are too few runs for an interval."""
-    return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({interval_of(ratio)})")
+    return ratio and (f"{ratio.value:.2f}" if ratio.low is None else f"{ratio.value:.2f} ({interval(ratio)})")
 
 
 def _bound(bound: float) -> str:
@@ -41,10 +34,10 @@ def runs_against(num_runs: int, num_against: int, paired: bool) -> str:
     return f"{num_runs} {'pairs' if paired else 'runs each'}"
 
 
-def uncertainty(ratio: Ratio, interval_of: Callable[[Ratio], str | None] = interval) -> str:
+def uncertainty(ratio: Ratio) -> str:
     """Returns the interval of a ratio and its numbers of runs as text; those below come first, since they are the subject."""
     runs = runs_against(ratio.num_below, ratio.num_above, ratio.paired)
-    return runs if ratio.low is None else f"95 % interval {interval_of(ratio)}, {runs}"
+    return runs if ratio.low is None else f"95 % interval {interval(ratio)}, {runs}"
 
 
 def equality(ratio: Ratio) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from common import backends
 from common.record.definition import Record
 from common.words import listed
-from launch.report import environments, measures, notes
+from launch.report import environments, notes
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import controls, difference, failed, first, machine_speed
 from launch.report.questions.failed import Failure
@@ -78,7 +78,7 @@ def advice_on(comparisons: Sequence[Comparison]) -> list[str]:
     """Returns what to run next, each as a part of one sentence: what mends the runs without a result, and else what the answer lacks."""
     entries = [entry for comparison in comparisons for entry in comparison.entries]
     mending = [*_mending(entries), *_epochs(entries)]
-    return mending or [*_repeats(comparisons, entries), *_kernels(entries), *_transports(entries)]
+    return mending or [*_repeats(comparisons), *_kernels(entries), *_transports(entries)]
 
 
 def _mending(entries: Iterable[Entry]) -> list[str]:
@@ -90,45 +90,21 @@ def _mending(entries: Iterable[Entry]) -> list[str]:
     return [step.format(listed(list(dict.fromkeys(backends_of[status])))) for status, step in NEXT_STEPS.items() if status in backends_of]
 
 
-def _repeats(comparisons: Iterable[Comparison], entries: Iterable[Entry]) -> list[str]:
+def _repeats(comparisons: Iterable[Comparison]) -> list[str]:
     """Returns how many repeats give a verdict, or decide between backends that are not told apart."""
-    with_cores = [entry for entry in entries if not entry.oversubscribed and _is_comparable(entry)]
-    if not with_cores:
+    by_size = [comparison.by_size() for comparison in comparisons]
+    results = [result for sizes in by_size for entries in sizes.values() for result in first.results_of(entries)]
+    if not results:
         return []
-    if min(len(entry.records) for entry in with_cores) < MIN_RUNS_CONFIDENT:
-        chosen = f" --backends {','.join(fastest)}" if (fastest := _fastest(comparisons)) else ""
+    if min(len(result.entry.records) for result in results) < MIN_RUNS_CONFIDENT:
+        largest = [first.comparable(sizes[max(sizes)]) for sizes in by_size if sizes]
+        fastest = dict.fromkeys(entry.backend for compared in largest for entry in compared[:NUM_REPEATED])
+        chosen = f" --backends {','.join(fastest)}" if max(map(len, largest)) > MAX_REPEATED else ""
         return [f"--repeats {MIN_RUNS_CONFIDENT}{chosen} for a verdict"]
-    num_repeats = max(map(_expected_repeats, _open_ratios(comparisons)), default=0)
-    return [f"--repeats {num_repeats} to find differences of {100 * MARGIN:g} %"] if 0 < num_repeats <= MAX_REPEATS else []
-
-
-def _fastest(comparisons: Iterable[Comparison]) -> list[str]:
-    """Returns the fastest backends at the largest sizes, where there are so many that not all are worth repeats; empty elsewhere."""
-    by_comparison = [
-        [entry.backend for entry in first.comparable(comparison.of_size(max(comparison.sizes), oversubscribed=False))]
-        for comparison in comparisons
-    ]
-    if max(map(len, by_comparison), default=0) <= MAX_REPEATED:
-        return []
-    return list(dict.fromkeys(backend for compared in by_comparison for backend in compared[:NUM_REPEATED]))
-
-
-def _is_comparable(entry: Entry) -> bool:
-    """Returns whether an entry has a time to solution, or needs none."""
-    return bool(entry.ok) and (measures.time_of(entry) is not None or all(record.target is None for record in entry.records))
-
-
-def _open_ratios(comparisons: Iterable[Comparison]) -> list[Ratio]:
-    """Returns the ratios to the fastest that show neither a difference nor that there is none."""
-    results = [
-        result
-        for comparison in comparisons
-        if comparison.target is not None
-        for size in comparison.sizes
-        for result in first.results_of(comparison.of_size(size, oversubscribed=False))
-    ]
     ratios = [result.against for result in results if result.against and result.is_comparable]
-    return [ratio for ratio in ratios if ratio.verdict is False and not ratio.is_equal]
+    undecided = [ratio for ratio in ratios if ratio.verdict is False and not ratio.is_equal]
+    num_repeats = max(map(_expected_repeats, undecided), default=0)
+    return [f"--repeats {num_repeats} to find differences of {100 * MARGIN:g} %"] if 0 < num_repeats <= MAX_REPEATS else []
 
 
 def _expected_repeats(ratio: Ratio) -> int:

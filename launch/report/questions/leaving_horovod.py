@@ -32,38 +32,25 @@ class Move(NamedTuple):
     alternative: Entry
     ratio: Ratio
 
-    @property
-    def num_ranks(self) -> int:
-        return self.alternative.num_ranks
-
-    @property
-    def verdict(self) -> str | None:
-        """How seconds per epoch change, in words; None where there are too few runs."""
-        if self.ratio.verdict is None:
-            return None
-        return equality(self.ratio) or (first.SLOWER if self.ratio.value > 1 else "faster")
-
-
-def _startup(entry: Entry) -> float | None:
-    """Returns the seconds from launch to the timed part; None where a stage is not known."""
-    seconds = cost.stages(entry)
-    stages = statistics.complete([seconds[stage] for stage in cost.STARTUP])
-    return sum(stages) if stages else None
-
 
 def _row(move: Move) -> Cells:
     return {
-        "ranks": move.num_ranks,
+        "ranks": move.alternative.num_ranks,
         "from": move.horovod.backend,
         "to": move.alternative.backend,
         "ratio of seconds per epoch": move.ratio.value,
         "95 % interval": interval(move.ratio),
-        "verdict": move.verdict,
+        "verdict": _verdict(move.ratio),
         "peak memory per rank from (MiB)": cost.peak_mib(move.horovod),
         "to (MiB)": cost.peak_mib(move.alternative),
-        "start-up from (s)": _startup(move.horovod),
-        "to (s)": _startup(move.alternative),
+        "start-up from (s)": cost.startup_seconds(move.horovod),
+        "to (s)": cost.startup_seconds(move.alternative),
     }
+
+
+def _verdict(ratio: Ratio) -> str | None:
+    """Returns how seconds per epoch change, in words; None where there are too few runs."""
+    return None if ratio.verdict is None else equality(ratio) or (first.SLOWER if ratio.value > 1 else "faster")
 
 
 def answer(runs: Runs) -> Findings:
@@ -87,17 +74,15 @@ def answer(runs: Runs) -> Findings:
 
 
 def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
-    """Returns the moves at a size, those to the fastest first; none at 1 rank."""
+    """Returns the moves at a size, those to the fastest first: to data-parallel backends of other libraries; none at 1 rank."""
     candidates = _candidates(comparison, num_ranks)
     by_factors = difference.entries_by_factors(candidates)
-    horovod_in: dict[str, dict[str | None, Entry]] = {}
-    for (framework, _, transport), entry in by_factors.items():
-        if _is_of_horovod(entry):
-            horovod_in.setdefault(framework, {})[transport] = entry
     moves_of_size = []
-    for factors, alternative in _alternatives(by_factors):
-        framework, name, _ = factors
-        horovod = _horovod_for(factors, horovod_in.get(framework, {}), by_factors)
+    for (framework, name, transport), alternative in by_factors.items():
+        declaration = declaration_of(alternative.backend)
+        if declaration.library in (LIBRARY, ALONE) or declaration.model_parallel:
+            continue
+        horovod = _horovod_for((framework, name, transport), by_factors)
         if horovod and (ratio := measures.epoch_ratio(alternative, horovod, candidates)):
             moves_of_size.append(Move(framework, name, horovod, alternative, ratio))
     return moves_of_size
@@ -105,34 +90,20 @@ def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
 
 def _candidates(comparison: Comparison, num_ranks: int) -> list[Entry]:
     """Returns the entries of a size, the fastest first, whose seconds per epoch are comparable; none at 1 rank."""
-    if num_ranks == 1:
-        return []
-    with_cores = comparison.of_size(num_ranks, oversubscribed=False)
-    if comparison.target is not None:
-        return first.comparable(with_cores)
-    timed = [(seconds, entry) for entry in with_cores if entry.exact and (seconds := measures.epoch_seconds(entry))]
-    return [entry for _, entry in sorted(timed, key=lambda pair: pair[0])]
+    return first.comparable(comparison.of_size(num_ranks, oversubscribed=False)) if num_ranks > 1 else []
 
 
 def _is_of_horovod(entry: Entry) -> bool:
     return declaration_of(entry.backend).library == LIBRARY
 
 
-def _alternatives(by_factors: Mapping[Factors, Entry]) -> list[tuple[Factors, Entry]]:
-    """Returns the entries that a user of Horovod may go to: of another library, and data-parallel."""
-    return [
-        (factors, entry)
-        for factors, entry in by_factors.items()
-        if (declaration := declaration_of(entry.backend)).library not in (LIBRARY, ALONE) and not declaration.model_parallel
-    ]
-
-
-def _horovod_for(factors: Factors, horovod_over: Mapping[str | None, Entry], by_factors: Mapping[Factors, Entry]) -> Entry | None:
+def _horovod_for(factors: Factors, by_factors: Mapping[Factors, Entry]) -> Entry | None:
     """Returns the entry of Horovod to compare with: over the same transport, or the fastest if that library ran over none of Horovod's."""
     framework, name, transport = factors
+    horovod_over = {over: entry for (of, _, over), entry in by_factors.items() if of == framework and _is_of_horovod(entry)}
     if transport in horovod_over:
         return horovod_over[transport]
-    shares_transport = any((framework, name, other_transport) in by_factors for other_transport in horovod_over)
+    shares_transport = any((framework, name, over) in by_factors for over in horovod_over)
     return None if shares_transport else next(iter(horovod_over.values()), None)
 
 
@@ -149,7 +120,7 @@ def _to_library(over_transports: Sequence[Move]) -> str:
     """Returns the part of a sentence on the moves to a library; memory and start-up are those over the transport that comes first."""
     nearest = over_transports[0]
     memory = _amount("memory per rank", "MiB", ".0f", cost.peak_mib(nearest.alternative), cost.peak_mib(nearest.horovod))
-    startup = _amount("start-up", "s", ".1f", _startup(nearest.alternative), _startup(nearest.horovod))
+    startup = _amount("start-up", "s", ".1f", cost.startup_seconds(nearest.alternative), cost.startup_seconds(nearest.horovod))
     return f"for {nearest.name}: {', '.join(statistics.present([*map(_change, over_transports), memory, startup]))}"
 
 

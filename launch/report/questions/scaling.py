@@ -8,7 +8,7 @@ from common.words import listed, ranks_of
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
-from launch.report.ratio_text import span, speed_up_interval, with_interval
+from launch.report.ratio_text import interval, span, with_interval
 from launch.report.statistics import Ratio
 
 QUESTION = "How does each backend scale?"
@@ -65,12 +65,12 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
     return entry.cells | {
         "samples/s": entry.trimmed_mean("samples_per_second"),
         "samples/s over own 1 rank": rate and rate.value,
-        "95 % interval": speed_up_interval(rate) if entry.num_ranks > 1 else None,
-        "ceiling without communication": with_interval(ceiling(comparison, entry), speed_up_interval),
+        "95 % interval": interval(rate) if entry.num_ranks > 1 else None,
+        "ceiling without communication": with_interval(ceiling(comparison, entry)),
         "efficiency (%)": 100 * (rate.value / entry.num_ranks) if rate else None,
         "time to solution (s)": measures.time_of(entry),
         OVER_OWN: own and own.value,
-        OVER_PLAIN: with_interval(speed_ups[OVER_PLAIN], speed_up_interval),
+        OVER_PLAIN: with_interval(speed_ups[OVER_PLAIN]),
         "remark": _remark(entry, {"samples/s": rate, "speed-up": own, OVER_PLAIN: speed_ups[OVER_PLAIN]}),
     }
 

@@ -18,7 +18,6 @@ PARTS = ("data wait", "compute", OVERHEAD, EXPOSED)
 BELOW_NOISE = "below the noise"
 # The column with the seconds of OVERHEAD and EXPOSED together.
 ADDED = "breakdown_communication_exposed_seconds"
-Interval = tuple[float, float]
 
 
 def answer(comparison: Comparison) -> Findings:
@@ -45,8 +44,8 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
         | {f"{part} (ms)": value for part, value in parts(comparison, entry).items()}
         | ({f"{EXPOSED} (ms)": BELOW_NOISE} if noise_above_exposed(comparison, entry) is not None else {})
         | {
-            "overhead, 95 % interval (ms)": _interval_text(overhead_interval(comparison, entry)),
-            "exposed, 95 % interval (ms)": _interval_text(exposed_interval(comparison, entry)),
+            "overhead, 95 % interval (ms)": _interval(_overhead(comparison, entry)),
+            "exposed, 95 % interval (ms)": _interval(_exposed(comparison, entry)),
             "communication (ms)": in_unit(entry.mean("breakdown_communication_seconds"), MILLI),
             "sent (MB)": trimmed_mean("breakdown_sent_bytes", MB),
             "bus bandwidth (MB/s)": trimmed_mean("step_breakdown_bus_bytes_per_second", MB),
@@ -65,8 +64,11 @@ def _bubble_row(entry: Entry, bubbles: Sequence[dict[str, Any]]) -> Cells:
     }
 
 
-def _interval_text(interval: Interval | None) -> str | None:
-    return interval and "{:.1f} to {:.1f}".format(*interval)
+def _interval(seconds: Difference | None) -> str | None:
+    """Returns the interval of a difference of seconds in milliseconds as text; None where it has none."""
+    if seconds is None or seconds.low is None or seconds.high is None:
+        return None
+    return f"{seconds.low / MILLI:.1f} to {seconds.high / MILLI:.1f}"
 
 
 def parts(comparison: Comparison, entry: Entry) -> dict[str, float | None]:
@@ -83,16 +85,6 @@ def parts(comparison: Comparison, entry: Entry) -> dict[str, float | None]:
     return {part: in_unit(value, MILLI) for part, value in zip(PARTS, seconds, strict=True)}
 
 
-def overhead_interval(comparison: Comparison, entry: Entry) -> Interval | None:
-    """Returns the 95 % interval of OVERHEAD in milliseconds; None where the backend has fewer than 3 runs at 1 rank."""
-    return _interval(_overhead(comparison, entry))
-
-
-def exposed_interval(comparison: Comparison, entry: Entry) -> Interval | None:
-    """Returns the 95 % interval of EXPOSED in milliseconds; None at 1 rank, and where either size has fewer than 3 runs."""
-    return None if entry.num_ranks == 1 or _overhead(comparison, entry) is None else _interval(_exposed(comparison, entry))
-
-
 def _overhead(comparison: Comparison, entry: Entry) -> Difference | None:
     """Returns OVERHEAD, what a backend adds to a step at 1 rank, where nothing is exchanged; None where it did not run at 1 rank."""
     single_rank = comparison.entry(entry.backend, 1)
@@ -102,12 +94,15 @@ def _overhead(comparison: Comparison, entry: Entry) -> Difference | None:
 def _exposed(comparison: Comparison, entry: Entry) -> Difference | None:
     """Returns EXPOSED, what more ranks add to OVERHEAD, and all that a backend adds where it did not run at 1 rank.
 
-    It is None without a step breakdown.
+    It is None without a step breakdown. It has an interval only at more than 1 rank, and where OVERHEAD is known.
     """
     added, single_rank = entry.values(ADDED), comparison.entry(entry.backend, 1)
-    if added and single_rank and (added_at_1_rank := single_rank.values(ADDED)):
-        return statistics.difference(*measures.sides(added, added_at_1_rank))
-    return _from_zero(added.values())
+    added_at_1_rank = single_rank.values(ADDED) if single_rank else {}
+    if added and added_at_1_rank:
+        exposed = statistics.difference(*measures.sides(added, added_at_1_rank))
+        return exposed if entry.num_ranks > 1 else exposed._replace(low=None, high=None)
+    exposed = _from_zero(added.values())
+    return exposed and exposed._replace(low=None, high=None)
 
 
 def _from_zero(seconds: Collection[float]) -> Difference | None:
@@ -115,19 +110,12 @@ def _from_zero(seconds: Collection[float]) -> Difference | None:
     return statistics.difference(list(seconds), [0.0] * len(seconds), paired=True) if seconds else None
 
 
-def _interval(seconds: Difference | None) -> Interval | None:
-    if seconds is None or seconds.low is None or seconds.high is None:
-        return None
-    return 1000 * seconds.low, 1000 * seconds.high
-
-
 def exposed_percent(comparison: Comparison, entry: Entry) -> float | None:
     """Returns EXPOSED as a share of an entry's step; None without a step breakdown, and where its interval has 0 or there is none."""
-    milliseconds_of, interval = parts(comparison, entry), exposed_interval(comparison, entry)
-    exposed = milliseconds_of.get(EXPOSED)
-    if not interval or interval[0] <= 0 or exposed is None:
+    exposed = _exposed(comparison, entry)
+    if exposed is None or exposed.low is None or exposed.low <= 0:
         return None
-    return 100 * exposed / sum(statistics.present(milliseconds_of.values()))
+    return 100 * exposed.value / MILLI / sum(statistics.present(parts(comparison, entry).values()))
 
 
 def noise_above_exposed(comparison: Comparison, entry: Entry) -> float | None:
