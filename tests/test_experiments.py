@@ -67,11 +67,11 @@ def test_what_settings_of_libraries_change_is_said_by_their_verdicts():
 def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records(committed):
     (comparison,) = comparisons(committed("approximate"))
     fastest, *others = first.results_of(comparison.of_size(2))
-    differing = [place for place in others if not place.entry.exact and place.against.verdict]
+    differing = [place for place in others if not place.entry.exact and place.ratio.verdict]
     assert (fastest.entry.backend, len(differing)) == ("horovod_torch", 3)
     page = text_of(ROOT / "frameworks" / "README.md")
     for place in differing:
-        assert re.search(rf"`{place.entry.backend}`(, with one worker,)? {place.against.value:.2f} \({interval(place.against)}\)", page)
+        assert re.search(rf"`{place.entry.backend}`(, with one worker,)? {place.ratio.value:.2f} \({interval(place.ratio)}\)", page)
 
 
 def test_what_a_cnn_in_a_users_file_takes_is_that_of_the_built_in_one():

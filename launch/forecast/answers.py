@@ -74,7 +74,7 @@ def sentences(answer: Answer) -> list[str]:
     for size in sorted({row["size"] for row in answer.measure_next}):
         rows = [row for row in answer.measure_next if row["size"] == size]
         who = "" if len(rows) == len(answer.efficiency_below) else f" with {', '.join(dict.fromkeys(row['backend'] for row in rows))}"
-        now, then = (max(row[width] for row in rows) for width in ("width_now", "width_then"))
+        now, then = (max(row[key] for row in rows) for key in ("width_now", "width_then"))
         lines.append(f"Measure {size} {unit} next{who}: the band at {largest} {unit} spans a factor of {now:.2f}, and then {then:.2f}.")
     for (training, size), pairs in groupby(answer.order, key=lambda row: (row["training"], row["size"])):
         (first, *_), of_first = next(groupby(pairs, key=lambda row: (row["faster"],)))

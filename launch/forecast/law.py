@@ -143,15 +143,15 @@ def _band(trials: Iterable[HeldOut]) -> Band:
     weighed = [(error, 1 / len(errors)) for errors in errors_of.values() for error in errors]
     num_tables = len(errors_of)
     # That of a conformal forecast, at either end. Few tables do not show it: the largest error then stands for both ends.
-    level = (1 - (1 - COVERED) / 2) * (1 + 1 / num_tables)
-    below, above = (max(_quantile([(sign * error, weight) for error, weight in weighed], min(level, 1)), 0) for sign in (1, -1))
-    return Band(max(below, above), max(below, above), num_tables) if level > 1 else Band(below, above, num_tables)
+    probability = (1 - (1 - COVERED) / 2) * (1 + 1 / num_tables)
+    below, above = (max(_quantile([(sign * error, weight) for error, weight in weighed], min(probability, 1)), 0) for sign in (1, -1))
+    return Band(max(below, above), max(below, above), num_tables) if probability > 1 else Band(below, above, num_tables)
 
 
-def _quantile(weighed: Iterable[tuple[float, float]], level: float) -> float:
+def _quantile(weighed: Iterable[tuple[float, float]], probability: float) -> float:
     """Returns the smallest of values at or below which lies this share of all weight."""
     weighed = sorted(weighed)
-    share, reached = level * sum(weight for _, weight in weighed), 0.0
+    share, reached = probability * sum(weight for _, weight in weighed), 0.0
     for value, weight in weighed:
         reached += weight
         if reached >= share - ROUNDING:

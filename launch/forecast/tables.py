@@ -106,15 +106,15 @@ def _of_rows(rows: Sequence[Mapping[str, str]], path: Path) -> list[Table]:
     _expect_one_machine({row["machine"] for row in rows if row.get("machine")}, path)
     measured: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number, row in enumerate(rows, 2):
-        place = f"{path}, row {number}"
-        size, amount = (_number(row[name], f"{place}: {name}") for name in (size_name, value))
+        where = f"{path}, row {number}"
+        size, amount = (_number(row[name], f"{where}: {name}") for name in (size_name, value))
         scaling = row.get("scaling") or ("weak" if value == "samples_per_second" else "strong")
         if size != int(size) or RANKS.problem(size):
-            raise UserError(f"{place}: {size_name} is {size:g}; it must be a whole number from 1 to {RANKS.at_most}")
+            raise UserError(f"{where}: {size_name} is {size:g}; it must be a whole number from 1 to {RANKS.at_most}")
         if scaling not in ("weak", "strong"):
-            raise UserError(f"{place}: scaling is {shortened(scaling)!r}; it must be weak or strong")
+            raise UserError(f"{where}: scaling is {shortened(scaling)!r}; it must be weak or strong")
         if not BACKEND.fullmatch(backend := row.get("backend") or "training"):
-            raise UserError(f"{place}: backend is {shortened(backend)!r}; use up to 40 letters, digits and @+.,:()/-")
+            raise UserError(f"{where}: backend is {shortened(backend)!r}; use up to 40 letters, digits and @+.,:()/-")
         measured[backend, scaling][int(size)].append(amount if value == "samples_per_second" else 1 / amount)
     return [
         Table(backend, f"{scaling} scaling", scaling, size_name, value, _medians(by_size))
@@ -130,13 +130,13 @@ def _only(rows: Sequence[Mapping[str, str]], names: Sequence[str], path: Path) -
     return used[0]
 
 
-def _number(text: str, place: str) -> float:
+def _number(text: str, where: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not 1e-12 <= number <= 1e18:
-        raise UserError(f"{place} is {shortened(text)!r}; it must be a positive number")
+        raise UserError(f"{where} is {shortened(text)!r}; it must be a positive number")
     return number
 
 

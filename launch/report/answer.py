@@ -179,16 +179,16 @@ def _leader(group: Group) -> str:
     if not group.fastest:
         shortest = next((result.backend for result in group.results if result.epoch_seconds), None)
         return f"no backend reached the target, {shortest} has the shortest epochs" if shortest else "no backend completed"
-    if not group.second or not group.second.against:
+    if not group.second or not group.second.ratio:
         return f"{group.fastest.backend} alone"
-    percent = in_percent(group.second.against).removeprefix("+")
+    percent = in_percent(group.second.ratio).removeprefix("+")
     difference = f", with no difference shown ({percent})," if group.second in group.tied else f" by {percent}"
     return f"{group.fastest.backend} before {group.second.backend}{difference}"
 
 
 def _num_runs(rankings: Iterable[Ranking]) -> list[int]:
     """Returns the number of runs, or of pairs, of each ratio to the fastest."""
-    return [result.num_repeats for ranking in rankings for group in ranking.groups for result in group.results if result.against]
+    return [result.num_repeats for ranking in rankings for group in ranking.groups for result in group.results if result.ratio]
 
 
 def _leaders(rankings: Iterable[Ranking]) -> str:
@@ -196,8 +196,8 @@ def _leaders(rankings: Iterable[Ranking]) -> str:
     percents: dict[str, list[float]] = {}
     for ranking in rankings:
         for group in ranking.leading_groups:
-            if group.fastest and group.second and group.second.against:
-                percents.setdefault(group.fastest.backend, []).append(100 * (group.second.against.value - 1))
+            if group.fastest and group.second and group.second.ratio:
+                percents.setdefault(group.fastest.backend, []).append(100 * (group.second.ratio.value - 1))
     return "".join(f"{backend} by {_span(of_backend, 0)} %, " for backend, of_backend in percents.items()) or "the order "
 
 

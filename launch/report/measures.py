@@ -44,8 +44,8 @@ def time_ratio(above: Entry | None, below: Entry | None, compared: Sequence[Entr
 
     The interval is simultaneous for all pairs of the entries `compared`, and without any for this ratio alone.
     """
-    others = [scored_times(entry) for entry in compared if entry not in (above, below)]
-    return _trimmed_ratio(scored_times(above), scored_times(below), others, num_pairs_of(compared))
+    other_values = [scored_times(entry) for entry in compared if entry not in (above, below)]
+    return _trimmed_ratio(scored_times(above), scored_times(below), other_values, num_pairs_of(compared))
 
 
 def value_ratio(above: Entry | None, below: Entry | None, column: str) -> Ratio | None:
@@ -53,12 +53,12 @@ def value_ratio(above: Entry | None, below: Entry | None, column: str) -> Ratio 
     return _trimmed_ratio(above.values(column), below.values(column)) if above and below else None
 
 
-def _trimmed_ratio(above: Values, below: Values, others: Iterable[Values] = (), num_pairs: int = 1) -> Ratio | None:
+def _trimmed_ratio(above: Values, below: Values, other_values: Iterable[Values] = (), num_pairs: int = 1) -> Ratio | None:
     """Returns the ratio of the trimmed means of the values of two entries, as `_ratio` does."""
     means = [statistics.trimmed_mean(values.values()) for values in (above, below)]
     if means[0] is None or means[1] is None:
         return None
-    return _ratio(above, below, others, num_pairs, means[0] / (means[1] or statistics.SMALLEST))
+    return _ratio(above, below, other_values, num_pairs, means[0] / (means[1] or statistics.SMALLEST))
 
 
 def num_pairs_of(compared: Sequence[Entry]) -> int:
@@ -66,14 +66,14 @@ def num_pairs_of(compared: Sequence[Entry]) -> int:
     return max(math.comb(len(compared), 2), 1)
 
 
-def _ratio(above: Values, below: Values, others: Iterable[Values], num_pairs: int, value: float | None = None) -> Ratio:
+def _ratio(above: Values, below: Values, other_values: Iterable[Values], num_pairs: int, value: float | None = None) -> Ratio:
     """Returns statistics.ratio of the values of two entries, which are pairs where they have the same keys.
 
     Of the values of other entries those count that have all of these keys.
     """
     values_above, values_below, paired = sides(above, below)
-    of_others = [[values[key] for key in above] for values in others if values.keys() >= above.keys()] if paired else []
-    return statistics.ratio(values_above, values_below, paired, of_others, num_pairs, value)
+    aligned = [[values[key] for key in above] for values in other_values if values.keys() >= above.keys()] if paired else []
+    return statistics.ratio(values_above, values_below, paired, aligned, num_pairs, value)
 
 
 def sides(above: Values, below: Values) -> tuple[list[float], list[float], bool]:
@@ -105,5 +105,5 @@ def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], column: s
         )
     if not seconds_above or not seconds_below:
         return None
-    others = [entry.values(column) for entry in compared if entry not in (above, below)]
-    return _ratio(seconds_above, seconds_below, others, num_pairs or num_pairs_of(compared))
+    other_values = [entry.values(column) for entry in compared if entry not in (above, below)]
+    return _ratio(seconds_above, seconds_below, other_values, num_pairs or num_pairs_of(compared))

@@ -101,7 +101,7 @@ def _repeats(comparisons: Iterable[Comparison]) -> list[str]:
         fastest = dict.fromkeys(entry.backend for compared in largest for entry in compared[:NUM_REPEATED])
         chosen = f" --backends {','.join(fastest)}" if max(map(len, largest)) > MAX_REPEATED else ""
         return [f"--repeats {MIN_RUNS_CONFIDENT}{chosen} for a verdict"]
-    ratios = [result.against for result in results if result.against and result.is_comparable]
+    ratios = [result.ratio for result in results if result.ratio and result.is_comparable]
     undecided = [ratio for ratio in ratios if ratio.verdict is False and not ratio.is_equal]
     num_repeats = max(map(_expected_repeats, undecided), default=0)
     return [f"--repeats {num_repeats} to find differences of {100 * MARGIN:g} %"] if 0 < num_repeats <= MAX_REPEATS else []
@@ -109,8 +109,8 @@ def _repeats(comparisons: Iterable[Comparison]) -> list[str]:
 
 def _expected_repeats(ratio: Ratio) -> int:
     """Returns the number of repeats after which the interval of a ratio is within MARGIN: its width falls with their square root."""
-    width = (ratio.high or ratio.value) / ratio.value - 1
-    return max(ratio.num_below, math.ceil(ratio.num_below * (width / MARGIN) ** 2))
+    half_width = (ratio.high or ratio.value) / ratio.value - 1
+    return max(ratio.num_below, math.ceil(ratio.num_below * (half_width / MARGIN) ** 2))
 
 
 def _kernels(entries: Iterable[Entry]) -> list[str]:

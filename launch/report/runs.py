@@ -21,10 +21,10 @@ SLOWED_DOWN = f"traced or shared a GPU ({', '.join(map(flag, NOT_COMPARED))})"
 
 
 class Runs(NamedTuple):
-    """The runs that are reported on: comparisons of those that may be compared, those set apart, and files that are no record."""
+    """The runs that are reported on: comparisons of those that may be compared, the others, and files that are no record."""
 
     comparisons: Sequence[Comparison] = ()
-    set_apart: Sequence[Record] = ()
+    not_compared: Sequence[Record] = ()
     damaged: Sequence[Damaged] = ()
 
     @property
@@ -40,7 +40,7 @@ class Runs(NamedTuple):
     @property
     def traced(self) -> list[Record]:
         """The records of runs that tracing, a timeline or a shared GPU slowed down."""
-        return [record for record in self.set_apart if is_traced(record)]
+        return [record for record in self.not_compared if is_traced(record)]
 
     @property
     def backends(self) -> list[str]:
@@ -72,14 +72,14 @@ def runs_of(records: Iterable[Record], damaged: Sequence[Damaged] = ()) -> Runs:
 
     Raises UserError for records of a machine that are not comparable, or of different training.
     """
-    compared, set_apart = split(records)
+    compared, not_compared = split(records)
     all_comparisons: list[Comparison] = []
     for machine in environments.machines_of(compared):
         of_machine = [record for record in compared if table.machine(record) == machine]
         comparable.check(of_machine)
         all_comparisons += comparisons(of_machine)
     comparable.check_training(compared)
-    return Runs(all_comparisons, set_apart, damaged)
+    return Runs(all_comparisons, not_compared, damaged)
 
 
 def split(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
@@ -88,16 +88,16 @@ def split(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
     Raises UserError where no run may be compared.
     """
     records = list(records)
-    compared, set_apart = [], []
+    compared, not_compared = [], []
     for record in records:
-        (compared if is_compared(record) else set_apart).append(record)
+        (compared if is_compared(record) else not_compared).append(record)
     if records and not compared:
         if any(map(is_traced, records)):
             raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
         raise UserError(
             "all of these runs are controls of a matrix (--control) or of a search of the best; compare them together with other runs"
         )
-    return compared, set_apart
+    return compared, not_compared
 
 
 def is_compared(record: Record) -> bool:

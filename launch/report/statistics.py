@@ -78,8 +78,8 @@ def present(values: Iterable[Present | None]) -> list[Present]:
 
 def complete(values: Sequence[Present | None]) -> list[Present] | None:
     """Returns the values as a list; None where one of them is None."""
-    known = present(values)
-    return known if len(known) == len(values) else None
+    numbers = present(values)
+    return numbers if len(numbers) == len(values) else None
 
 
 def trimmed_mean(values: Iterable[float | None]) -> float | None:
@@ -87,18 +87,18 @@ def trimmed_mean(values: Iterable[float | None]) -> float | None:
 
     Values that are None do not count. The mean is None where all are.
     """
-    known = present(values)
-    if not known:
+    numbers = present(values)
+    if not numbers:
         return None
-    if len(known) < MIN_RUNS_TRIMMED:
-        return float(np.median(known))
-    return float(np.mean(sorted(known)[1:-1]))
+    if len(numbers) < MIN_RUNS_TRIMMED:
+        return float(np.median(numbers))
+    return float(np.mean(sorted(numbers)[1:-1]))
 
 
 def mean(values: Iterable[float | None]) -> float | None:
     """Returns the mean of the values that are not None; None where all are."""
-    known = present(values)
-    return float(np.mean(known)) if known else None
+    numbers = present(values)
+    return float(np.mean(numbers)) if numbers else None
 
 
 def scored(times: Sequence[float | None]) -> list[float] | None:
@@ -123,7 +123,7 @@ def ratio(
     above: Sequence[float],
     below: Sequence[float],
     paired: bool,
-    others: Sequence[Sequence[float]] = (),
+    other_sets: Sequence[Sequence[float]] = (),
     num_pairs: int = 1,
     value: float | None = None,
 ) -> Ratio:
@@ -133,17 +133,17 @@ def ratio(
 
     Arguments:
         paired: whether the numbers of both are of the same repeats, in the same order. What a repeat has in common for all sets cancels.
-        others: the numbers of other sets in these repeats, which also show how much a set varies.
+        other_sets: the numbers of other sets in these repeats, which also show how much a set varies.
         num_pairs: how many pairs of sets have intervals that hold together, at Bonferroni's level, such as all pairs of those of which the
             fastest was chosen by the same numbers.
         value: the ratio, where it is not that of the geometric means but that of trimmed means.
     """
-    upper, lower, *of_others = (np.log(np.maximum(np.asarray(values, float), SMALLEST)) for values in (above, below, *others))
+    upper, lower, *other_logarithms = (np.log(np.maximum(np.asarray(values, float), SMALLEST)) for values in (above, below, *other_sets))
     estimate = float(np.exp(upper.mean() - lower.mean())) if value is None else value
     if min(len(above), len(below)) < MIN_RUNS_WITH_INTERVAL:
         return Ratio(estimate, None, None, len(above), len(below), paired)
-    reach = float(np.exp(_reach(_noise(upper, lower, paired, of_others), num_pairs)))
-    return Ratio(estimate, estimate / reach, estimate * reach, len(above), len(below), paired)
+    bound = float(np.exp(_half_width(_noise(upper, lower, paired, other_logarithms), num_pairs)))
+    return Ratio(estimate, estimate / bound, estimate * bound, len(above), len(below), paired)
 
 
 def difference(above: Sequence[float], below: Sequence[float], paired: bool) -> Difference:
@@ -152,11 +152,11 @@ def difference(above: Sequence[float], below: Sequence[float], paired: bool) -> 
     value = float(upper.mean() - lower.mean())
     if min(len(above), len(below)) < MIN_RUNS_WITH_INTERVAL:
         return Difference(value, None, None)
-    reach = _reach(_noise(upper, lower, paired))
-    return Difference(value, value - reach, value + reach)
+    half_width = _half_width(_noise(upper, lower, paired))
+    return Difference(value, value - half_width, value + half_width)
 
 
-def _noise(upper: np.ndarray, lower: np.ndarray, paired: bool, others: Sequence[np.ndarray] = ()) -> Noise:
+def _noise(upper: np.ndarray, lower: np.ndarray, paired: bool, other_sets: Sequence[np.ndarray] = ()) -> Noise:
     """Returns the noise of the difference of the means of two sets.
 
     Of pairs, the variance of a set is that of its interaction with the repeat, in a two-way analysis of all sets. A set may vary more than
@@ -166,7 +166,7 @@ def _noise(upper: np.ndarray, lower: np.ndarray, paired: bool, others: Sequence[
     """
     if not paired:
         return _added([Noise(float(side.var(ddof=1)) / len(side), len(side) - 1) for side in (upper, lower)])
-    logarithms = np.stack([upper, lower, *others])
+    logarithms = np.stack([upper, lower, *other_sets])
     num_sets, num_repeats = logarithms.shape
     interaction = logarithms - logarithms.mean(axis=0) - logarithms.mean(axis=1, keepdims=True) + logarithms.mean()
     freedom = (num_repeats - 1) * (num_sets - 1)
@@ -186,7 +186,7 @@ def _added(noises: Sequence[Noise]) -> Noise:
     return Noise(variance, freedom)
 
 
-def _reach(noise: Noise, num_pairs: int = 1) -> float:
+def _half_width(noise: Noise, num_pairs: int = 1) -> float:
     """Returns how far the interval of a difference, one of `num_pairs`, reaches to either side."""
     return _students_t(num_pairs, round(noise.freedom, 1)) * noise.variance**0.5
 

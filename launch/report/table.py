@@ -139,8 +139,8 @@ def evaluation_seconds(record: Record) -> float | None:
 
 
 def _total(values: list[float | None]) -> float | None:
-    known = present(values)
-    return sum(known) if known else None
+    seconds = present(values)
+    return sum(seconds) if seconds else None
 
 
 def mean_step_seconds(record: Record) -> float | None:

@@ -46,7 +46,7 @@ FIXED = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch":
 FREE = (SKY, YELLOW, "#999933", "#882255", "#cc6677", "#ddcc77", "#44aa99", "#aa4499", "#332288", "#117733")
 # Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
 STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
-PARTS = {part: STAGES[stage] for part, stage in zip(step.PARTS, ("load", "train", "import", "launch"), strict=True)}
+PARTS = {name: STAGES[stage] for name, stage in zip(step.PARTS, ("load", "train", "import", "launch"), strict=True)}
 
 
 class Chart(NamedTuple):
@@ -160,7 +160,7 @@ def _ratios(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     def mark_of(result: Result) -> Mark | None:
         if result.value is None:
             return None
-        ratio = result.against
+        ratio = result.ratio
         ends = _ends(ratio) if ratio else {"low": 1.0, "high": 1.0}
         text = result.remark or (f"{ratio.value:.2f}" if ratio else "fastest")
         return {"ratio": ratio.value if ratio else 1.0, **ends, "label": f"{result.backend} {text}"}

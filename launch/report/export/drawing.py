@@ -58,30 +58,30 @@ def library() -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Returns a part of a specification, whose texts have printable characters only: no picture can hold others."""
+    """Returns a value of a specification, whose texts have printable characters only: no picture can hold others."""
     match value:
         case str():
             return printable(value)
         case dict():
-            return {name: _printable(part) for name, part in value.items()}
+            return {name: _printable(item) for name, item in value.items()}
         case list():
-            return [_printable(part) for part in value]
+            return [_printable(item) for item in value]
     return value
 
 
 def _drawn(function: str, **arguments: Any) -> str:
     """Calls a function of vl_convert in a process of its own."""
     call = json.dumps({"function": function, "arguments": arguments | {"vl_version": VERSION}})
-    done = subprocess.run(PROGRAM, input=call.encode(), capture_output=True, check=False)
-    if done.returncode:
-        lines = [text for line in done.stderr.decode(errors="replace").splitlines() if (text := line.strip("# "))]
-        by_signal = done.returncode < 0
-        ended = f"was ended by {signal.Signals(-done.returncode).name}" if by_signal else "failed"
+    process = subprocess.run(PROGRAM, input=call.encode(), capture_output=True, check=False)
+    if process.returncode:
+        lines = [text for line in process.stderr.decode(errors="replace").splitlines() if (text := line.strip("# "))]
+        by_signal = process.returncode < 0
+        ended = f"was ended by {signal.Signals(-process.returncode).name}" if by_signal else "failed"
         # V8 gives the cause before its stack, Python after it, and JavaScript's own stack comes last.
         causes = [line for line in lines if not line.startswith("at ")]
         reason = causes[0 if by_signal else -1][:LONGEST_REASON] if causes else ""
         raise NotDrawn(printable(f"drawing {ended}" + (f" ({reason})" if reason else "")))
-    return done.stdout.decode()
+    return process.stdout.decode()
 
 
 def main() -> None:

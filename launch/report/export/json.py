@@ -37,15 +37,15 @@ def _comparison(ranking: Ranking, group: Group) -> dict[str, Any]:
         "first": group.first and group.first.backend,
         "fastest": group.fastest and group.fastest.backend,
         "second": second and second.backend,
-        "ratio": second and second.against and second.against.value,
-        "interval": _interval(second and second.against),
+        "ratio": second and second.ratio and second.ratio.value,
+        "interval": _interval(second and second.ratio),
         "verdict": second and second.verdict,
         "backends": [_backend(ranking, result) for result in group.results],
     }
 
 
 def _backend(ranking: Ranking, result: Result) -> dict[str, Any]:
-    ratio = result.against
+    ratio = result.ratio
     return {
         "backend": result.backend,
         "time_to_solution_seconds" if ranking.has_target else "samples_per_second": result.value,

@@ -40,8 +40,8 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(map(escaped, cells))} |"
 
 
-def escaped(cell: str) -> str:
+def escaped(text: str) -> str:
     """Returns a text escaped for one line of Markdown."""
     for mark in "\\|<>*_`[]!&~":
-        cell = cell.replace(mark, f"\\{mark}")
-    return " ".join(printable(cell).split())
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(printable(text).split())

@@ -55,12 +55,12 @@ def _effects(comparisons: Sequence[Comparison]) -> str:
     rows = [
         ["an epoch's time at 2 ranks", *(comparison.workload for comparison in comparisons)],
         ["---"] * (1 + len(comparisons)),
-        *([name, *(_cell(comparison, *names) for comparison in comparisons)] for name, names in EFFECTS.items()),
+        *([name, *(_ratio(comparison, *names) for comparison in comparisons)] for name, names in EFFECTS.items()),
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _cell(comparison: Comparison, above: str, below: str) -> str:
+def _ratio(comparison: Comparison, above: str, below: str) -> str:
     """Returns the ratio of the seconds per epoch of two backends, with its interval."""
     entries = {entry.backend: entry for entry in first.comparable(comparison.of_size(NUM_RANKS))}
     return with_interval(measures.epoch_ratio(entries[above], entries[below], list(entries.values()))) or "-"

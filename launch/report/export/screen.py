@@ -182,7 +182,7 @@ def _rank(backend: str) -> int:
 
 
 def _span_of(group: Group, backends: Sequence[str]) -> str:
-    percents = [100 * (result.against.value - 1) for result in group.results if result.against and result.backend in backends]
+    percents = [100 * (result.ratio.value - 1) for result in group.results if result.ratio and result.backend in backends]
     if not percents:
         return ""
     span = dict.fromkeys(f"{percent:+.0f}" for percent in (min(percents), max(percents)))
@@ -212,10 +212,10 @@ def _value(group: Group, backend: str, width: int) -> Text:
 def _percent(result: Result, is_fastest: bool) -> str:
     if is_fastest:
         return first.FASTEST
-    return f"{100 * (result.against.value - 1):+.0f} %" if result.against else ""
+    return f"{100 * (result.ratio.value - 1):+.0f} %" if result.ratio else ""
 
 
 def _interval(result: Result) -> str:
-    if result.against is None or result.against.low is None or result.against.high is None:
+    if result.ratio is None or result.ratio.low is None or result.ratio.high is None:
         return ""
-    return f"({percents(result.against.low, result.against.high)})"
+    return f"({percents(result.ratio.low, result.ratio.high)})"

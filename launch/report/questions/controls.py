@@ -49,7 +49,7 @@ def answer(runs: Runs) -> Findings:
 
 def judged(runs: Runs) -> list[Judgement]:
     """Judges the controls of all comparisons."""
-    return [judgement for comparison in runs.comparisons for judgement in judgements(comparison, runs.set_apart)]
+    return [judgement for comparison in runs.comparisons for judgement in judgements(comparison, runs.not_compared)]
 
 
 def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgement]:

@@ -57,7 +57,7 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
             "median step (ms)": in_unit(entry.trimmed_mean(MEDIAN_STEP), MILLI),
             "step increase over own 1 rank (ms)": in_unit(_step_increase_seconds(comparison, entry), MILLI),
         }
-        | {f"{part.replace('_', ' ')} (MiB)": _state_mib(entry, part) for part in ("parameters", "gradients", "optimizer_state")}
+        | {f"{kind.replace('_', ' ')} (MiB)": _state_mib(entry, kind) for kind in ("parameters", "gradients", "optimizer_state")}
         | {heading: _gpu_mib(entry, key) for heading, key in GPU_MEMORY.items()}
         | {"energy (J)": entry.trimmed_mean("energy_joules")}
     )
@@ -97,10 +97,10 @@ def peak_mib(entry: Entry) -> float | None:
     return in_unit(entry.trimmed_mean("peak_memory_bytes"), MIB)
 
 
-def _state_mib(entry: Entry, part: str) -> float | None:
+def _state_mib(entry: Entry, kind: str) -> float | None:
     """Returns the MiB of parameters, gradients or optimizer state where a step and the ranks have most; None if not known."""
     points = [point for record in entry.ok if record.tensor_bytes_by_rank for point in vars(record.tensor_bytes_by_rank).values()]
-    return max((size / MIB for point in points for size in getattr(point, part)), default=None)
+    return max((size / MIB for point in points for size in getattr(point, kind)), default=None)
 
 
 def _gpu_mib(entry: Entry, key: str) -> float | None:

@@ -28,10 +28,10 @@ class Failure(NamedTuple):
 
 
 def failures_of(runs: Runs) -> list[Failure]:
-    """Returns the failures among runs, also those set apart, and the files that are not records."""
+    """Returns the failures among all runs, and the files that are not records."""
     failures = [
         Failure(record.settings.run_id, *reason, comparison.name, record.backend, record.num_ranks)
-        for comparison in [*runs.comparisons, *comparisons(runs.set_apart)] for record in comparison.records
+        for comparison in [*runs.comparisons, *comparisons(runs.not_compared)] for record in comparison.records
         if (reason := failure(record))
     ]  # fmt: skip
     return [*failures, *(Failure(file.path.name, "not a record", file.reason, None, None, None) for file in runs.damaged)]
@@ -39,7 +39,7 @@ def failures_of(runs: Runs) -> list[Failure]:
 
 def answer(runs: Runs) -> Findings:
     """Answers for all runs and files."""
-    failures, num_files = failures_of(runs), len(runs.compared) + len(runs.set_apart) + len(runs.damaged)
+    failures, num_files = failures_of(runs), len(runs.compared) + len(runs.not_compared) + len(runs.damaged)
     if not failures:
         return Findings([f"Nothing: all {num_files} runs completed."], [])
     statuses = [failed.status for failed in failures]

@@ -44,7 +44,7 @@ class MoreEpochs(NamedTuple):
 class Result(NamedTuple):
     """What a backend at a size is compared by.
 
-    `against` is the ratio of its seconds per epoch to those of the fastest, and `training_against` that of training without evaluation;
+    `ratio` is the ratio of its seconds per epoch to those of the fastest, and `training_ratio` that of training without evaluation;
     both are None for the fastest itself. `has_smaller_batch`: under weak scaling, ranks that compute one model together get one batch, and
     data-parallel ones each their own. `miss`: why it is not compared.
     """
@@ -52,10 +52,10 @@ class Result(NamedTuple):
     entry: Entry
     time_to_solution_seconds: float | None
     epoch_seconds: float | None
-    against: Ratio | None = None
+    ratio: Ratio | None = None
     more_epochs: MoreEpochs | None = None
     has_smaller_batch: bool = False
-    training_against: Ratio | None = None
+    training_ratio: Ratio | None = None
     miss: str | None = None
 
     @property
@@ -83,7 +83,7 @@ class Result(NamedTuple):
     @property
     def num_repeats(self) -> int:
         """The number of runs, or of pairs, on which the verdict rests."""
-        return min(self.against.num_above, self.against.num_below) if self.against else len(self.entry.records)
+        return min(self.ratio.num_above, self.ratio.num_below) if self.ratio else len(self.entry.records)
 
     @property
     def remark(self) -> str | None:
@@ -104,11 +104,11 @@ class Result(NamedTuple):
         """Fastest, slower, no difference shown, or the reason why there is no verdict; None for a miss, and the fastest of too few runs."""
         if self.miss or self.remark:
             return None if self.miss else self.remark
-        if self.against is None:
+        if self.ratio is None:
             return FASTEST if self.num_repeats >= MIN_RUNS_CONFIDENT else None
-        if self.against.verdict is None:
-            return f"none from {runs_against(self.against.num_above, self.against.num_below, self.against.paired)}"
-        return equality(self.against) or SLOWER
+        if self.ratio.verdict is None:
+            return f"none from {runs_against(self.ratio.num_above, self.ratio.num_below, self.ratio.paired)}"
+        return equality(self.ratio) or SLOWER
 
 
 class Group(NamedTuple):
@@ -133,7 +133,7 @@ class Group(NamedTuple):
     @property
     def second(self) -> Result | None:
         """That of the backend that is compared with the fastest and comes next; None where there is none."""
-        return next((result for result in self.results if result.against and result.is_comparable), None)
+        return next((result for result in self.results if result.ratio and result.is_comparable), None)
 
     @property
     def tied(self) -> list[Result]:
@@ -207,8 +207,8 @@ def results_of(candidates: Iterable[Entry]) -> list[Result]:
     compared = [result.entry for result in results]
     return results[:1] + [
         result._replace(
-            against=measures.epoch_ratio(result.entry, compared[0], compared),
-            training_against=measures.epoch_ratio(result.entry, compared[0], compared, measures.EPOCH_TRAINING),
+            ratio=measures.epoch_ratio(result.entry, compared[0], compared),
+            training_ratio=measures.epoch_ratio(result.entry, compared[0], compared, measures.EPOCH_TRAINING),
         )
         for result in results[1:]
     ]
@@ -234,12 +234,12 @@ def sentence(group: Group) -> str:
         texts.append(f"By seconds per epoch {fastest.backend} is fastest")
     if tied := [result.backend for result in group.tied]:
         texts.append(f"No difference is shown from {listed(tied)}")
-    slower = [result for result in group.results if result.against and result.is_comparable and result.backend not in tied]
+    slower = [result for result in group.results if result.ratio and result.is_comparable and result.backend not in tied]
     named = slower if len(slower) <= NUM_NAMED else [*slower[: NUM_NAMED - 1], slower[-1]]
     if named:
-        percents = [in_percent(result.against).removeprefix("+") for result in named if result.against]
-        others = [f"{result.backend}'s {percent}" for result, percent in zip(named[1:], percents[1:], strict=True)]
-        texts.append(", ".join([f"{named[0].backend}'s epochs take {percents[0]} longer", *others]))
+        percents = [in_percent(result.ratio).removeprefix("+") for result in named if result.ratio]
+        further = [f"{result.backend}'s {percent}" for result, percent in zip(named[1:], percents[1:], strict=True)]
+        texts.append(", ".join([f"{named[0].backend}'s epochs take {percents[0]} longer", *further]))
     texts += [
         f"{more.backend} needs more epochs to the target: {more.mean:.1f} against {more.mean_of_others:.1f} (p = {more.p_value:.2g})"
         for more in (result.more_epochs for result in group.results)
@@ -278,7 +278,7 @@ def _rows(entries: Sequence[Entry]) -> list[Cells]:
 
 
 def _row(result: Result, time_ratio: Ratio | None) -> Cells:
-    entry, ratio = result.entry, result.against
+    entry, ratio = result.entry, result.ratio
     time, times, misses = measures.time_of(entry), entry.values(measures.TIME).values(), measures.misses(entry)
     reasons = f" ({listed(sorted(set(misses)))})" if misses else ""
     return entry.cells | {
@@ -290,7 +290,7 @@ def _row(result: Result, time_ratio: Ratio | None) -> Cells:
         "seconds per epoch": result.epoch_seconds,
         "ratio to fastest": None if result.miss else ratio.value if ratio else 1.0,
         "95 % interval": interval(ratio),
-        "ratio of training alone": with_interval(result.training_against),
+        "ratio of training alone": with_interval(result.training_ratio),
         "verdict": result.verdict,
         "reached": f"{len(times)}/{len(entry.records)}{reasons}" if times or misses else None,
         "fastest (s)": min(times, default=None),

@@ -70,7 +70,7 @@ def _comparable(results: Iterable[Result]) -> list[Result]:
 def _sentence(at: str, results_on: Mapping[str, Sequence[Result]]) -> str:
     """Returns the sentence on the fastest backend of each machine, and on those that do not differ from it by their verdict."""
     fastest_on = {
-        machine: [result.entry.backend for result in _comparable(results) if result.against is None or result.against.verdict is False]
+        machine: [result.entry.backend for result in _comparable(results) if result.ratio is None or result.ratio.verdict is False]
         for machine, results in results_on.items()
     }
     texts = [f"on {machine} is {' or '.join(names)}" for machine, names in fastest_on.items()]
@@ -88,7 +88,7 @@ def _rows(size: int, results_on: Mapping[str, Iterable[Result]]) -> list[Cells]:
 
 def _text(result: Result) -> str:
     """Returns the ratio to the fastest on a machine, its interval and the verdict."""
-    ratio = with_interval(result.against) or "1"
+    ratio = with_interval(result.ratio) or "1"
     return f"{ratio}, {result.verdict}" if result.verdict else ratio
 
 

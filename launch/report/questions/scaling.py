@@ -29,13 +29,13 @@ def answer(comparison: Comparison) -> Findings:
 def _sentence(comparison: Comparison, with_cores: Iterable[Entry]) -> str:
     ratios = [(entry, ratio) for entry in with_cores if entry.num_ranks > 1 and (ratio := ratio_of_rates(comparison, entry))]
     largest = max((entry.num_ranks for entry, _ in ratios), default=1)
-    kept = {entry.backend: 100 * (ratio.value / largest) for entry, ratio in ratios if entry.num_ranks == largest}
-    if not kept:
+    efficiencies = {entry.backend: 100 * (ratio.value / largest) for entry, ratio in ratios if entry.num_ranks == largest}
+    if not efficiencies:
         return "not measured, since no backend ran both at 1 rank and at a larger size without oversubscription"
     ceilings = {entry.backend: ceiling(comparison, entry) for entry, _ in ratios if entry.num_ranks == largest}
     reachable = {backend: 100 * (ratio.value / largest) for backend, ratio in ceilings.items() if ratio}
     without = f"; without communication {span(reachable, '{:.0f} %')}" if reachable else ""
-    return f"efficiency at {ranks_of(largest)}: {span(kept, '{:.0f} %')}{without}"
+    return f"efficiency at {ranks_of(largest)}: {span(efficiencies, '{:.0f} %')}{without}"
 
 
 def ratio_of_rates(comparison: Comparison, entry: Entry) -> Ratio | None:
@@ -52,8 +52,8 @@ def ceiling(comparison: Comparison, entry: Entry) -> Ratio | None:
     ratio = measures.value_ratio(comparison.entry(entry.backend, 1), entry, "breakdown_compute_seconds")
     if entry.num_ranks == 1 or ratio is None or ratio.low is None or ratio.high is None:
         return None
-    factor = entry.batch_ratio
-    return ratio._replace(value=factor * ratio.value, low=factor * ratio.low, high=factor * ratio.high)
+    value, low, high = (entry.batch_ratio * number for number in (ratio.value, ratio.low, ratio.high))
+    return ratio._replace(value=value, low=low, high=high)
 
 
 def _row(comparison: Comparison, entry: Entry) -> Cells:
@@ -61,7 +61,7 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
     rate = ratio_of_rates(comparison, entry)
     bases = {OVER_OWN: comparison.entry(entry.backend, 1), OVER_PLAIN: comparison.plain_entry(entry.backend)}
     speed_ups = {name: measures.time_ratio(base, entry) for name, base in bases.items()}
-    own = speed_ups[OVER_OWN]
+    over_own = speed_ups[OVER_OWN]
     return entry.cells | {
         "samples/s": entry.trimmed_mean("samples_per_second"),
         "samples/s over own 1 rank": rate and rate.value,
@@ -69,9 +69,9 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
         "ceiling without communication": with_interval(ceiling(comparison, entry)),
         "efficiency (%)": 100 * (rate.value / entry.num_ranks) if rate else None,
         "time to solution (s)": measures.time_of(entry),
-        OVER_OWN: own and own.value,
+        OVER_OWN: over_own and over_own.value,
         OVER_PLAIN: with_interval(speed_ups[OVER_PLAIN]),
-        "remark": _remark(entry, {"samples/s": rate, "speed-up": own, OVER_PLAIN: speed_ups[OVER_PLAIN]}),
+        "remark": _remark(entry, {"samples/s": rate, "speed-up": over_own, OVER_PLAIN: speed_ups[OVER_PLAIN]}),
     }
 
 

@@ -41,7 +41,7 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
             "step in training (ms)": trimmed_mean("timed_step_seconds", MILLI),
             "step in breakdown (ms)": in_unit(entry.mean("breakdown_step_seconds"), MILLI),
         }
-        | {f"{part} (ms)": value for part, value in parts(comparison, entry).items()}
+        | {f"{name} (ms)": value for name, value in parts(comparison, entry).items()}
         | ({f"{EXPOSED} (ms)": BELOW_NOISE} if noise_above_exposed(comparison, entry) is not None else {})
         | {
             "overhead, 95 % interval (ms)": _interval(_overhead(comparison, entry)),
@@ -82,7 +82,7 @@ def parts(comparison: Comparison, entry: Entry) -> dict[str, float | None]:
     overhead = _overhead(comparison, entry)
     waited, computed = entry.mean("breakdown_data_wait_seconds"), entry.mean("breakdown_compute_seconds")
     seconds = [waited, computed, overhead and overhead.value, exposed.value]
-    return {part: in_unit(value, MILLI) for part, value in zip(PARTS, seconds, strict=True)}
+    return {name: in_unit(value, MILLI) for name, value in zip(PARTS, seconds, strict=True)}
 
 
 def _overhead(comparison: Comparison, entry: Entry) -> Difference | None:

@@ -124,7 +124,7 @@ def test_distributed_backends_are_shown_before_variants_and_plain_training():
 def test_one_run_each_is_no_verdict_and_the_screen_says_what_would_give_one():
     answer = of([made(seconds=seconds, backend=name, num_ranks=2) for seconds, name in ((8.0, "horovod_tf"), (10.0, "ddp"))])
     text = "\n".join(shown(answer))
-    percent = 100 * (answer.rankings[0].groups[0].second.against.value - 1)
+    percent = 100 * (answer.rankings[0].groups[0].second.ratio.value - 1)
     doubt = f"ne run each: horovod_tf by {percent:.0f} %, may change; --repeats 6 gives a verdict"
     assert f"o{doubt}" in text
     assert "Next: --repeats 6 for a verdict" in text

@@ -113,7 +113,7 @@ def of_pair(sets, pair, num_pairs=1):
     """The Ratio of two of the sets, given by their numbers."""
     above, below = (sets[number] for number in pair)
     return ratio(
-        above, below, paired=True, others=[values for number, values in enumerate(sets) if number not in pair], num_pairs=num_pairs
+        above, below, paired=True, other_sets=[values for number, values in enumerate(sets) if number not in pair], num_pairs=num_pairs
     )
 
 
