@@ -100,21 +100,7 @@ def test_the_epochs_to_the_targets_are_those_of_the_new_seeds():
 
 @pytest.mark.matrix
 def test_the_search_of_targets_has_a_row_for_each_size():
-    search = (
-        BIN / "python",
-        "-m",
-        "tests.bench.targets",
-        "cnn",
-        "--sizes",
-        1,
-        2,
-        "--seeds",
-        1,
-        "--targets",
-        0.01,
-        0.9,
-        "--settings=--epochs 2",
-    )
-    done = completed(*search, variables={STEPS_VARIABLE: "2"})
+    options = ("--sizes", 1, 2, "--seeds", 1, "--targets", 0.01, 0.9, "--settings=--epochs 2")
+    done = completed(BIN / "python", "-m", "tests.bench.targets", "cnn", *options, variables={STEPS_VARIABLE: "2"})
     rows = "| 0.004 | 1 | 1 | none |\n| 0.004 | 2 | 1 | none |\n"
     assert (done.returncode, done.stdout.endswith(rows)) == (0, True), done.stdout + done.stderr

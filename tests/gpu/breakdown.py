@@ -1,13 +1,9 @@
-"""The step breakdown with clocks that wait for the device, and what pinned memory does to the wait for data."""
-
-import json
-import sys
+"""The step breakdown with clocks that wait for the device."""
 
 import numpy as np
-import pytest
 
 from tests.gpu.plugin import SESSION
-from tests.gpu.running import run, train
+from tests.gpu.running import train
 
 # A step of the breakdown and the mean step of training take about as long; one that was only queued takes a small part of it.
 MOST_APART = 3.0
@@ -38,12 +34,3 @@ def test_parts_of_a_step(backend, session, measured):
     assert 1 / MOST_APART < step / trained < MOST_APART, f"a step takes {step:.4g} s in the breakdown and {trained:.4g} s in training"
     measured |= {"step (ms)": 1000 * step, "in training (ms)": 1000 * trained}
     measured |= {f"{name.removesuffix('_seconds')} (ms)": 1000 * float(seconds) for name, seconds in parts.items()}
-
-
-@pytest.mark.gpu
-def test_copies_to_the_GPU_from_pinned_memory(session, measured):
-    """A copy from pinned memory returns before it is done. Milliseconds until copies return and are done are measured."""
-    status, printed = run(session, "breakdown-copies", [sys.executable, "-m", "tests.gpu.copies"], 60.0)
-    assert status == 0, "see logs/breakdown-copies.txt"
-    measured |= json.loads(printed.splitlines()[-1])
-    assert measured["pinned returns (ms)"] < measured["pinned done (ms)"] / 2, f"the copy from pinned memory waits: {measured}"

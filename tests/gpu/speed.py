@@ -1,15 +1,10 @@
-"""Speed: backends, workloads and precisions, ours beside a minimal loop of PyTorch, in an order in which the last ones may be left out."""
+"""Speed: backends, workloads and precisions, in an order in which the last ones may be left out."""
 
-import functools
-import json
-import sys
 from typing import NamedTuple
-
-import pytest
 
 from common.workloads import WORKLOADS
 from tests.gpu.plugin import SESSION
-from tests.gpu.running import run, train
+from tests.gpu.running import train
 
 SHARE = 1.0
 BACKENDS = ("single", "ddp", "fsdp", "deepspeed_zero", "horovod_torch")
@@ -61,14 +56,8 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize("chosen_run", runs(metafunc.config.stash[SESSION]), ids=str)
 
 
-@pytest.fixture(scope="module")
-def vendor_rates(session):
-    """A function that gives {precision: samples per second} of the minimal loop for a workload."""
-    return functools.cache(functools.partial(vendor, session))
-
-
-def test_samples_per_second(chosen_run, session, vendor_rates, measured):
-    """Samples per second of a run are measured, what else its record has, and their ratio to those of the minimal loop."""
+def test_samples_per_second(chosen_run, session, measured):
+    """Samples per second of a run are measured, and what else its record has."""
     backend, workload, precision, compiled = chosen_run
     session.expect(backend)
     num_epochs = NUM_EPOCHS_OF_RANDOM if WORKLOADS[workload].datasets[0] == "random" else NUM_EPOCHS
@@ -85,17 +74,3 @@ def test_samples_per_second(chosen_run, session, vendor_rates, measured):
     measured |= {label: value / unit for key, (label, unit) in SHOWN.items() if (value := getattr(record, key))}
     if memory := record.gpu_memory_by_rank:
         measured["peak allocated (GiB)"] = memory.peak_allocated_bytes[0] / 2**30
-    if not compiled and (vendors := vendor_rates(workload).get(precision)):
-        measured |= {"vendor's samples/s": vendors, "ratio": rate / vendors}
-
-
-def vendor(session, workload):
-    """{precision: samples per second} of the minimal loop; empty where it fails."""
-    precisions = PRECISIONS if session.on_gpu else ON_CPU_PRECISIONS
-    size = sizes(session)[workload]
-    loop = [sys.executable, "-m", "tests.gpu.vendor_loop", session.device, workload, size, NUM_STEPS[session.on_gpu], *precisions]
-    try:
-        status, printed = run(session, f"speed-{workload}-vendor", loop, RUN_SECONDS)
-    except AssertionError:
-        return {}
-    return json.loads(printed.splitlines()[-1]) if status == 0 else {}

@@ -145,21 +145,6 @@ class Net(nn.Module):
 def model():
     return Net()
 """,
-    "encoder-decoder": """
-def data():
-    return pairs(numbers(16, 2, 6, 8), classes(16))
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.transformer, self.head = nn.Transformer(8, 2, 1, 1, 16, batch_first=True), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.transformer(x[:, 0], x[:, 1]).mean(1))
-
-def model():
-    return Net()
-""",
     "vision-transformer": IMAGES
     + """
 class Net(nn.Module):
