@@ -33,7 +33,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.optimizer_for(settings, self.module)
-        self.configuration = distributed_data_parallel.buffer_options(self.module) | library_setting(settings)
+        self.configuration = distributed_data_parallel.options_for(settings, self.module) | library_setting(settings)
         self.model = DistributedDataParallel(self.module, **self.configuration)
         if self.transport == "mpi":
             mpi_tensors.begin(self.ranks, self.device)

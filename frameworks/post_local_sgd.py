@@ -31,7 +31,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.module = self.model = modules.build(settings, self.device, self.ranks)
         averager = PeriodicModelAverager(settings.averaging_period, settings.local_after)
         self.optimizer = PostLocalSGDOptimizer(steps.optimizer_for(settings, self.module), averager)
-        self.configuration = distributed_data_parallel.buffer_options(self.module)
+        self.configuration = distributed_data_parallel.options_for(settings, self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
         self.gradients = PostLocalSGDState(None, None, settings.local_after, post_local_gradient_allreduce=False)
         self.model.register_comm_hook(self.gradients, post_localSGD_hook)

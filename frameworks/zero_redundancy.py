@@ -25,7 +25,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         options = steps.options_of(plain)
         self.optimizer = ZeroRedundancyOptimizer(plain.param_groups, type(plain), parameters_as_bucket_view=True, **options)
         steps.clip_before_steps(self.optimizer, settings)
-        self.configuration = distributed_data_parallel.buffer_options(self.module)
+        self.configuration = distributed_data_parallel.options_for(settings, self.module)
         self.model = DistributedDataParallel(self.module, **self.configuration)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

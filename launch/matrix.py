@@ -79,12 +79,15 @@ def prepare(matrix: Matrix) -> Prepared:
         raise UserError(f"{' and '.join(flags)} each print something else; give one of them")
     if flags := [command_line.flag(name) for name in job_scripts.OF_PRINTING if not matrix.print_jobs and getattr(matrix, name)]:
         raise UserError(f"{flags[0]} is for --print-jobs, and a matrix that runs here asks no batch system")
+    is_limited = matrix.verify and matrix.run.epochs is None
     matrix = verify.applied(matrix) if matrix.verify else matrix
     machine = machine_files.read(matrix.machine_file)
-    machine = verify.with_few_steps(machine) if matrix.verify else machine
     settings = machine_files.applied(machine, settings_of(matrix))
     hosts = str(relative_to_root(matrix.hosts)) if matrix.hosts else None
     names, workloads = backends.chosen(matrix.backends), workloads_of(matrix)
+    if is_limited:
+        is_run = not any(getattr(matrix, name) for name in INSTEAD_OF_RUNNING)
+        machine = verify.with_few_steps(machine, settings, workloads, is_run)
     backends.expect_had(names, settings)
     ranks_per_node = machine.ranks_per_node if matrix.ranks_per_node is None else matrix.ranks_per_node
     with_controls = matrix.controls and matrix.repeats >= MIN_RUNS_CONFIDENT

@@ -1,6 +1,7 @@
 """Fixtures that more than one test file uses, and how the tests are divided over processes."""
 
 import functools
+import os
 from collections import Counter
 
 import hypothesis
@@ -72,3 +73,10 @@ def pytest_collection_modifyitems(items):
     num_tests = Counter(groups.values())
     places = {group: place for place, group in enumerate([*LONGEST, *(group for group, _ in num_tests.most_common())][::-1])}
     items.sort(key=lambda item: places.get(groups.get(item), -1), reverse=True)
+
+
+@pytest.fixture(autouse=True)
+def _same_folder():
+    """A process that reads a user's file goes to its folder."""
+    yield
+    os.chdir(ROOT)

@@ -111,6 +111,14 @@ class Model(ABC):
         """Returns whether it has state beside its parameters, such as running statistics."""
 
     @abstractmethod
+    def misses_gradients(self) -> bool:
+        """Returns whether a step may leave a parameter without a gradient, or with a sparse one."""
+
+    @abstractmethod
+    def takes_derivatives(self) -> bool:
+        """Returns whether the model or its loss takes derivatives itself, also in evaluation."""
+
+    @abstractmethod
     def samples(self, inputs: Any, targets: Any, sample_weights: np.ndarray, precision: str) -> Samples:
         """Returns the samples of a batch in the types in which they are trained."""
 
@@ -250,6 +258,14 @@ class BuiltIn(Model):
 
     @final
     def has_buffers(self) -> bool:
+        return False
+
+    @final
+    def misses_gradients(self) -> bool:
+        return False
+
+    @final
+    def takes_derivatives(self) -> bool:
         return False
 
     @final

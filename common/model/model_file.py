@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import os
 import random
 import sys
 from collections import Counter
@@ -40,6 +41,7 @@ CONSTANTS: dict[str, tuple[type, Any, Bounds | None]] = {
     "LEARNING_RATE": (float, None, POSITIVE),
     "CLIP_NORM": (float, None, POSITIVE),
     "LOWER_IS_BETTER": (bool, False, None),
+    "FIND_UNUSED": (bool, False, None),
 }
 WORDS = {float: "a number", int: "a whole number", bool: "True or False"}
 KERAS_PACKAGES = {"keras", "tf_keras"}
@@ -59,6 +61,9 @@ class ModelFile(NamedTuple):
     content: ModuleType
     arguments: dict[str, Any]
     digest: str
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.digest))
 
     @property
     def name(self) -> str:
@@ -192,8 +197,9 @@ def arguments_of(text: str | None) -> dict[str, Any]:
 
 
 def _import(file: ModelFile) -> None:
-    """Runs the file as a module, of its package if it is in one. Modules beside it can be imported."""
+    """Runs the file as a module, of its package if it is in one, in its folder. Modules beside it can be imported."""
     root, package = _package_of(file.path)
+    os.chdir(file.path.parent)
     sys.path[:0] = [str(file.path.parent), *([str(root)] if package else [])]
     file.content.__package__ = package or None
     file.content.__file__ = str(file.path)
@@ -210,6 +216,8 @@ def _import(file: ModelFile) -> None:
         file.refuse("model", OF_KERAS)
     if "torch" not in sys.modules:
         file.refuse(None, "it does not import torch; the model is a PyTorch module")
+    # The run converts parameters and data to its --precision.
+    torch().set_default_dtype(torch().float32)
 
 
 def _package_of(path: Path) -> tuple[Path, str]:

@@ -1,10 +1,13 @@
 """The data of a user's file: samples by index, which are collated when a batch needs them, and the random numbers that they draw."""
 
+import copy
 import ctypes
 import dataclasses
+import functools
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,6 +25,7 @@ NUM_FIRST = 8
 NUM_IN_DIGEST = 64
 # The Mersenne Twister's: 624 words and the position in them.
 NUMPY_STATE_BYTES = 4 * 625
+READING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,10 @@ class UserSamples:
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
         row = indices.tolist()
         if self.in_threads:
-            # Nothing here draws.
-            return collated(self.file, [sample(self.file, self.dataset, index) for index in row])
+            # Nothing here draws. A data set that has a file open must not be read by two threads at once.
+            with READING:
+                samples = [sample(self.file, self.dataset, index) for index in row]
+            return collated(self.file, samples)
         # The last seed tells a batch of one sample from the sample.
         return batch_of(self.file, self._samples(row), *self.seeds, *row, 1)
 
@@ -140,8 +146,9 @@ def seeded_samples(file: ModelFile, dataset: Any, indices: Sequence[int], *seeds
     return samples
 
 
+@functools.cache
 def data_of(file: ModelFile) -> tuple[Any, Any]:
-    """Calls data(). Raises UserError where it does not return two map-style data sets."""
+    """Calls data(), once in a process. Raises UserError where it does not return two map-style data sets."""
     with model_file.generators_kept():
         model_file.seed_generators(0)
         data = file.call("data")
@@ -182,16 +189,36 @@ def collated(file: ModelFile, samples: list[Any]) -> tuple[Any, Any]:
 
 
 def mapped(function: Callable[[Any], Any], values: Any) -> Any:
-    """Applies a function to each tensor in nested tuples, lists and dictionaries."""
-    if isinstance(values, Mapping):
-        return {key: mapped(function, value) for key, value in values.items()}
+    """Applies a function to each tensor and array of numbers in nested tuples, lists, dictionaries and objects, of whatever class.
+
+    Objects are copied. Other values, such as texts, stay as they are.
+    """
+    if _has_numbers(values):
+        return function(values)
     if isinstance(values, tuple | list):
-        return type(values)(mapped(function, value) for value in values) if type(values) in (tuple, list) else values
-    return function(values) if hasattr(values, "untyped_storage") else values
+        changed = [mapped(function, value) for value in values]
+        return type(values)(*changed) if hasattr(values, "_fields") else type(values)(changed)
+    if isinstance(values, MutableMapping):
+        copied = copy.copy(values)
+        copied.update({key: mapped(function, value) for key, value in values.items()})
+        return copied
+    if not dataclasses.is_dataclass(values) and not any(map(_has_numbers, getattr(values, "__dict__", {}).values())):
+        return values
+    copied = copy.copy(values)
+    names = [field.name for field in dataclasses.fields(values)] if dataclasses.is_dataclass(values) else list(vars(values))
+    for name in names:
+        # A dataclass may be frozen.
+        object.__setattr__(copied, name, mapped(function, getattr(values, name)))
+    return copied
+
+
+def _has_numbers(values: Any) -> bool:
+    return hasattr(values, "untyped_storage") or (isinstance(values, np.ndarray) and values.dtype.kind in "biufc")
 
 
 def bytes_of(tensor: Any) -> bytes:
     """Returns the numbers of a tensor, of whatever type, as bytes."""
+    tensor = model_file.torch().as_tensor(tensor)
     return tensor.detach().to_dense().contiguous().flatten().view(model_file.torch().uint8).numpy().tobytes()
 
 
@@ -199,6 +226,7 @@ def in_precision(values: Any, precision: str) -> Any:
     """Converts the floating-point numbers of a batch to the type of the parameters. No gradient goes into the data."""
 
     def converted(tensor: Any) -> Any:
+        tensor = model_file.torch().as_tensor(tensor)
         if not tensor.is_floating_point():
             return tensor
         return (tensor.double() if precision == "fp64" else tensor.float()).detach()

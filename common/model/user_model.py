@@ -1,9 +1,9 @@
 """A model of the user's own: its parameters, metric, schedule and optimizer are those of a file in plain PyTorch."""
 
+import contextlib
 import functools
 import importlib
 import math
-import operator
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ import numpy as np
 
 from common import apart
 from common.command_line import shortened
+from common.errors import UserError
 from common.model import model_file, user_data
 from common.model.description import Layer, Model, Part, Samples, Workload
 from common.model.model_file import ModelFile
@@ -119,17 +120,24 @@ class UserModel(Model):
     def training_flops(self) -> int | None:
         """Counts those of a step on the first samples by PyTorch's counter; None where it finds none."""
         module = model_file.build(self.file, seed=0)
-        inputs, targets = user_data.in_precision(self.first_batch(NUM_FIRST), "fp32")
         counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
-        with counting as counter:
-            self.file.call("loss", module(inputs), targets).mean().backward()
-        return round(counter.get_total_flops() / NUM_FIRST) or None
+        # The counter fails for some models that train, as for derivatives of second order.
+        with contextlib.suppress(Exception), counting as counter:
+            _step(self.file, module, self.first_batch(NUM_FIRST))
+            return round(counter.get_total_flops() / NUM_FIRST) or None
+        return None
 
     def has_layers(self) -> bool:
         return self.described.has_layers
 
     def has_buffers(self) -> bool:
         return self.described.has_buffers
+
+    def misses_gradients(self) -> bool:
+        return self.file.constant("FIND_UNUSED") or _misses_gradients(self)
+
+    def takes_derivatives(self) -> bool:
+        return _takes_derivatives(self)
 
     def samples(self, inputs: Any, targets: Any, sample_weights: np.ndarray, precision: str) -> Samples:
         inputs, targets = user_data.in_precision((inputs, targets), precision)
@@ -226,11 +234,17 @@ def _options(optimizer: Any) -> list[dict[str, Any]]:
 
 def _num_states(file: ModelFile, module: Any) -> float:
     """Returns how many numbers optimizer() keeps for each parameter, after a step without a gradient."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    parameters = list(named.values())
     for parameter in parameters:
         parameter.grad = model_file.torch().zeros_like(parameter)
     optimizer = file.call("optimizer", iter(parameters))
     _expect_optimizer(file, optimizer)
+    in_groups = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if missing := [name for name, parameter in named.items() if id(parameter) not in in_groups]:
+        names = shortened(", ".join(missing), 100)
+        remedy = "list(parameters) can be read twice; a parameter that is not trained has requires_grad False"
+        file.refuse("optimizer", f"optimizer() has no group with {names}, which would not be trained; {remedy}")
     sizes = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
     return sum(sizes) / sum(parameter.numel() for parameter in parameters)
 
@@ -242,6 +256,44 @@ def _first_of_data(model: UserModel) -> list[Any]:
     return [user_data.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
 
 
+def _step(file: ModelFile, module: Any, batch: tuple[Any, Any]) -> None:
+    inputs, targets = user_data.in_precision(batch, "fp32")
+    file.call("loss", file.attempt("model", module, inputs), targets).mean().backward()
+
+
+@functools.cache
+def _misses_gradients(model: UserModel) -> bool:
+    """Looks at steps on the first samples, together and in pairs, of which a router may send none to an expert."""
+    for size, starts in ((NUM_FIRST, (0,)), (2, range(0, NUM_FIRST, 2))):
+        for start in starts:
+            module = model_file.build(model.file, seed=0)
+            # A model may need larger batches.
+            with contextlib.suppress(UserError), model_file.seeded(0):
+                _step(model.file, module, model.first_batch(size, start))
+                if any(p.requires_grad and (p.grad is None or p.grad.is_sparse) for p in module.parameters()):
+                    return True
+    return False
+
+
+@functools.cache
+def _takes_derivatives(model: UserModel) -> bool:
+    file, module = model.file, model_file.build(model.file, seed=0).eval()
+    inputs, targets = user_data.in_precision(model.first_batch(NUM_FIRST), "fp32")
+    try:
+        with model_file.torch().no_grad(), model_file.generators_kept():
+            file.call("loss", file.attempt("model", module, inputs), targets)
+    except UserError:
+        return True
+    return False
+
+
+def _outputs_and_targets(model: UserModel, module: Any, num_samples: int = NUM_FIRST, start: int = 0) -> tuple[Any, Any]:
+    """Returns what is evaluated of the first samples."""
+    inputs, targets = user_data.in_precision(model.first_batch(num_samples, start), "fp32")
+    with model_file.torch().set_grad_enabled(model.takes_derivatives()):
+        return model.file.attempt("model", module, inputs), targets
+
+
 # The metric of a file whose number is no mean over samples: sums by metric(), of which finish() makes the number. The sums are a tensor, or
 # nested tuples, lists and dictionaries of tensors and numbers. They are added up over batches and ranks.
 
@@ -249,11 +301,7 @@ def _first_of_data(model: UserModel) -> list[Any]:
 @functools.cache
 def first_sums(model: UserModel) -> Any:
     """Returns what metric() returns for the first samples: the sums of every batch are nested alike."""
-    file, torch = model.file, model_file.torch()
-    inputs, targets = user_data.in_precision(model.first_batch(NUM_FIRST), "fp32")
-    with torch.no_grad():
-        outputs = file.attempt("model", model_file.build(file, seed=0).eval(), inputs)
-        return file.call("metric", outputs, targets)
+    return model.file.call("metric", *_outputs_and_targets(model, model_file.build(model.file, seed=0).eval()))
 
 
 def num_sums(model: UserModel) -> int:
@@ -304,7 +352,7 @@ def check(model: UserModel) -> None:
             _expect_metric(file, file.call("metric", outputs, targets))
     if file.has("scheduler"):
         model.scheduled_rates(file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
-    _expect_sums(file, module.eval(), inputs, targets)
+    _expect_sums(model, module.eval())
     if file.has("finish"):
         finished(model, flat_sums(first_sums(model)).tolist(), NUM_FIRST)
 
@@ -356,17 +404,13 @@ def _expect_optimizer(file: ModelFile, optimizer: Any) -> None:
         file.refuse("optimizer", message)
 
 
-def _expect_sums(file: ModelFile, module: Any, inputs: Any, targets: Any) -> None:
+def _expect_sums(model: UserModel, module: Any) -> None:
     """Raises UserError where the loss of a batch is the sum of those of its halves, or the metric is no sum."""
-    half, losses, metrics = NUM_FIRST // 2, [], []
-    with model_file.torch().no_grad():
-        for rows in (slice(None), slice(half), slice(half, None)):
-            inputs_of_rows, targets_of_rows = (user_data.mapped(operator.itemgetter(rows), values) for values in (inputs, targets))
-            outputs = file.attempt("model", module, inputs_of_rows)
-            losses.append(float(file.call("loss", outputs, targets_of_rows).mean()))
-            if file.has("metric"):
-                metrics.append(flat_sums(file.call("metric", outputs, targets_of_rows)))
-    whole, first, second = losses
+    file, half = model.file, NUM_FIRST // 2
+    parts = [_outputs_and_targets(model, module, *part) for part in ((2 * half,), (half,), (half, half))]
+    with model_file.torch().set_grad_enabled(model.takes_derivatives()):
+        whole, first, second = (float(file.call("loss", *part).detach().mean()) for part in parts)
+        metrics = [flat_sums(file.call("metric", *part)) for part in parts] if file.has("metric") else []
     if abs(whole - first - second) < TOLERANCE * abs(whole) / 2:
         file.refuse("loss", "loss() is a sum over the samples of a batch; return their mean")
     if metrics and _is_no_sum(*metrics):

@@ -138,7 +138,9 @@ def _of_all_shards(trainer: Trainer, rows: np.ndarray, shard: Shard, has_samples
 
 
 def _leaves(values: Any) -> Iterator[Any]:
-    """Yields what is in nested tuples, lists and dictionaries, as the batches of a user's file are."""
+    """Yields what is in nested tuples, lists, dictionaries and objects, as the batches of a user's file are."""
+    if hasattr(values, "__dict__") and not hasattr(values, "dtype"):
+        values = vars(values)
     if isinstance(values, Mapping):
         values = tuple(values.values())
     if not isinstance(values, tuple | list):

@@ -127,7 +127,12 @@ def read_command_line(backend: str, ranks: Ranks) -> tuple[Settings, Launch]:
     left_out = config.not_for(config.SINGLE_RUN) | backends.settings_of_others(backend)
     parsed = parse(Settings, f"python -m frameworks.{backend}", description, left_out=left_out, helps=workloads.help_of_settings())
     launch = launch_of(backend, ranks)
-    return dataclasses.replace(parsed, **launch.settings), launch
+    settings = dataclasses.replace(parsed, **launch.settings)
+    if path := workloads.located(workloads.source_of(settings))["model"]:
+        # A process goes to the folder of a user's file, in which its relative paths begin.
+        paths = {name: value.absolute() for name, value in vars(settings).items() if isinstance(value, Path)}
+        settings = dataclasses.replace(settings, **paths, model=path)
+    return settings, launch
 
 
 def watch(settings: Settings, ranks: Ranks, record: Record, path: Path | None) -> Watchdog:

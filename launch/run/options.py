@@ -55,8 +55,8 @@ class Matrix:
     """Then search, in runs of one epoch, for the largest batch of each backend that fits into memory and gains throughput, and for the
     fastest of a few settings of its library. Print what it reaches with them, beside its default, from --repeats pairs of runs."""
     verify: bool = False
-    """Train 20 steps in float64 with every backend, and compare each loss with that of one process at the same global batch.
-    Exit status 1 where a backend differs."""
+    """Train in float64 with every backend, and compare each loss and evaluation with those of one process at the same global batch; look
+    for mistakes in the file too. Without --epochs: an epoch of 20 steps, or of more short ones. Exit status 1 where something is wrong."""
     check: bool = False
     """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
     Inside an allocation it asks one of its nodes."""

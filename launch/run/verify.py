@@ -1,52 +1,49 @@
 """The matrix that verifies workloads: every backend against one process, in float64, and why one differs."""
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from common import apart, workloads
+from common import workloads
 from common.backends import ALL, declaration_of
 from common.command_line import flag, names_in, shortened
+from common.config import Settings
 from common.data import sharding
 from common.declarations import BASELINE
 from common.errors import UserError
-from common.model.description import Model
 from common.record import comparison
 from common.record.definition import Record
 from common.terminal import Table, filled, print_tables
 from launch.launchers.machine_files import Machine
-from launch.run import verify_causes
+from launch.run import experiments, observations
+from launch.run.experiments import Examination
 from launch.run.options import Matrix
 from launch.run.plan import Job
 
 Answer = TypeVar("Answer")
 
-# Relative, of the loss of a step.
-BOUND = 1e-9
-# Of a backend whose master parameters are float32 also here, and whose steps amplify their rounding.
-BOUND_OF_FLOAT32_MASTERS = 1e-5
-UNSEEDED = "model() draws other parameters in every process; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
-UNSEEDED_DATA = "data() or the parameters' shapes are not the same in every process"
-AT_ONE_RANK = "a step depends on more than its batch, or the library trains otherwise"
-BESIDE_STATISTICS = "statistics by rank do not explain it: one process with the micro-batches of the ranks differs too"
-UNKNOWN = "nothing is found in the file: the library trains otherwise"
+# Relative, of the loss of a step, and of a backend whose master parameters are float32 also here, and whose steps amplify their rounding.
+BOUND, BOUND_OF_FLOAT32_MASTERS = 1e-9, 1e-5
+# Training amplifies rounding: after the first steps a difference counts that is this large, and so many times that of all steps before.
+LATE_BOUND, JUMP = 1e-6, 1e3
+NO_CAUSE = "no cause is found"
 # DDP's numbers of the parameters without a gradient in a step.
 WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
-# The reasons of failures by a part of their errors.
+# The causes of failures by a part of their errors.
 FAILURES = {
-    "different parameters before training": UNSEEDED,
-    "read different data": UNSEEDED_DATA,
     "__init__() missing": "the library makes the class of optimizer() anew from the parameters alone; give its other arguments defaults",
     "mixed torch.Tensor and DTensor": "optimizer() or the model computes with plain tensors of its own beside FSDP's shards (DTensor)",
 }
+# Errors whose cause lies in what the ranks have before they train.
+OF_PROCESSES = ("different parameters before training", "read different data")
 
 
 class Verified(NamedTuple):
     """How a run agrees with that of one process; `first_step` is the first whose loss differs by more than the bound, from 1.
 
     `difference_by_rank` is the largest from one process whose micro-batches are the batches of the ranks; None without such a run.
+    `problem` says what differs, with its `cause` if one is found.
     """
 
     workload: str
@@ -56,25 +53,28 @@ class Verified(NamedTuple):
     difference_by_rank: float | None
     bound: float
     first_step: int | None
-    reason: str | None
+    problem: str | None
+    cause: str | None
 
     @property
     def is_by_rank(self) -> bool:
         """Whether the run agrees with one process only where the micro-batches of that are the batches of the ranks."""
-        return self.first_step is not None and self.reason is None
+        return self.first_step is not None and self.problem is None
 
     @property
     def verdict(self) -> str:
         if self.is_by_rank:
             return f"as {self.num_ranks} micro-batches of one process; statistics are by rank"
-        return f"differs: {self.reason}" if self.reason else "agrees"
+        return (f"wrong: {self.cause}" if self.cause else f"{self.problem}; {NO_CAUSE}") if self.problem else "agrees"
 
 
 QUESTION = "Does each backend train the model as one process does?"
 NUM_STEPS = 20
+# Without --epochs an epoch is trained as far as this takes one process, at this many seconds a step at least.
+EPOCH_SECONDS, STEP_SECONDS = 5.0, 0.01
 # What the runs train with: the global batch of one process, whatever the number of ranks, and no chance.
 SETTINGS = {
-    "precision": "fp64", "scaling": "strong", "epochs": 1, "warmup_epochs": 0.0, "dropout": False,
+    "precision": "fp64", "scaling": "strong", "warmup_epochs": 0.0, "dropout": False,
     "step_breakdown": False, "stop_at_target": False,
 }  # fmt: skip
 
@@ -91,13 +91,29 @@ def applied(matrix: Matrix) -> Matrix:
         matrix,
         sizes=tuple(sorted({1, *matrix.sizes})),
         backends=matrix.backends if is_chosen else f"{BASELINE},{matrix.backends}",
-        run=dataclasses.replace(matrix.run, **SETTINGS),
+        run=dataclasses.replace(matrix.run, **SETTINGS, epochs=matrix.run.epochs or 1),
     )
 
 
-def with_few_steps(machine: Machine) -> Machine:
-    """Returns the machine with the number of steps of a verification among the variables of every rank."""
-    return dataclasses.replace(machine, variables=machine.variables | {sharding.STEPS_VARIABLE: str(NUM_STEPS)})
+def with_few_steps(machine: Machine, settings: Settings, workload_names: Sequence[str], is_run: bool) -> Machine:
+    """Returns the machine with the number of steps of an epoch among the variables of every rank: 20, or more of those that are short.
+
+    How long they take is only asked for what is run. Raises UserError where the code of a user's file fails.
+    """
+    examinations = [examined(dataclasses.replace(settings, **workloads.located(name))) for name in workload_names if is_run]
+    num_steps = [round(EPOCH_SECONDS / max(examination.step_seconds, STEP_SECONDS)) for examination in examinations]
+    return dataclasses.replace(machine, variables=machine.variables | {sharding.STEPS_VARIABLE: str(max(NUM_STEPS, *num_steps, 0))})
+
+
+def examined(settings: Settings) -> Examination:
+    """Returns what experiments on a workload find, whatever the runs show. Raises UserError where the code of a user's file fails."""
+    return experiments.in_one_process(_subject(settings))
+
+
+def _subject(settings: Settings) -> Settings:
+    """Returns the settings of a run that say what is trained, so that experiments on it are made once."""
+    names = ("workload", "model", "model_args", "dataset", "data_dir", *workloads.SIZES)
+    return dataclasses.replace(Settings(), **{name: getattr(settings, name) for name in names})
 
 
 def with_references(jobs: Sequence[Job]) -> list[Job]:
@@ -134,29 +150,38 @@ def show(records: Sequence[Record], write_page: Callable[[str, list[str], list[T
         }
         for run in runs
     ]  # fmt: skip
-    sentences, tables = answer(runs), filled("verify", rows)
+    findings = [(record.workload, examined(record.settings)) for record in records if is_reference(record)]
+    sentences, tables = answer(runs, findings), filled("verify", rows)
     print_tables(tables, [QUESTION, *sentences, *write_page(QUESTION, sentences, tables)])
-    return 1 if not runs or any(run.reason for run in runs) else 0
+    return 1 if not runs or any(run.problem for run in runs) or any(finding.wrong for _, finding in findings) else 0
 
 
-def answer(runs: Sequence[Verified]) -> list[str]:
-    """Returns how many runs differ, and what to do about statistics by rank."""
-    num_differing, num_by_rank = sum(run.reason is not None for run in runs), sum(run.is_by_rank for run in runs)
-    lines = [f"{num_differing} of {len(runs)} runs differ." if num_differing else f"All {len(runs)} runs agree."]
+def answer(runs: Sequence[Verified], findings: Iterable[tuple[str, Examination]] = ()) -> list[str]:
+    """Returns what is wrong whatever the runs show, how many runs differ, and what to do about statistics by rank."""
+    lines = [f"Wrong in {workload}: {text}." for workload, finding in findings for text in finding.wrong.values()]
+    num_differing, num_by_rank = sum(run.problem is not None for run in runs), sum(run.is_by_rank for run in runs)
+    lines.append(f"{num_differing} of {len(runs)} runs differ." if num_differing else f"All {len(runs)} runs agree.")
     if num_by_rank:
         lines.append(
             f"{num_by_rank} of them with the micro-batches of one process: batch norm has the statistics of a rank's batch, "
             "with every backend. On GPUs SyncBatchNorm has those of all ranks."
         )
+    without_gradient = [name for _, finding in findings for name in finding.without_gradient]
+    if without_gradient:
+        lines.append(f"Never trained, since no gradient comes to them: {shortened(', '.join(without_gradient), 200)}.")
     return lines
+
+
+def is_reference(record: Record) -> bool:
+    """Returns whether a run is that of one process."""
+    return record.backend == BASELINE and record.status == "ok"
 
 
 def verified(records: Iterable[Record]) -> list[Verified]:
     """Compares runs with those of one process. Without it there is nothing to compare, and none of them is verified."""
     records = list(records)
-    completed = [record for record in records if record.backend == BASELINE and record.status == "ok"]
-    references = {(record.workload, record.settings.accumulate): record for record in completed}
-    return [_compared(record, references) for record in records if record.backend != BASELINE or record.status != "ok"]
+    references = {(record.workload, record.settings.accumulate): record for record in records if is_reference(record)}
+    return [_compared(record, references) for record in records if not is_reference(record)]
 
 
 def _compared(record: Record, references: dict[tuple[str, int], Record]) -> Verified:
@@ -166,60 +191,99 @@ def _compared(record: Record, references: dict[tuple[str, int], Record]) -> Veri
     reference = references.get((record.workload, num_micro_batches))
     by_rank = references.get((record.workload, num_micro_batches * record.num_ranks)) if record.num_ranks > 1 else None
     differences, differences_by_rank = _differences(record, reference), _differences(record, by_rank)
-    first_step = next((step for step, difference in enumerate(differences, 1) if difference > bound), None)
-    largest_by_rank = max(differences_by_rank, default=None)
-    agrees = first_step is None or (largest_by_rank is not None and largest_by_rank <= bound)
-    reason = _reason(record, reference) or (None if agrees else _cause(record, largest_by_rank))
-    largest = max(differences, default=None)
-    return Verified(record.workload, record.backend, record.num_ranks, largest, largest_by_rank, bound, first_step, reason)
+    first_step = _first_step(differences, bound)
+    agrees_by_rank = bool(differences_by_rank) and _first_step(differences_by_rank, bound) is None
+    if problem := _problem(record, reference):
+        cause = _cause_of_failure(record, reference)
+    elif first_step and not agrees_by_rank:
+        problem = f"differs from step {first_step} on"
+        cause = _cause(record)
+    else:
+        problem = None if first_step else _difference_of_evaluations(record, reference, max(bound, JUMP * max(differences, default=0.0)))
+        cause = _wrong(record, "evaluation", "metric") if problem else None
+    largest, largest_by_rank = max(differences, default=None), max(differences_by_rank, default=None)
+    return Verified(record.workload, record.backend, record.num_ranks, largest, largest_by_rank, bound, first_step, problem, cause)
 
 
 def _differences(record: Record, reference: Record | None) -> list[float]:
     """Returns the relative differences of the losses of two runs, step by step."""
-    pairs = zip(record.losses, reference.losses if reference else (), strict=False)
-    return [
-        float("inf") if loss is None or expected is None else abs(loss - expected) / max(abs(expected), 1e-300) for loss, expected in pairs
-    ]
+    return [_difference(*pair) for pair in zip(record.losses, reference.losses if reference else (), strict=False)]
 
 
-def _reason(record: Record, reference: Record | None) -> str | None:
+def _difference(value: float | None, expected: float | None) -> float:
+    return float("inf") if value is None or expected is None else abs(value - expected) / max(abs(expected), 1e-300)
+
+
+def _first_step(differences: list[float], bound: float) -> int | None:
+    """Returns the first step, from 1, that differs by more than the bound, or later by far more than all before."""
+    for step, difference in enumerate(differences, 1):
+        if difference > (bound if step <= NUM_STEPS else max(LATE_BOUND, JUMP * max(differences[: step - 1]))):
+            return step
+    return None
+
+
+def _problem(record: Record, reference: Record | None) -> str | None:
     """Returns why a run cannot be compared with that of one process; None if it can."""
     if record.status != "ok":
-        return _reason_of_failure(record)
+        return f"not seen: {record.status}, {record.error or ''}"
     if reference is None:
-        return f"{BASELINE} has not completed"
-    reasons = {
-        UNSEEDED_DATA: record.workload_digest != reference.workload_digest,
-        UNSEEDED: record.parameter_digests[:1] != reference.parameter_digests[:1],
+        return f"not seen: {BASELINE} has not completed"
+    problems = {
+        "it has other data or shapes than one process": record.workload_digest != reference.workload_digest,
+        "it begins with other parameters than one process": record.parameter_digests[:1] != reference.parameter_digests[:1],
         f"it took {len(record.losses)} steps, and {BASELINE} took {len(reference.losses)}": len(record.losses) != len(reference.losses),
         f"it trained {(difference := comparison.sample_difference(record, reference))} than {BASELINE}": difference is not None,
     }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    return next((problem for problem, holds in problems.items() if holds), None)
 
 
-def _cause(record: Record, difference_by_rank: float | None) -> str:
-    """Returns why a run that has completed differs."""
-    causes = []
-    for cause_of in (verify_causes.of_ranks, verify_causes.of_optimizer)[record.num_ranks == 1 :]:
-        try:
-            causes.append(_asked(cause_of, workloads.workload_of(record.settings).model))
-        except UserError:
-            continue
-    unknown = AT_ONE_RANK if record.num_ranks == 1 else UNKNOWN if difference_by_rank is None else BESIDE_STATISTICS
-    return "; ".join(filter(None, causes)) or unknown
+def _difference_of_evaluations(record: Record, reference: Record | None, bound: float) -> str | None:
+    """Returns how the evaluations of two runs differ. With statistics of its own each rank evaluates with its own."""
+    if reference is None or record.buffers_in_sync is False:
+        return None
+    for name, values, expected in (
+        ("loss", record.eval_losses, reference.eval_losses),
+        (record.metric, record.accuracies, reference.accuracies),
+    ):
+        for epoch, pair in enumerate(zip(values, expected, strict=False), 1):
+            if _difference(*pair) > bound:
+                return f"the evaluation after epoch {epoch} differs ({name} {pair[0]:g}, and {pair[1]:g} in one process)"
+    return None
 
 
-@functools.cache
-def _asked(function: Callable[[Model], Answer], model: Model) -> Answer:
-    return apart.call("the model", function, model)
+def _cause(record: Record) -> str | None:
+    """Returns why a run that has completed trains otherwise; None where nothing is found."""
+    if between_processes := _asked(observations.between_processes, _subject(record.settings), record.num_ranks):
+        return between_processes
+    if not (examination := _asked(examined, record.settings)):
+        return None
+    of_ranks = [examination.wrong.get("training"), *examination.of_ranks] if record.num_ranks > 1 else []
+    return "; ".join(filter(None, [*of_ranks, examination.of_shards])) or None
 
 
-def _reason_of_failure(record: Record) -> str:
+def _asked(function: Callable[..., Answer], *arguments: Any) -> Answer | None:
+    """Returns the answer of experiments; None where they cannot be made."""
+    try:
+        return function(*arguments)
+    except UserError:
+        return None
+
+
+def _wrong(record: Record, *subjects: str) -> str | None:
+    """Returns what is wrong in one of these, whatever the runs show."""
+    examination = _asked(examined, record.settings)
+    return next((text for subject, text in examination.wrong.items() if subject in subjects), None) if examination else None
+
+
+def _cause_of_failure(record: Record, reference: Record | None) -> str | None:
+    """Returns why a run has failed or cannot be compared; None where nothing is found."""
     error = record.error or ""
     if "find_unused_parameters" in error:
         which = "parameters"
         if numbers := WITHOUT_GRADIENT.search(error):
-            names = _asked(verify_causes.trained, workloads.workload_of(record.settings).model)
+            names = examined(record.settings).trained
             which = shortened(", ".join(names[int(number)] for number in numbers[1].split()), 100)
-        return f"DDP waits for the gradient of {which}, which a step does not have (find_unused_parameters); use it, or leave it out"
-    return next((reason for part, reason in FAILURES.items() if part in error), f"{record.status}, {error}")
+        return f"DDP waits for the gradient of {which}, which a step does not have; give the file FIND_UNUSED = True"
+    if (record.status == "ok" and reference) or any(part in error for part in OF_PROCESSES):
+        return _asked(observations.between_processes, _subject(record.settings), record.num_ranks)
+    return next((cause for part, cause in FAILURES.items() if part in error), None)

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.config import Settings
 from common.trainer import Communication, ProfiledCommunication
+from common.workloads import workload_of
 from frameworks.shared.pytorch import mpi_tensors, process_group, profiler, states
 from frameworks.shared.replaced import Replacement, replaced
 
@@ -37,14 +38,15 @@ ALL_REDUCE = re.compile("all_?reduce|kernel_generic", re.IGNORECASE)
 POWER_SGD = "powersgd:bucket"
 
 
-def buffer_options(module: nn.Module) -> dict[str, Any]:
-    """Returns DDP's option by which rank 0's buffers are broadcast at every step: only where a module has buffers that change.
+def options_for(settings: Settings, module: nn.Module) -> dict[str, Any]:
+    """Returns DDP's options by which rank 0's buffers are broadcast at every step, and by which it looks for unused parameters.
 
-    DDP would broadcast constant tables too. PyTorch 2.11 has an older name of the option.
+    Both take time, so that only models that need them have them: DDP would broadcast constant tables too. PyTorch 2.11 has an older name.
     """
     parameters = inspect.signature(DistributedDataParallel).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
-    return {name: bool(states.buffers_of(module))}
+    unused = {"find_unused_parameters": True} if workload_of(settings).model.misses_gradients() else {}
+    return {name: bool(states.buffers_of(module))} | unused
 
 
 def communication_of_ddp(

@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
@@ -19,6 +20,11 @@ from common.model.model_file import ModelFile
 from common.ranks.launcher_variables import Ranks
 from common.workloads import workload_of
 
+# PyTorch's own functions, which those of torch.nn.functional call.
+DROPOUT_FUNCTIONS = [
+    f"{name}{ending}" for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout") for ending in ("", "_")
+]
+ATTENTION = functional.scaled_dot_product_attention
 # The types of parameters, their gradients and the loss.
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.float32, "tf32": torch.float32}
 
@@ -31,6 +37,7 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
     device, file = torch.device(device), _file_of(settings)
     module: Any = model_file.build(file, settings.seed)
     _expect_synchronized(module, file, device, ranks)
+    switch_functional_dropout(is_on=True)
     if not settings.dropout:
         without_dropout(module)
     module.mixed = settings.precision == "bf16"
@@ -64,11 +71,15 @@ def optimizer_of(settings: Settings, module: nn.Module) -> Optimizer | None:
 
 @final
 class Criterion:
-    """The loss of a model and what its evaluation counts, from its outputs. `num_sums` are those of a file with finish()."""
+    """The loss of a model and what its evaluation counts, from its outputs. `num_sums` are those of a file with finish().
+
+    `takes_derivatives`: whether its evaluation needs gradients, which the model or loss() takes.
+    """
 
     def __init__(self, settings: Settings) -> None:
         model: Any = workload_of(settings).model
         self.file = model.file_in("pytorch")
+        self.takes_derivatives = model.takes_derivatives()
         self.num_sums = user_model.num_sums(model) if self.file.has("finish") else 0
 
     def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
@@ -103,11 +114,34 @@ def _expect_synchronized(module: nn.Module, file: ModelFile, device: torch.devic
 
 
 def without_dropout(module: nn.Module) -> None:
+    """Turns dropout and stochastic depth off: those of a module's layers, and the functions of dropout for the whole process."""
     for layer in module.modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd):
-            layer.p = 0.0
+        changed: Any = layer
+        if isinstance(layer, nn.modules.dropout._DropoutNd) or type(layer).__name__ == "StochasticDepth":
+            changed.p = 0.0
         elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
-            layer.dropout = 0.0
+            changed.dropout = 0.0
+        elif isinstance(getattr(layer, "drop_prob", None), float):
+            changed.drop_prob = 0.0
+    switch_functional_dropout(is_on=False)
+
+
+def switch_functional_dropout(is_on: bool) -> None:
+    """Turns the functions of dropout on or off, wherever they are called: the backward pass may compute a layer again.
+
+    Code that is compiled has them on.
+    """
+    for name in DROPOUT_FUNCTIONS:
+        torch._VF.__dict__.pop(name, None)
+        if not is_on:
+            setattr(torch._VF, name, lambda values, *_: values)
+    functional.scaled_dot_product_attention = ATTENTION if is_on else _attention_without_dropout
+
+
+def _attention_without_dropout(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, *arguments: Any, **named: Any
+) -> Tensor:
+    return ATTENTION(query, key, value, attn_mask, 0.0, *arguments, **named)
 
 
 def change_forward(module: nn.Module, change: Callable[[Callable], Callable]) -> None:

@@ -1,10 +1,10 @@
 """What the steps of every PyTorch backend are made of: batches on the device, the optimizer, which may clip, and the evaluation."""
 
+import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from common.config import Settings
 from common.errors import UserError
-from common.model import conventions
+from common.model import conventions, user_data
 from common.trainer import Batch, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import modules
@@ -35,12 +35,14 @@ def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
     if (optimizer := modules.optimizer_of(settings, model)) is not None:
         return optimizer
     learning_rate = settings.learning_rate or 0.0
+    # The fused kernels take no sparse gradients, and begin the momentum of all parameters together.
+    fused = not workload_of(settings).model.misses_gradients()
     if settings.optimizer == "adam":
         return torch.optim.Adam(
-            model.parameters(), lr=learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0, fused=True
+            model.parameters(), lr=learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0, fused=fused
         )
     return torch.optim.SGD(
-        model.parameters(), lr=learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0, fused=True
+        model.parameters(), lr=learning_rate, momentum=settings.momentum, dampening=0, nesterov=False, weight_decay=0, fused=fused
     )
 
 
@@ -92,17 +94,8 @@ def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
 
 
 def mapped(function: Callable[[Tensor], Any], values: Any) -> Any:
-    """Applies a function to each tensor or array, as a tensor, of nested tuples, lists and dictionaries.
-
-    Other values, such as texts, stay as they are.
-    """
-    if isinstance(values, np.ndarray | Tensor):
-        return function(torch.as_tensor(values))
-    if isinstance(values, Mapping):
-        return {key: mapped(function, value) for key, value in values.items()}
-    if type(values) in (tuple, list):
-        return type(values)(mapped(function, value) for value in values)
-    return values
+    """Applies a function to each tensor or array, as a tensor, of nested values."""
+    return user_data.mapped(lambda numbers: function(torch.as_tensor(numbers)), values)
 
 
 def chunks(values: Any, number: int) -> list[Any]:
@@ -129,11 +122,13 @@ def in_micro_batches(batches: Iterable[Batch], accumulate: int, device: torch.de
         yield [(*micro_batch, number == accumulate) for number, micro_batch in enumerate(micro_batches, 1)], learning_rate
 
 
-@torch.no_grad()
 def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device, criterion: Criterion) -> Totals:
     """Returns the Totals of the batches, for every PyTorch backend."""
     model.eval()
     totals = torch.zeros(3 + criterion.num_sums, dtype=torch.float64, device=device)
-    for inputs, targets, weights, _ in tensors(batches, device):
-        totals += criterion.totals(model(inputs), targets, weights)
+    # DistributedDataParallel would wait for a backward pass where gradients are on.
+    without_backward = getattr(model, "no_sync", contextlib.nullcontext) if criterion.takes_derivatives else contextlib.nullcontext
+    with torch.set_grad_enabled(criterion.takes_derivatives), without_backward():
+        for inputs, targets, weights, _ in tensors(batches, device):
+            totals += criterion.totals(model(inputs), targets, weights).detach()
     return Totals.of(totals.tolist())

@@ -6,6 +6,7 @@ import pytest
 
 from launch.matrix import prepare, write_verification
 from launch.run import verify
+from launch.run.experiments import Examination
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
 from tests.support.user_models import BEGINNING, SOUND, TRAPS
@@ -14,6 +15,15 @@ LOSSES = [3.0, 2.0, 1.0, 0.5]
 CLOSE, APART = ([loss * (1 + difference) for loss in LOSSES] for difference in (1e-12, 1e-7))
 LATE = [3.0, 2.0, 1.0 + 1e-3, 0.5]
 DIGESTS = ["a" * 64, "b" * 64, "c" * 64]
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch):
+    """What experiments find, by function: nothing, but where a test says otherwise."""
+    found = {"in_one_process": Examination({}, [], None, ["head.weight", "head.bias", "forgotten.weight", "forgotten.bias"], [], 0.01)}
+    monkeypatch.setattr(verify.experiments, "in_one_process", lambda _: found["in_one_process"])
+    monkeypatch.setattr(verify.observations, "between_processes", lambda *_: found.get("between_processes"))
+    return found
 
 
 def verified(losses=CLOSE, by_rank=None, **changes):
@@ -34,23 +44,51 @@ def test_losses_that_differ_by_rounding_agree_and_float32_masters_have_a_bound_o
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({}, "nothing is found in the file: the library trains otherwise"),
-        ({"by_rank": CLOSE}, "statistics by rank do not explain it"),
-        ({"num_ranks": 1}, "a step depends on more than its batch"),
-        ({"parameter_digests": ["f" * 64, *DIGESTS[1:]]}, "model() draws other parameters in every process"),
+        ({}, "differs from step 3 on"),
+        ({"by_rank": CLOSE}, "differs from step 3 on"),
+        ({"num_ranks": 1}, "differs from step 3 on"),
+        ({"parameter_digests": ["f" * 64, *DIGESTS[1:]]}, "it begins with other parameters than one process"),
         ({"sample_digests": ["9" * 64]}, "it trained other samples in epoch 1, or in another order, than single"),
-        ({"workload_digest": "9" * 64}, "data() or the parameters' shapes are not the same in every process"),
+        ({"workload_digest": "9" * 64}, "it has other data or shapes than one process"),
     ],
 )
-def test_a_backend_that_differs_is_shown_with_its_first_step_and_a_reason(changes, reason):
+def test_a_backend_that_differs_is_shown_with_its_first_step_and_no_cause_where_none_is_found(changes, reason):
     run = verified(LATE, **changes)
     assert (run.first_step, run.largest_difference) == (3, pytest.approx(1e-3))
-    assert run.verdict.startswith(f"differs: {reason}")
+    assert run.verdict == f"{reason}; no cause is found"
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"accuracies": [0.7]}, "the evaluation after epoch 1 differs (accuracy 0.7, and 0.5 in one process); no cause is found"),
+        ({"eval_losses": [0.25]}, "the evaluation after epoch 1 differs (loss 0.25, and 0.5 in one process); no cause is found"),
+        ({"accuracies": [0.7], "buffers_in_sync": False}, "agrees"),
+    ],
+)
+def test_evaluations_are_compared_where_ranks_have_the_same_buffers(changes, verdict):
+    same = {"accuracies": [0.5], "eval_losses": [0.5], "buffers_in_sync": True, "losses": LOSSES, "parameter_digests": DIGESTS}
+    (run,) = verify.verified(typed([made(backend="single", **same), made(num_ranks=2, **same | changes)]))
+    assert run.verdict == verdict
+
+
+def test_after_20_steps_rounding_that_grows_is_no_difference_and_a_jump_is_one():
+    growing = [1 + 1e-13 * 2**step for step in range(30)]
+    expected = [1.0] * 30
+    parts = {"parameter_digests": DIGESTS, "num_ranks": 2}
+
+    def first_step(losses):
+        records = [made(backend="single", losses=expected, parameter_digests=DIGESTS), made(losses=losses, **parts)]
+        (run,) = verify.verified(typed(records))
+        return run.first_step
+
+    assert first_step([*expected[:20], *growing[13:23]]) is None
+    assert first_step([*expected[:24], *[1.01] * 6]) == 25
 
 
 def test_statistics_by_rank_are_those_of_the_micro_batches_of_one_process():
     run = verified(LATE, by_rank=[loss * (1 + 1e-12) for loss in LATE])
-    assert (run.verdict, run.reason) == ("as 2 micro-batches of one process; statistics are by rank", None)
+    assert (run.verdict, run.problem) == ("as 2 micro-batches of one process; statistics are by rank", None)
     assert (run.first_step, run.largest_difference) == (3, pytest.approx(1e-3))
     assert run.difference_by_rank == pytest.approx(1e-12, rel=0.01)
     assert "On GPUs SyncBatchNorm has those of all ranks" in verify.answer([run])[1]
@@ -70,19 +108,18 @@ def test_one_process_has_the_micro_batches_of_each_number_of_ranks_where_the_mod
     assert references("mlp-mixer") == [(None, 1)]
 
 
-def test_parameters_without_a_gradient_and_other_failures_are_named(tmp_path):
+def test_parameters_without_a_gradient_and_other_failures_are_named(found):
     error = "RuntimeError: Expected to have finished reduction in the prior iteration (…) by passing find_unused_parameters=True"
     failed = {"status": "failed", "in_sync": None, "error": error}
-    assert "DDP waits for the gradient of parameters, which a step does not have" in verified(**failed).verdict
-    (tmp_path / "mine.py").write_text(BEGINNING + TRAPS["unused-parameters"])
+    assert "DDP waits for the gradient of parameters, which a step does not have; give the file FIND_UNUSED" in verified(**failed).verdict
     numbered = failed | {"error": f"{error}\nParameter indices which did not receive grad for rank 0: 2 3\n In addition, you can"}
-    run = verified(**numbered, settings={"model": str(tmp_path / "mine.py")})
-    assert "DDP waits for the gradient of forgotten.weight, forgotten.bias, which" in run.verdict
+    assert "DDP waits for the gradient of forgotten.weight, forgotten.bias, which" in verified(**numbered).verdict
     unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
-    assert verified(**failed | {"error": unseeded}).reason == verify.UNSEEDED
+    found["between_processes"] = "the parameters of model() differ"
+    assert verified(**failed | {"error": unseeded}).verdict == "wrong: the parameters of model() differ"
     missing = "rank 0: TypeError: Lars.__init__() missing 1 required positional argument: 'lr'"
-    assert verified(**failed | {"error": missing}).reason.endswith("give its other arguments defaults")
-    assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "differs: failed, rank 1 was killed"
+    assert verified(**failed | {"error": missing}).cause.endswith("give its other arguments defaults")
+    assert verified(**failed | {"error": "rank 1 was killed"}).verdict == "not seen: failed, rank 1 was killed; no cause is found"
 
 
 def shown(records, page):
@@ -110,6 +147,41 @@ def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(cap
         assert not any(words in text for words in ("Nothing to compare", "Can it be relied on?"))
     assert shown(typed([reference]), page) == 1
     assert shown(typed([made(num_ranks=2)]), page) == 1
+
+
+def test_the_cause_of_a_difference_is_that_of_processes_then_of_a_step_and_of_shards(found):
+    nothing = found["in_one_process"]
+    found["in_one_process"] = nothing._replace(wrong={"training": "loss()", "data": "overlap"}, of_ranks=["state"], of_shards="norms")
+    assert verified(LATE).verdict == "wrong: loss(); state; norms"
+    assert verified(LATE, num_ranks=1).verdict == "wrong: norms"
+    found["between_processes"] = "the samples differ"
+    assert verified(LATE).verdict == "wrong: the samples differ"
+
+
+def test_what_is_wrong_in_the_file_is_said_though_all_runs_agree(found, capsys, tmp_path):
+    nothing = found["in_one_process"]
+    records = [made(backend="single", losses=LOSSES, parameter_digests=DIGESTS), made(num_ranks=2, losses=CLOSE, parameter_digests=DIGESTS)]
+    for wrong, unused, status in (({"metric": "it is no sum"}, [], 1), ({}, ["forgotten.bias"], 0)):
+        found["in_one_process"] = nothing._replace(wrong=wrong, without_gradient=unused)
+        assert shown(typed(records), tmp_path / "page.html") == status
+        printed = capsys.readouterr().out
+        assert ("Wrong in cnn: it is no sum." in printed, "no gradient comes to them: forgotten.bias" in printed) == (
+            bool(wrong),
+            bool(unused),
+        )
+        assert "All 1 runs agree." in printed
+
+
+def test_an_epoch_is_20_steps_or_more_short_ones_and_whole_epochs_are_asked_for(found, tmp_path):
+    def steps(step_seconds, **options):
+        found["in_one_process"] = found["in_one_process"]._replace(step_seconds=step_seconds)
+        run = verify.Matrix().run.__class__(epochs=options.pop("epochs", None))
+        prepared = prepare(verify.Matrix(workloads="cnn", verify=True, run=run, **options))
+        return prepared.machine.variables.get("TANDEM_STEPS_PER_EPOCH"), prepared.jobs[0].settings.epochs
+
+    assert [steps(seconds) for seconds in (1e-4, 0.1, 3)] == [("500", 1), ("50", 1), ("20", 1)]
+    assert steps(1e-4, dry_run=True) == ("20", 1)
+    assert steps(1e-4, epochs=3) == (None, 3)
 
 
 def test_settings_of_its_own_and_a_process_alone_are_added():

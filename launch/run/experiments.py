@@ -1,0 +1,434 @@
+"""Experiments on a user's file: each changes one thing of a step or of its process, and what then differs names a cause.
+
+They run in processes of their own and in float64, without dropout and with the norms of evaluation: batch norm, whose statistics are those
+of a rank's batch, is left out.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import hashlib
+import importlib
+import itertools
+import math
+import pickle
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from common import apart, workloads
+from common.command_line import shortened
+from common.config import Settings
+from common.data import datasets
+from common.data.samples import Samples
+from common.model import model_file, user_data
+from common.model.description import Model
+from common.model.model_file import ModelFile
+from common.ranks.launcher_variables import Ranks
+
+# Relative: what rounding alone may change, and what it may where a model computes something in float32.
+TOLERANCE, LOOSE_TOLERANCE = 1e-9, 1e-6
+# Samples of the batch that is cut into halves, spread over the data.
+NUM_SAMPLES = 16
+# The factor of a loss with which its gradients exceed every limit.
+LARGE = 1e6
+NUM_OPTIMIZER_STEPS, NUM_MODELS = 4, 4
+# Samples of a data set that are read, where that takes no longer.
+MAX_READ, LIMIT_SECONDS = 2048, 5.0
+# Where a step is not reached.
+STEP_SECONDS = 1.0
+# A share of the held-out samples; fewer may be alike by chance.
+LEAST_OVERLAP = 0.01
+MAX_NAMED = 100
+
+
+class Examination(NamedTuple):
+    """What is found in one process.
+
+    `wrong` holds whatever runs show, which may hide it behind micro-batches; its keys say of what, such as `training` or `evaluation`.
+    `of_ranks` says why several ranks train otherwise, and `of_shards` why a library does that updates shards. `trained` are the parameters
+    in the order in which DDP numbers them. `step_seconds`: in float64.
+    """
+
+    wrong: dict[str, str]
+    of_ranks: list[str]
+    of_shards: str | None
+    trained: list[str]
+    without_gradient: list[str]
+    step_seconds: float
+
+
+class Pass(NamedTuple):
+    """What a forward and a backward pass of a batch give: the tensors of the outputs, the loss, and the gradients by name."""
+
+    outputs: list[Any]
+    loss: Any
+    gradients: dict[str, Any]
+
+
+@functools.cache
+def in_one_process(settings: Settings) -> Examination:
+    """Makes the experiments that need one process. Raises UserError where the code of a user's file fails."""
+    return apart.call(workloads.source_of(settings), examine, settings)
+
+
+class Subject(NamedTuple):
+    """What is examined: a workload in float64, its file and its samples."""
+
+    settings: Settings
+    model: Model
+    file: ModelFile
+    criterion: Any
+    train: Samples
+    test: Samples
+
+
+class _Batch(NamedTuple):
+    inputs: Any
+    targets: Any
+    weights: Any
+
+
+class _Batches(NamedTuple):
+    """A batch and its halves. The losses of the halves add up to that of the batch."""
+
+    whole: _Batch
+    first: _Batch
+    second: _Batch
+
+
+def examine(settings: Settings) -> Examination:
+    """Makes the experiments that need one process. Raises UserError where the code of a user's file fails."""
+    subject = subject_of(settings)
+    if of_reading := _of_reading(subject.train):
+        # Whatever else differs may follow from that.
+        return Examination({"training": of_reading}, [], None, [], [], STEP_SECONDS)
+    of_steps, of_ranks, without_gradient = _of_steps(subject, halved(subject, subject.train))
+    of_shards, of_optimizer = _of_optimizer(subject)
+    wrong = {"training": of_steps, "optimizer": of_optimizer}
+    if len(subject.test):
+        held_out = halved(subject, subject.test)
+        wrong |= {"evaluation": _of_evaluation(subject, held_out), "metric": _of_metric(subject, held_out), "data": _of_overlap(subject)}
+    trained = _trained(module_of(subject))
+    return Examination(
+        {of: text for of, text in wrong.items() if text}, of_ranks, of_shards, trained, without_gradient, _step_seconds(subject)
+    )
+
+
+def subject_of(settings: Settings) -> Subject:
+    settings = dataclasses.replace(settings, precision="fp64", dropout=False, recompute=False, compile=False, num_workers=0)
+    model, data = workloads.workload_of(settings).model, datasets.loader(settings)()
+    file = model.file_in("pytorch")
+    train, test = (samples.seeded(settings.seed, 1) for samples in data[:2])
+    return Subject(settings, model, file, models().Criterion(settings), train, test)
+
+
+def models() -> Any:
+    """Imports what takes PyTorch, which the process that asks need not have."""
+    return importlib.import_module("frameworks.shared.pytorch.modules")
+
+
+def halved(subject: Subject, samples: Samples) -> _Batches:
+    """Collates samples that are spread over a data set, and each half of them."""
+    half = max(1, min(len(samples), NUM_SAMPLES) // 2)
+    indices = np.linspace(0, len(samples) - 1, 2 * half).astype(int)
+    weight = 1 / samples.num_losses[indices].sum()
+    return _Batches(*(batch_of(subject, samples, part, weight) for part in (indices, indices[:half], indices[half:])))
+
+
+def batch_of(subject: Subject, samples: Samples, indices: np.ndarray, weight: float) -> _Batch:
+    to_tensor = importlib.import_module("frameworks.shared.pytorch.steps").mapped
+    batch = subject.model.samples(*samples.batch(indices), np.full(len(indices), weight), "fp64")
+    return _Batch(*(to_tensor(lambda tensor: tensor, part) for part in batch))
+
+
+def _of_steps(subject: Subject, batches: _Batches) -> tuple[str | None, list[str], list[str]]:
+    """Says what is wrong in a step whatever runs show, and what makes ranks differ, and names the parameters that have no gradient."""
+    module = module_of(subject)
+    whole, again = (step_of(subject, module, batches.whole) for _ in range(2))
+    # A new module for each pass where one keeps something from pass to pass.
+    build = functools.partial(module_of, subject) if _differ(whole, again) else lambda: module
+    of_ranks = [_of_state(subject, batches), _of_draws(whole, step_of(subject, build(), batches.whole, seed=1))]
+    first, second = (step_of(subject, build(), half) for half in batches[1:])
+    with_gradient = whole.gradients.keys() | first.gradients.keys() | second.gradients.keys()
+    without_gradient = [name for name in _trained(module) if name not in with_gradient]
+    causes = [cause for cause in of_ranks if cause]
+    # What is drawn, or kept, differs between the halves anyway.
+    wrong = None if causes else _of_halves(whole, first, second) or _of_gradients(subject, build, batches)
+    return wrong, causes, without_gradient
+
+
+def _of_state(subject: Subject, batches: _Batches) -> str | None:
+    """Compares a step after one of the first half with a step after one of the second half."""
+    values, passes = [], []
+    for half in batches[1:]:
+        module = module_of(subject)
+        step_of(subject, module, half)
+        values.append(_values(module))
+        passes.append(step_of(subject, module, batches.whole))
+    if not _differ(*passes):
+        return None
+    names = shortened(", ".join(_changed(*values)), MAX_NAMED) or "something"
+    return f"a step reads {names}, which the steps before it have made from their samples: each rank has its own, or ddp rank 0's"
+
+
+def _of_draws(whole: Pass, with_other_seed: Pass) -> str | None:
+    """Compares two seeds."""
+    return "the model or loss() draws random numbers in training: those of a rank are its own" if _differ(whole, with_other_seed) else None
+
+
+def _of_halves(whole: Pass, first: Pass, second: Pass) -> str | None:
+    """Compares a batch with its halves, which two ranks or two micro-batches compute."""
+    joined = [_joined(*pair) for pair in zip(first.outputs, second.outputs, strict=False)]
+    if any(half is not None and _distance(output, half) > LOOSE_TOLERANCE for output, half in zip(whole.outputs, joined, strict=False)):
+        return "the outputs of a sample depend on the other samples of its batch, of which a rank has a part"
+    if _distance(whole.loss, mean := first.loss + second.loss) > LOOSE_TOLERANCE:
+        return f"loss() of a batch ({whole.loss:.6g}) is not the mean of those of its halves ({mean:.6g}), which ranks compute"
+    return None
+
+
+def _of_gradients(subject: Subject, build: Callable[[], Any], batches: _Batches) -> str | None:
+    """Compares the gradients of a batch with the mean of those of its halves, and large ones too."""
+    for factor in (1.0, LARGE):
+        whole, first, second = (step_of(subject, build(), batch, factor=factor).gradients for batch in batches)
+        names = sorted(whole.keys() & first.keys() & second.keys())
+        # All together: of a bias before a norm the gradient is rounding alone.
+        if names and _distance(_flat(map(whole.get, names)), _flat(first[name] + second[name] for name in names)) > LOOSE_TOLERANCE:
+            parameters = build().named_parameters()
+            hooked = [name for name, value in parameters if value._backward_hooks or value._post_accumulate_grad_hooks]
+            where = f"hooks of {shortened(', '.join(hooked), MAX_NAMED)}" if hooked else "the model or loss()"
+            return (
+                f"the backward pass changes gradients before they are averaged over the ranks, as where they are clipped ({where}); "
+                "CLIP_NORM clips the averaged gradient"
+            )
+    return None
+
+
+def _of_evaluation(subject: Subject, batches: _Batches) -> str | None:
+    """Compares what follows the evaluation of one half of some held-out samples with what follows that of the other half."""
+    values, outputs = [], []
+    for half in batches[1:]:
+        module = module_of(subject)
+        _evaluated(subject, module, half)
+        values.append(_values(module))
+        outputs.append([*_evaluated(subject, module, batches.whole), *step_of(subject, _prepared(module), batches.whole).outputs])
+    if not _tensors_differ(*outputs):
+        return None
+    names = shortened(", ".join(_changed(*values)), MAX_NAMED) or "something"
+    return f"evaluating a batch changes {names}, which the model then reads: each rank has its own"
+
+
+def _of_metric(subject: Subject, batches: _Batches) -> str | None:
+    """Compares metric() of held-out samples with the sum of those of their halves, of several models, whose predictions are others."""
+    if not subject.file.has("metric"):
+        return None
+    for seed in range(NUM_MODELS):
+        module = module_of(subject, spread=seed).eval()
+        whole, first, second = (_sums(subject, module, batch) for batch in batches)
+        if whole.isfinite().all() and _distance(whole, first + second) > LOOSE_TOLERANCE:
+            shown = [shortened(", ".join(f"{number:.6g}" for number in sums.tolist()), MAX_NAMED) for sums in (whole, first + second)]
+            return f"metric() of held-out samples ({shown[0]}) is not the sum of those of their halves ({shown[1]}), which ranks add up"
+    return None
+
+
+def _sums(subject: Subject, module: Any, batch: _Batch) -> Any:
+    """Returns what metric() gives for a batch, without the loss and the number of samples."""
+    inputs, targets, weights = copy.deepcopy(batch)
+    _, right, _, *sums = subject.criterion.totals(_outputs(subject, module, inputs), targets, (weights > 0).double()).detach()
+    return model_file.torch().stack(sums or [right])
+
+
+def _of_reading(train: Samples) -> str | None:
+    """Reads samples twice, in one order and then in the other."""
+    first = digests_of(train)
+    again = digests_of(train, list(map(int, reversed(first))))
+    if names := [index for index, digest in first.items() if again.get(index, digest) != digest]:
+        return f"data()[i] differs from call to call ({shortened(', '.join(names), MAX_NAMED)}): it keeps a state, or draws without a seed"
+    return None
+
+
+def _of_overlap(subject: Subject) -> str | None:
+    """Looks for held-out samples among those of training. Data of few values have equal samples in training too."""
+    trained, held_out = (list(digests_of(samples, part=0).values()) for samples in (subject.train, subject.test))
+    times = Counter(trained)
+    # Of the training data a part may have been read.
+    share = sum(digest in times for digest in held_out) / len(held_out) * len(subject.train) / len(trained)
+    if share < LEAST_OVERLAP or share < 2 * sum(number for number in times.values() if number > 1) / len(trained):
+        return None
+    return f"about {min(1.0, share):.0%} of the held-out samples have the inputs of a training sample"
+
+
+def digests_of(samples: Samples, indices: Iterable[int] | None = None, part: int | None = None) -> dict[str, str]:
+    """Returns digests of samples, or of their inputs (part 0), by index: all, or as many spread ones as the limits let."""
+    digests, begun = {}, time.perf_counter()
+    for index in np.unique(np.linspace(0, len(samples) - 1, MAX_READ).astype(int)) if indices is None else indices:
+        sample = samples.batch(np.array([index]))
+        digests[str(index)] = digest_of(sample if part is None else sample[part])
+        if time.perf_counter() - begun > LIMIT_SECONDS:
+            break
+    return digests
+
+
+def _of_optimizer(subject: Subject) -> tuple[str | None, str | None]:
+    """Says why optimizer() does not train shards of parameters as it trains all, and what is wrong with it anyway."""
+    if not subject.file.has("optimizer"):
+        return None, None
+    names = _trained(module_of(subject))
+    before, *whole = _updates(subject, sharded=False)
+    untrained = [
+        name for name, *halves in zip(names, before, *whole, strict=True) if not any(_distance(half, halves[0]) for half in halves)
+    ]
+    if untrained:
+        return None, f"optimizer() never changes {shortened(', '.join(untrained), MAX_NAMED)}, whatever the gradient is"
+    if not all(itertools.starmap(_tensors_differ, itertools.pairwise([before, *whole]))):
+        return "optimizer() leaves the parameters as they are in some steps, as where it accumulates gradients; use --accumulate", None
+    try:
+        _, *shards = _updates(subject, sharded=True)
+    except Exception as problem:
+        return f"optimizer() does not take shards of parameters, as this backend has them ({shortened(str(problem), MAX_NAMED)})", None
+    if any(_tensors_differ(*pair) for pair in zip(whole, shards, strict=True)):
+        return (
+            "optimizer() updates a value by others, as by the norm of a parameter or of all, and this backend gives it a part of them",
+            None,
+        )
+    return None, None
+
+
+def _updates(subject: Subject, sharded: bool) -> Iterator[list[Any]]:
+    """Yields the first halves of all parameters before and after some steps of the optimizer. A `sharded` one has these halves alone."""
+    torch = model_file.torch()
+    with model_file.generators_kept():
+        parameters = [parameter for parameter in module_of(subject).parameters() if parameter.requires_grad]
+        optimizer = subject.file.call("optimizer", iter(parameters))
+        leaves = [torch.nn.Parameter(_first_half(parameter).clone()) for parameter in parameters] if sharded else parameters
+        leaf_of = dict(zip(parameters, leaves, strict=True))
+        for group in optimizer.param_groups:
+            group["params"] = [leaf_of.get(parameter, parameter) for parameter in group["params"]]
+        yield [_first_half(leaf).clone() for leaf in leaves]
+        for step in range(NUM_OPTIMIZER_STEPS):
+            optimizer.zero_grad()
+            model_file.seed_generators(step)
+            for parameter, leaf in leaf_of.items():
+                gradient = (LARGE if step % 2 else 1.0) * torch.randn_like(parameter)
+                gradient = _first_half(gradient) if sharded else gradient
+                leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+            optimizer.step()
+            yield [(leaf.detach() if sharded else _first_half(leaf)).clone() for leaf in leaves]
+
+
+def _first_half(tensor: Any) -> Any:
+    flat = tensor.detach().flatten()
+    return flat[: (len(flat) + 1) // 2]
+
+
+def _step_seconds(subject: Subject) -> float:
+    """Returns the seconds of a step of a batch in float64: the shorter of two."""
+    module, durations = module_of(subject), []
+    size = subject.settings.batch_size or workloads.workload_of(subject.settings).batch_size
+    for _ in range(2):
+        begun = time.perf_counter()
+        step_of(subject, module, batch_of(subject, subject.train, np.arange(size) % len(subject.train), 1 / size))
+        durations.append(time.perf_counter() - begun)
+    return min(durations)
+
+
+def module_of(subject: Subject, spread: float = 0.0) -> Any:
+    """Builds the module. `spread`: the standard deviation of what is added to its parameters."""
+    module, torch = models().build(subject.settings, "cpu", Ranks()), model_file.torch()
+    with torch.no_grad(), model_file.seeded(round(spread)):
+        for parameter in module.parameters() if spread else ():
+            parameter.add_(spread * torch.randn_like(parameter))
+    return _prepared(module)
+
+
+def _prepared(module: Any) -> Any:
+    """Makes a module train, with the norms of evaluation."""
+    module.train()
+    for layer in module.modules():
+        if getattr(layer, "running_mean", None) is not None:
+            layer.eval()
+    return module
+
+
+def _trained(module: Any) -> list[str]:
+    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+
+
+def _outputs(subject: Subject, module: Any, inputs: Any) -> Any:
+    return subject.file.attempt("model", module, inputs)
+
+
+def _evaluated(subject: Subject, module: Any, batch: _Batch) -> list[Any]:
+    module.eval()
+    with model_file.seeded(0):
+        return _tensors(_outputs(subject, module, copy.deepcopy(batch.inputs)))
+
+
+def step_of(subject: Subject, module: Any, batch: _Batch, seed: int = 0, factor: float = 1.0) -> Pass:
+    inputs, targets, weights = copy.deepcopy(batch)
+    module.zero_grad()
+    with model_file.seeded(seed):
+        outputs = _outputs(subject, module, inputs)
+        loss = subject.criterion.loss(outputs, targets, weights)
+        (factor * loss).backward()
+    gradients = {name: parameter.grad.to_dense() for name, parameter in module.named_parameters() if parameter.grad is not None}
+    return Pass(_tensors(outputs), loss.detach(), gradients)
+
+
+def _tensors(values: Any) -> list[Any]:
+    tensors: list[Any] = []
+    user_data.mapped(lambda tensor: tensors.append(tensor.detach().clone()), values)
+    return tensors
+
+
+def _flat(tensors: Iterable[Any]) -> Any:
+    return model_file.torch().cat([tensor.flatten() for tensor in tensors])
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Returns the outputs of the samples of two batches; None where the first axis is not theirs, or others are padded."""
+    has_samples = first.dim() > 0 and len(first) == len(second) and first.shape == second.shape
+    return model_file.torch().cat([first, second]) if has_samples else None
+
+
+def _differ(one: Pass, other: Pass) -> bool:
+    return _tensors_differ([*one.outputs, one.loss], [*other.outputs, other.loss])
+
+
+def _tensors_differ(tensors: Iterable[Any], others: Iterable[Any]) -> bool:
+    """Whether tensors differ by more than rounding."""
+    return any(_distance(*pair) > TOLERANCE for pair in zip(tensors, others, strict=True))
+
+
+def _distance(tensor: Any, other: Any) -> float:
+    """Returns the sum of the differences of two tensors, relative to that of the values."""
+    if tensor.shape != other.shape:
+        return math.inf
+    difference = float((tensor.double() - other.double()).abs().sum())
+    return difference / max(float(other.double().abs().sum()), 1e-300) if difference else 0.0
+
+
+def digest_of(values: Any) -> str:
+    sha256 = hashlib.sha256()
+    for part in (user_data.mapped(user_data.bytes_of, values), user_data.mapped(lambda tensor: str(tensor.shape), values)):
+        sha256.update(pickle.dumps(part))
+    return sha256.hexdigest()
+
+
+def _values(module: Any) -> dict[str, bytes]:
+    """Returns the buffers and the layers' attributes by name, without parameters and layers."""
+    values = {name: user_data.bytes_of(buffer) for name, buffer in module.named_buffers()}
+    for prefix, layer in module.named_modules():
+        for name, value in vars(layer).items():
+            if not name.startswith("_"):
+                with contextlib.suppress(Exception):
+                    values[f"{prefix}.{name}" if prefix else name] = pickle.dumps(value)
+    return values
+
+
+def _changed(values: Mapping[str, bytes], others: Mapping[str, bytes]) -> list[str]:
+    return [name for name, value in others.items() if values.get(name) != value]

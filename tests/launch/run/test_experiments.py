@@ -1,0 +1,45 @@
+"""Mistakes in a user's file are found without training, each with its cause, and none in sound models."""
+
+import dataclasses
+
+import pytest
+
+from common.config import Settings
+from launch.run import experiments
+from tests.support import planted_bugs
+from tests.support.planted_bugs import BugIn, written
+from tests.support.user_models import SOUND
+
+BUGS = [(kind, name, bug) for kind, bugs in planted_bugs.IN_ONE_PROCESS.items() for name, bug in bugs.items()]
+SOUND_MODELS = SOUND | planted_bugs.SOUND
+
+
+def examination(folder, name, text):
+    return experiments.examine(Settings(model=str(written(folder, name, text))))
+
+
+@pytest.mark.parametrize(("kind", "name", "bug"), BUGS, ids=[name for _, name, _ in BUGS])
+def test_each_mistake_is_found_with_its_cause_and_no_other(kind, name, bug, tmp_path):
+    examined = examination(tmp_path, name, bug.text)
+    causes = {BugIn.FILE: list(examined.wrong.values()), BugIn.RANKS: examined.of_ranks, BugIn.SHARDS: [examined.of_shards]}
+    assert [cause.startswith(bug.cause) for cause in causes.pop(kind)] == [True]
+    # A state may be one of the evaluation too.
+    assert not any(any(others) for other, others in causes.items() if (kind, other) != (BugIn.RANKS, BugIn.FILE))
+
+
+@pytest.mark.parametrize("name", SOUND_MODELS)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_nothing_is_found_in_sound_models(name, tmp_path):
+    examined = examination(tmp_path, name, SOUND_MODELS[name])
+    assert (examined.wrong, examined.of_ranks, examined.of_shards, examined.without_gradient) == ({}, [], None, [])
+
+
+def test_parameters_to_which_no_gradient_comes_are_named(tmp_path):
+    examined = examination(tmp_path, "unused", planted_bugs.UNUSED)
+    assert (examined.wrong, examined.without_gradient) == ({}, ["forgotten.weight", "forgotten.bias"])
+    assert examined.trained == ["head.weight", "head.bias", "forgotten.weight", "forgotten.bias"]
+
+
+def test_a_workload_of_the_table_is_examined_as_a_file_is():
+    examined = experiments.examine(dataclasses.replace(Settings(), workload="cnn"))
+    assert (examined.wrong, examined.of_ranks, examined.of_shards, examined.without_gradient) == ({}, [], None, [])
