@@ -193,9 +193,8 @@ def of_replicas(name: str, settings: Settings, num_ranks: int, ranks_per_node: i
     shared = sharing.of(name)
     if shared and declaration_of(name).buffers == "gathered":
         # Whole parameters are buffers beside the shards.
-        state["parameters"] = (
-            whole["parameters"] * sharing.num_replicas(shared, parallelism.num_nodes(num_ranks, ranks_per_node)) / num_ranks
-        )
+        num_replicas = sharing.num_replicas(shared, parallelism.num_nodes(num_ranks, ranks_per_node))
+        state["parameters"] = whole["parameters"] * num_replicas / num_ranks
     if shared and declaration_of(name).deals:
         state |= {kind: whole[kind] * largest_hand(sizes, num_ranks) for kind in shared.sharded}
     buffers = buffer_bytes(name, settings, sizes, step.layer_sizes)
@@ -231,16 +230,8 @@ def of_pipeline(name: str, settings: Settings, num_ranks: int, num_stages: int, 
         # A rank receives for each micro-batch activations from the stage before, and gradients from the one after.
         ends = [end for stage, _ in of_rank for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
         received = sum(passed[end - 1] for end in ends) * num_microbatches
-        by_rank.append(
-            Forecast(
-                name,
-                num_ranks,
-                **state,
-                activations=activations,
-                buffers=received,
-                peak=sum(state.values()) + activations + working + received,
-            )
-        )
+        peak = sum(state.values()) + activations + working + received
+        by_rank.append(Forecast(name, num_ranks, **state, activations=activations, buffers=received, peak=peak))
     return max(by_rank, key=lambda row: row.peak)
 
 

@@ -41,7 +41,6 @@ CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose w
             ("failed", "ended with exit status 1; the last line: MPI_INIT has failed"),
         ),
         (Outcome(143, False, [NO_TRANSPORT, "Abort(1): Fatal error"]), ("failed", WITHOUT_TRANSPORT)),
-        (Outcome(9, False, ["=   BAD TERMINATION"]), ("failed", "ended with exit status 9")),
     ],
 )
 def test_the_cause_without_a_report_of_a_rank(outcome, ending):
