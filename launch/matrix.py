@@ -45,8 +45,6 @@ class Prepared:
     machine: machine_files.Machine
     settings: Settings
     jobs: list[Job]
-    left_out: list[str]
-    """Backends that run at none of its sizes."""
     identity: dict[str, Any]
     """What it runs; a matrix with the same identity can be resumed."""
     choose: Callable[..., commands.Launcher]
@@ -54,11 +52,10 @@ class Prepared:
 
 
 class Beginning(NamedTuple):
-    """How the names and the seeds of a matrix's runs begin, and lines about that."""
+    """How the names and the seeds of a matrix's runs begin."""
 
     stamp: str
     first_seed: int
-    notes: list[str]
 
 
 def run(matrix: Matrix) -> int:
@@ -93,11 +90,10 @@ def prepare(matrix: Matrix) -> Prepared:
     with_controls = matrix.controls and matrix.repeats >= MIN_RUNS_CONFIDENT
     jobs = plan(names, workloads, matrix.sizes, matrix.repeats, ranks_per_node, settings, with_controls)
     jobs = verify.with_references(jobs) if matrix.verify else jobs
-    left_out = [name for name in names if name not in {job.backend for job in jobs}]
     jobs = available.trainable(jobs) if matrix.backends in (None, backends.ALL) else jobs
     identity = resume.identity(names, workloads, matrix.sizes, ranks_per_node, settings)
     choose = functools.partial(detect.choose, matrix.launcher, matrix.launcher_args, machine, hosts)
-    return Prepared(matrix, machine, settings, jobs, left_out, identity, choose, files.folder(settings))
+    return Prepared(matrix, machine, settings, jobs, identity, choose, files.folder(settings))
 
 
 def workloads_of(matrix: Matrix) -> list[str]:
@@ -119,7 +115,6 @@ def dry_run(prepared: Prepared) -> int:
     launcher = prepared.choose(pretend=True)
     available.check(prepared.jobs, launcher)
     beginning = begin(prepared, prepared.jobs)
-    print_lines(beginning.notes)
     for job in resume.divided(named_jobs(prepared.jobs, beginning)).missing:
         print(commands.shell_command(runner.start_of(job, launcher)))
     return 0
@@ -135,9 +130,8 @@ def start(prepared: Prepared) -> int:
     with lock.locked(folder, jobs, matrix.share_machine), resume.locked(resume.path_of(folder, prepared.identity)) as file:
         with resume.drawing_seeds(folder):
             beginning = begin(prepared, jobs)
-            stamp, first_seed = beginning.stamp, beginning.first_seed
-            resume.write(file, resume.MatrixFile(prepared.identity, stamp, first_seed, matrix.repeats, resume.runs_of(jobs)))
-        print_lines(beginning.notes)
+            resume.write(file, resume.MatrixFile(prepared.identity, *beginning, matrix.repeats, resume.runs_of(jobs)))
+        stamp = beginning.stamp
         all_jobs = named_jobs(jobs, beginning)
         resume.wait_until_ended(all_jobs)
         run_records, jobs = resume.divided(all_jobs)
@@ -182,8 +176,6 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> list[Job]:
     if ignored := binding.ignored_variables(launcher.variables):
         print(binding.describe_ignored(ignored), file=sys.stderr)
     available.check(prepared.jobs, launcher)
-    if prepared.left_out:
-        print(f"skipping {', '.join(prepared.left_out)}: size 1 is not among the sizes", file=sys.stderr)
     jobs = available.runnable(prepared.jobs, launcher)
     if not available.runs_elsewhere(jobs, launcher):
         available.expect_memory(jobs)
@@ -191,27 +183,27 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> list[Job]:
 
 
 def begin(prepared: Prepared, jobs: list[Job]) -> Beginning:
-    """Finds how the names and the seeds of the runs begin: as in the matrix that is resumed, else as in no other matrix."""
-    run, folder, identity, notes = prepared.matrix.run, prepared.folder, prepared.identity, []
+    """Finds how the names and the seeds of the runs begin: as in the matrix that is resumed, else as in no other matrix.
+
+    What a user would not expect of it is printed beside the output, which a shell may run.
+    """
+    run, folder, identity = prepared.matrix.run, prepared.folder, prepared.identity
     if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:
         stamp, first_seed = files.new_stamp(), resume.first_seed(jobs, records_in(folder), resume.matrices_in(folder))
-        notes += [resume.describe_none(folder, identity)] if run.resume else []
+        if run.resume:
+            print(resume.describe_none(folder, identity), file=sys.stderr)
     if run.seed is not None:
-        return Beginning(stamp, run.seed, notes)
-    return Beginning(stamp, first_seed, notes + resume.describe_seeds(first_seed))
+        return Beginning(stamp, run.seed)
+    if first_seed != Settings.seed:
+        print(f"first seed: {first_seed}, after those of earlier matrices; --seed {Settings.seed} repeats these", file=sys.stderr)
+    return Beginning(stamp, first_seed)
 
 
 def named_jobs(jobs: list[Job], beginning: Beginning) -> list[Job]:
     """Returns the jobs with names and seeds that begin so."""
     return stamped(resume.with_seeds(jobs, beginning.first_seed), beginning.stamp)
-
-
-def print_lines(lines: list[str]) -> None:
-    """Prints lines beside the output, which a shell may run."""
-    for line in lines:
-        print(line, file=sys.stderr)
 
 
 def records_in(folder: Path) -> list[Record]:

@@ -120,14 +120,11 @@ def main(*arguments: str) -> None:
 def cached_or_asked(names: Sequence[str], num_gpus: int | None) -> dict[str, Answer]:
     """Returns the answers of backends that this node has in its cache, and asks the others. What fails is not cached."""
     file = cache_file(num_gpus)
-    files = {name: file and file.with_name(f"{file.stem}-{name}.json") for name in names}
-    cached: dict[str, Answer] = {name: answer for name, file in files.items() if (answer := read_cached(file))}
-    unknown = [name for name in names if name not in cached]
-    answers = ask(unknown) if unknown else {}
-    for name, answer in answers.items():
-        if "error" not in answer:
-            write_cached(files[name], answer)
-    return cached | answers
+    answers = read_cached(file)
+    if unknown := [name for name in names if name not in answers]:
+        answers |= ask(unknown)
+        write_cached(file, {name: answer for name, answer in answers.items() if "error" not in answer})
+    return {name: answers[name] for name in names}
 
 
 def cache_file(num_gpus: int | None) -> Path | None:
@@ -148,18 +145,18 @@ def cache_file(num_gpus: int | None) -> Path | None:
     return folder / "answers" / f"{digest[:16]}.json"
 
 
-def read_cached(file: Path | None) -> Answer | None:
-    """Reads the answer of a file; returns None where it is missing, unreadable or older than an hour."""
+def read_cached(file: Path | None) -> dict[str, Answer]:
+    """Reads the answers of a file; returns none where it is missing, unreadable or older than an hour."""
     with contextlib.suppress(OSError, ValueError):
         if file and 0 <= time.time() - file.stat().st_mtime <= MAX_AGE.total_seconds():
-            return json.loads(cache.read(file) or "null")
-    return None
+            return json.loads(cache.read(file) or "{}")
+    return {}
 
 
-def write_cached(file: Path | None, answer: Answer) -> None:
-    """Writes an answer into its file and removes old files beside it, where that can be done."""
-    if file and answer:
-        cache.write(file, json.dumps(answer))
+def write_cached(file: Path | None, answers: dict[str, Answer]) -> None:
+    """Writes answers into their file and removes old files beside it, where that can be done."""
+    if file and answers:
+        cache.write(file, json.dumps(answers))
         with contextlib.suppress(OSError):
             for path in file.parent.glob("*.json"):
                 if time.time() - path.stat().st_mtime > MAX_AGE.total_seconds():

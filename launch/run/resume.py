@@ -150,13 +150,6 @@ def with_seeds(jobs: list[Job], first_seed: int) -> list[Job]:
     return [job._replace(settings=dataclasses.replace(job.settings, seed=first_seed + job.settings.repeat)) for job in jobs]
 
 
-def describe_seeds(first_seed: int) -> list[str]:
-    """Returns lines about a first seed that was drawn, if it is not the default."""
-    if first_seed == Settings.seed:
-        return []
-    return [f"first seed: {first_seed}, after those of earlier matrices; --seed {Settings.seed} repeats these"]
-
-
 def divided(jobs: Iterable[Job]) -> Divided:
     """Divides jobs into those that have a result and those that have none. A run that diverged has one: it would diverge again.
 
