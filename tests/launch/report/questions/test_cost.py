@@ -72,6 +72,10 @@ EXPOSED, CHANGE = "exposed share of a step (%)", "change to the program"
 BY_RANK = tensor_bytes((3 * MIB, 2 * MIB, MIB), (3 * MIB, 3 * MIB, MIB))
 
 
+# Of a workload that is not known here.
+LATER = made(num_ranks=2) | {"workload": "later", "settings": made(num_ranks=2)["settings"] | {"workload": "later"}}
+
+
 def broken_down(num_ranks=2, **operations):
     breakdown = step_breakdown(num_ranks=num_ranks)
     return breakdown | {"operations": breakdown["operations"] | operations}
@@ -98,7 +102,7 @@ def broken_down(num_ranks=2, **operations):
         ),
         # A backend or a workload that is not known here has no theory.
         (made(num_ranks=2) | {"backend": "own"}, {STATE_EXPECTED: None, SENT_EXPECTED: None, CHANGE: None}),
-        (made(num_ranks=2) | {"workload": "later"}, {SENT_EXPECTED: None}),
+        (LATER, {SENT_EXPECTED: None}),
         # Sizes of a Transformer that are given count.
         (made(num_ranks=2, workload="transformer", settings={"layers": 1}), {SENT_EXPECTED: pytest.approx(ONE_LAYER_MB)}),
         (made(backend="weight_averaging", num_ranks=2, exact=False), {"training": "approximate"}),
