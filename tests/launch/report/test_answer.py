@@ -58,12 +58,13 @@ def test_no_question_is_printed_without_an_answer(name):
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_the_screen_of_committed_records_has_30_lines_of_100_columns_at_most(name):
-    lines = shown(committed(name))
-    assert len(lines) <= 30
-    assert max(map(len, lines)) <= 100
-    assert lines[-2:] == LINKS
-    assert any(" fastest" in line for line in lines)
+def test_the_screen_of_committed_records_has_30_lines_and_breaks_all_but_the_links(name):
+    for width in (50, 80, 100):
+        lines = shown(committed(name), width)
+        assert len(lines) <= 30
+        assert max(map(len, lines[:-2])) <= width
+        assert lines[-2:] == LINKS
+        assert any(" fastest" in line for line in lines)
 
 
 def test_leaving_horovod_has_a_line_where_there_is_room_for_it():
@@ -83,13 +84,6 @@ def test_a_sentence_is_shown_as_a_whole_or_counted_once(name):
     counted = {0: None, 1: "1 more sentence is in --full."}.get(num_left, f"{num_left} more sentences are in --full.")
     assert text.count("in --full.") == (counted is not None)
     assert counted is None or counted in text
-
-
-def test_a_narrow_screen_breaks_every_line_but_the_links():
-    for width in (50, 60, 80):
-        lines = shown(committed("one run each"), width)
-        assert len(lines) <= 30
-        assert max(map(len, lines[:-2])) <= width
 
 
 def test_the_screen_of_many_backends_keeps_the_fastest_and_counts_the_others():
@@ -133,12 +127,6 @@ def test_one_run_each_is_no_verdict_and_the_screen_says_what_would_give_one():
     assert committed("one run each").sentences[0].startswith("One run each: horovod_tf by 7 to 8 %, may change;")
 
 
-def test_first_is_by_time_to_solution_and_fastest_by_seconds_per_epoch():
-    longer = {"train_seconds": [1.0] * 3, "eval_seconds": [0.1] * 3, "accuracies": [0.1, 0.2, 0.98], "eval_losses": [1.0] * 3}
-    (group,) = of([made(seconds=8.0), made(backend="horovod_tf", seconds=9.0, **longer)]).rankings[0].groups
-    assert (group.first.backend, group.fastest.backend) == ("ddp", "horovod_tf")
-
-
 def test_repeats_give_marks_and_intervals():
     fast, slow = [8.0, 8.1, 8.2, 8.0, 8.1, 8.2], [10.0, 10.2, 10.1, 10.3, 10.0, 10.1]
     runs = [*repeats(fast, backend="horovod_tf"), *repeats(slow), *repeats([*fast[1:], 8.0], backend="horovod_torch")]
@@ -166,14 +154,12 @@ def test_failed_runs_and_missed_targets_are_named_with_their_reason():
     text = " ".join(lines)
     assert "Of 3 runs 1 did not complete and 1 missed the target." in text
     assert "deepspeed_zero-n1-r0: failed, it broke" in text
-    assert "more --epochs for horovod_torch, which missed the target" in text
     (line,) = (line for line in lines if line.startswith("  horovod_torch"))
     assert "not reached (0.9)" in line
 
 
-def test_where_no_run_reached_the_target_more_epochs_are_advised_and_no_repeats():
+def test_where_no_run_reached_the_target_seconds_per_epoch_are_compared():
     answer = of([not_reached(), not_reached(backend="single")])
-    assert answer.advice == ["more --epochs for single and ddp, which missed the target"]
     assert answer.certainty == "no two times to compare; seconds per epoch are shown"
     assert [line.split(",")[1] for line in shown(answer) if "not reached" in line] == [" 4.50 s an epoch"] * 2
     assert answer.quotation.endswith(": no backend reached the target, single has the shortest epochs on cnn at 1 rank.")
@@ -212,14 +198,6 @@ def test_several_machines_stand_beside_each_other():
     assert "here, 1 rank" in shown(answer)[2]
 
 
-def test_without_a_target_throughput_stands_beside_the_ratio_of_epochs():
-    runs = [made(workload="transformer-alcf", seconds=seconds, backend=backend) for seconds, backend in ((10.0, "ddp"), (8.0, "fsdp"))]
-    lines = shown(of(runs))
-    assert lines[0].startswith("Samples a second")
-    (line,) = (line for line in lines if line.startswith("  ddp"))
-    assert "+33 %" in line
-
-
 def test_oversubscribed_sizes_are_left_out_where_others_have_cores():
     shared = {"num_ranks": 8, "oversubscribed": True}
     text = "\n".join(shown(of([made(), made(backend="single"), made(**shared)])))
@@ -248,13 +226,6 @@ def test_an_effect_on_some_of_the_workloads_names_them():
     # On the CNN it is DDP that takes longer, by less than what is told.
     causes = [cause for cause in committed("six repeats").causes if cause.text.startswith("Horovod over ddp, with mpi")]
     assert [(list(cause.ratios), cause.text.endswith(" on transformer")) for cause in causes] == [(["transformer"], True)]
-
-
-def test_the_fast_kernels_of_mkl_are_a_remedy_for_slow_products():
-    run = made(peak_flops_per_second=10e9, peak_library="oneDNN in PyTorch", framework_product_share=0.4)
-    run["environment"] |= {"cpu": "AMD EPYC", "device": "cpu"}
-    (cause,) = [cause for cause in of([run]).causes if cause.kind == "products"]
-    assert cause.text == "PyTorch multiplies at 40 % of what this core can; --mkl-kernels fast doubles that"
 
 
 def test_json_has_the_first_the_ratio_the_interval_the_verdict_and_the_causes():
@@ -307,10 +278,6 @@ def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
         "cnn, two-cores, 2 ranks",
         "cnn, zen5, 2 ranks",
     ]
-    failed = of([made(), made(backend="fsdp", seconds=12.0), ended("failed", backend="deepspeed_zero")]).sentences[1]
-    assert failed.endswith("Without a time: deepspeed_zero (failed).")
-    missed = of([not_reached(), ended("failed", backend="single")]).sentences[0]
-    assert missed.startswith("cnn, 1 rank: no backend reached the target: ddp (not reached (0.9), 4.50 s an epoch)")
 
 
 def test_outside_a_terminal_there_are_no_colours_and_on_a_wide_one_100_columns():

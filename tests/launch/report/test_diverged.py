@@ -6,10 +6,9 @@ import pytest
 from rich.console import Console
 
 from launch.report.export import csv, html, markdown, screen
-from launch.report.questions import baseline, failed
-from launch.report.report import report_of
+from launch.report.questions import failed
 from tests.support.answers import answered, page
-from tests.support.made_records import made, on, repeats, step_breakdown, tensor_bytes, typed, valid
+from tests.support.made_records import made, repeats, step_breakdown, tensor_bytes, typed, valid
 
 LOSS = "the loss of step 3 of epoch 1 is nan, the first that is not finite; lower --learning-rate"
 # Four times nobody else has, and in no other form.
@@ -58,11 +57,3 @@ def test_it_counts_as_a_miss_and_the_rest_of_the_report_is_as_without_it():
         if section.key in ("cost", "same", "step"):
             assert section == plain
     assert failed.failure(*typed([diverged()])) == ("diverged", LOSS)
-
-
-def test_every_other_reader_takes_it():
-    records = typed([*OTHERS, diverged(backend="fsdp")])
-    assert baseline.changes(records, records)
-    there = typed(on("there", [*OTHERS, diverged(backend="fsdp")]))
-    assert report_of([*records, *there])
-    assert report_of(records)

@@ -39,16 +39,8 @@ def shown(answer, width, keys=None):
     return re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
 
 
-def test_csv_has_every_run_with_all_its_samples():
-    rows = csv_rows(RECORDS)
-    assert len(rows) == len(RECORDS)
-    assert [row["time_to_solution_seconds"] for row in rows] == ["9.0", "9.5", "10.0", "6.0", "", "5.0", ""]
-    assert rows[0]["losses"].split() == ["3.0", "2.0", "1.0", "0.5"]
-    assert [float(step) for step in rows[0]["step_seconds"].split()] == RECORDS[0]["step_seconds"]
-    assert (rows[6]["status"], rows[6]["error"]) == ("failed", "a | b\nc <d> *e*")
-
-
-def test_csv_has_every_number_of_a_record_and_leaves_cells_empty_without():
+def test_csv_has_a_line_for_each_run_with_all_its_samples_and_leaves_cells_empty_without():
+    assert [row["time_to_solution_seconds"] for row in csv_rows(RECORDS)] == ["9.0", "9.5", "10.0", "6.0", "", "5.0", ""]
     measured = {
         "resumed_after_epochs": 0, "energy_joules": 5.0, "losses": [1.0, None, 2.0],
         "step_breakdown": step_breakdown(), "tensor_bytes_by_rank": tensor_bytes((3, 2, 1), (3, 3, 1)),

@@ -49,40 +49,32 @@ def control_lines(records):
 
 
 @pytest.mark.parametrize(
-    ("copy", "delayed", "line"),
+    ("copy", "delayed", "line", "warning"),
     [
-        (COPY, DELAYED, "copy: 1.00 (0.997 to 1.003); 5 % slower: found."),
-        (COPY, NOISY, "copy: 1.00 (0.997 to 1.003); 5 % slower: not found, 1.04 (0.93 to 1.17)."),
-        (SLOWER, DELAYED, "copy: 1.03 (1.03 to 1.03); 5 % slower: found."),
-        (COPY, [], "copy: 1.00 (0.997 to 1.003); 5 % slower: not measured."),
-        (COPY[:3], DELAYED, "copy: 1.00 (no verdict, 95 % interval 0.99 to 1.01, 3 pairs); 5 % slower: found."),
-        # A delayed one that seems faster is not found.
-        (COPY, [0.95 * seconds for seconds in COPY], "copy: 1.00 (0.997 to 1.003); 5 % slower: not found, 0.95 (0.95 to 0.95)."),
-    ],
-)
-def test_the_controls_have_a_line(copy, delayed, line):
-    assert control_lines(with_controls(copy, delayed)) == [f"Controls of {AT}, ddp: {line}"]
-
-
-@pytest.mark.parametrize(
-    ("copy", "delayed", "warnings"),
-    [
-        (COPY, DELAYED, []),
-        (COPY, DELAYED[:3], []),
-        (SLOWER, DELAYED, ["do not rely on these verdicts: a copy of ddp took 1.03 (1.03 to 1.03) times its seconds per epoch."]),
+        (COPY, DELAYED, "copy: 1.00 (0.997 to 1.003); 5 % slower: found.", None),
         (
-            COPY,
-            NOISY,
-            ["these verdicts may miss differences of 5 %: ddp delayed by 5 % took 1.04 (0.93 to 1.17) times its seconds per epoch."],
+            COPY, NOISY, "copy: 1.00 (0.997 to 1.003); 5 % slower: not found, 1.04 (0.93 to 1.17).",
+            "these verdicts may miss differences of 5 %: ddp delayed by 5 % took 1.04 (0.93 to 1.17) times its seconds per epoch.",
+        ),
+        (
+            SLOWER, DELAYED, "copy: 1.03 (1.03 to 1.03); 5 % slower: found.",
+            "do not rely on these verdicts: a copy of ddp took 1.03 (1.03 to 1.03) times its seconds per epoch.",
+        ),
+        (COPY, [], "copy: 1.00 (0.997 to 1.003); 5 % slower: not measured.", None),
+        (COPY[:3], DELAYED, "copy: 1.00 (no verdict, 95 % interval 0.99 to 1.01, 3 pairs); 5 % slower: found.", None),
+        # A delayed one that seems faster is not found.
+        (
+            COPY, [0.95 * seconds for seconds in COPY], "copy: 1.00 (0.997 to 1.003); 5 % slower: not found, 0.95 (0.95 to 0.95).",
+            "these verdicts may miss differences of 5 %: ddp delayed by 5 % took 0.95 (0.95 to 0.95) times its seconds per epoch.",
         ),
     ],
-)
-def test_the_headline_and_the_screen_warn_of_verdicts_whose_controls_fail(copy, delayed, warnings):
-    answer = answered(with_controls(copy, delayed))
-    lines = [f"{AT}: {warning}" for warning in warnings]
-    assert answer.headline[1:] == lines
-    assert answer.answer.reliability[: len(lines)] == lines
-    assert answer.answer.reliability[-1] == control_lines(with_controls(copy, delayed))[0]
+)  # fmt: skip
+def test_controls_have_a_line_and_those_that_fail_a_warning_in_the_headline_and_on_the_screen(copy, delayed, line, warning):
+    report = answered(with_controls(copy, delayed))
+    lines, warnings = [f"Controls of {AT}, ddp: {line}"], [f"{AT}: {warning}"] if warning else []
+    assert control_lines(with_controls(copy, delayed)) == lines
+    assert report.headline[1:] == warnings
+    assert (report.answer.reliability[: len(warnings)], report.answer.reliability[-1:]) == (warnings, lines)
 
 
 def test_controls_are_nowhere_else_and_change_no_number():

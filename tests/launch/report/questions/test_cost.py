@@ -6,7 +6,7 @@ from common.config import Settings
 from common.workloads import gradient_bytes
 from launch.report.findings import MB, MIB
 from tests.support.answers import line, lines, section
-from tests.support.made_records import ended, made, step_breakdown, tensor_bytes
+from tests.support.made_records import made, step_breakdown, tensor_bytes
 
 # The second table: the first is the one to choose by.
 COSTS = 1
@@ -139,12 +139,6 @@ def test_throughput_is_beside_the_time_where_a_run_has_it():
     with_tokens = section([ran("ddp", 3e10, None, tokens=640.0)], "cost").tables[0]
     assert with_tokens.rows[0]["tokens/s"] == 640.0
     assert "share of peak (%)" not in with_tokens.headings
-
-
-def test_oversubscribed_entries_are_marked_and_failed_ones_left_out():
-    records = [made(), ended("failed", num_ranks=2), made(num_ranks=8, oversubscribed=True)]
-    assert section(records, "cost").tables[0].title == "cnn, weak scaling: which to choose"
-    assert [(row["ranks"], row["oversubscribed"]) for row in lines(records, "cost")] == [(1, None), (8, "yes")]
 
 
 def test_the_sentence_is_of_the_largest_size_whose_ranks_have_cores():

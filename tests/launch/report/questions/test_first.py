@@ -4,7 +4,7 @@ import pytest
 
 from launch.report import measures, statistics
 from launch.report.entries import Entry
-from tests.support.answers import line, lines, section
+from tests.support.answers import answered, line, lines, section
 from tests.support.made_records import ended, made, not_reached, repeats, typed
 
 TIME, RATE = "time to solution (s)", "samples/s"
@@ -212,6 +212,7 @@ def test_a_workload_without_a_target_is_ranked_by_seconds_per_epoch_and_has_its_
         "ddp's epochs take 33 % (33 to 33) longer."
     )
     assert section(records, "failed").sentences == ["Nothing: all 12 runs completed."]
+    assert answered(records).answer.sentences[0].startswith("transformer-alcf, 1 rank: fsdp has the highest throughput")
 
 
 def test_of_a_pair_the_epochs_count_that_both_trained():

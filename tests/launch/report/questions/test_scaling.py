@@ -18,13 +18,6 @@ def test_speed_ups_are_ratios_of_times_against_the_own_single_rank_and_the_plain
     assert (row[RATE_RATIO], row[EFFICIENCY]) == (pytest.approx(3.0), pytest.approx(75.0))
 
 
-def test_the_speed_up_over_the_plain_run_has_its_interval():
-    seconds = (9.0, 9.1, 8.9, 9.05, 8.95, 9.0)
-    records = [made(backend=backend, repeat=repeat, seconds=scale * value) for backend, scale in (("single", 1), ("ddp", 2))
-               for repeat, value in enumerate(seconds)]  # fmt: skip
-    assert line(records, "scaling", backend="ddp")[SINGLE] == "0.50 (0.50 to 0.50)"
-
-
 def test_a_speed_up_does_not_credit_a_backend_with_its_framework():
     of_tensorflow = made(backend="horovod_tf", num_ranks=2, seconds=5.0)
     records = [made(backend="single", seconds=10.0), made(num_ranks=2, seconds=8.0), of_tensorflow]
@@ -144,15 +137,6 @@ def test_the_ceiling_is_the_ratio_of_samples_per_second_of_compute(scaling, mill
     ]  # fmt: skip
     assert [row[CEILING] for row in lines(records, "scaling")] == [None, ceiling]
     assert section(records, "scaling").sentences == [f"cnn, {scaling} scaling: efficiency at 2 ranks: 75 % (ddp){without}."]
-
-
-def test_the_range_without_communication_has_also_the_backends_that_lose_nothing():
-    of_one_rank_and_two = {"ddp": (8.0, 10.0), "horovod_tf": (8.0, 7.9)}
-    records = [
-        computing(milliseconds[num_ranks - 1], num_ranks, backend=backend, repeat=repeat)
-        for backend, milliseconds in of_one_rank_and_two.items() for num_ranks in (1, 2) for repeat in range(3)
-    ]  # fmt: skip
-    assert section(records, "scaling").sentences[0].endswith("; without communication 80 % (ddp) to 101 % (horovod_tf).")
 
 
 @pytest.mark.parametrize(
