@@ -82,7 +82,7 @@ class SharedSettings:
     """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation) or tinystories, and for
     transformer pydoc-types (one chapter of it); transformer-alcf and resnet50: random. mnist and tinystories are read from --data-dir."""
     data_dir: Annotated[Path | None, Role.MAY_DIFFER] = None
-    """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt or .jsonl.
+    """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt.
     Text files with valid, val, test or dev as a word in their name are held out; without one, every tenth sequence is. With a
     --data-format on disk: the folder that launch.convert_data wrote."""
     model: Annotated[str | None, Role.MAY_DIFFER] = None

@@ -1,9 +1,8 @@
 """Text as sequences of bytes: Python's documentation, and TinyStories from local files."""
 
 import hashlib
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,8 @@ TYPES_DIGEST = "1935c3930a60ffcee3c5e5f639e480b173c7e797ef37f574ab07861dbf44a1db
 # If no file name marks held-out data, one sequence in this many is held out.
 HELD_OUT_EVERY = 10
 HELD_OUT_NAMES = ("valid", "validation", "val", "test", "dev")
-ENDINGS = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
-CONTENT = "TinyStories as text or JSON lines"
+ENDINGS = (".txt", ".txt.gz")
+CONTENT = "TinyStories as text"
 END_OF_STORY = b"<|endoftext|>"
 
 
@@ -73,9 +72,7 @@ def find(folder: Path | None) -> tuple[list[Path], list[Path]]:
 
 def _stories(paths: list[Path], context: int) -> Sequences:
     """Reads stories, and concatenates them."""
-    texts = []
-    for path in paths:
-        texts += _lines(path) if path.name.endswith((".jsonl", ".jsonl.gz")) else _content(path).split(END_OF_STORY)
+    texts = [story for path in paths for story in _content(path).split(END_OF_STORY)]
     return _sequences(texts, context, ", ".join(map(str, paths)))
 
 
@@ -116,21 +113,3 @@ def _dataset(train: Sequences, test: Sequences) -> Dataset:
 
 def _content(path: Path) -> bytes:
     return folders.content(path, path.name.endswith(".gz"))
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yields the text of each non-empty line of JSON."""
-    for number, line in enumerate(_content(path).splitlines(), 1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            try:
-                story = json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{where} is not JSON ({error}); every line must be one object") from None
-            text = story.get("story", story.get("text")) if isinstance(story, dict) else None
-            if not isinstance(text, str) or not text:
-                raise UserError(f"{where} has no text in 'story' or 'text'; every line must be an object with one")
-            try:
-                yield text.encode()
-            except UnicodeEncodeError:
-                raise UserError(f"{where} has a lone surrogate in its text; write the whole character or remove it") from None

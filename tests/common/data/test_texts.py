@@ -1,7 +1,6 @@
 """Text as sequences of bytes: Python's documentation, and TinyStories in every file format."""
 
 import gzip
-import json
 import re
 from pydoc_data import topics
 
@@ -17,10 +16,6 @@ STORIES = [f"Once upon a time there were {number} cats and a caf\u00e9.\n" for n
 
 def read(name, folder=None, context=CONTEXT):
     return texts.reader(name, folder, context)()
-
-
-def lines(*objects):
-    return "".join(json.dumps(content) + "\n" for content in objects).encode()
 
 
 def joined(inputs, targets):
@@ -89,60 +84,32 @@ def as_text(stories):
     return "<|endoftext|>".join(stories).encode()
 
 
-def as_lines(stories):
-    return lines(*({"story": story, "source": "GPT-4"} for story in stories))
-
-
-def as_lines_with_text(stories):
-    return lines(*({"text": story} for story in stories))
-
-
-def as_lines_apart(stories):
-    return b"\n \r\n".join(as_lines([story]) for story in stories)
-
-
-FORMS = {".txt": as_text, ".jsonl": as_lines, ".txt.gz": as_text, ".jsonl.gz": as_lines}
-
-
 def write(path, data):
     path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
 
 
-@pytest.mark.parametrize(("end", "form"), [*FORMS.items(), (".jsonl", as_lines_with_text), (".jsonl", as_lines_apart)])
-def test_stories_are_the_same_in_every_form_with_a_zero_byte_between_two(end, form, tmp_path):
-    write(tmp_path / f"stories{end}", form(STORIES))
-    assert_has_text(*in_order(read("tinystories", tmp_path)), "\0".join(STORIES).encode())
-
-
-@pytest.mark.parametrize("held_out", ["TinyStoriesV2-GPT4-valid", "stories_val", "test", "DEV"])
-@pytest.mark.parametrize("end", FORMS)
-def test_files_are_held_out_by_name(held_out, end, tmp_path):
-    write(tmp_path / f"TinyStories-train{end}", FORMS[end](STORIES))
-    write(tmp_path / f"{held_out}{end}", FORMS[end](STORIES[:2]))
+@pytest.mark.parametrize("end", [".txt", ".txt.gz"])
+@pytest.mark.parametrize("held_out", [None, "TinyStoriesV2-GPT4-valid", "stories_val", "test", "DEV"])
+def test_stories_have_a_zero_byte_between_two_and_files_are_held_out_by_name(held_out, end, tmp_path):
+    write(tmp_path / f"TinyStories-train{end}", as_text(STORIES))
+    text = "\0".join(STORIES).encode()
+    if held_out is None:
+        assert_has_text(*in_order(read("tinystories", tmp_path)), text)
+        return
+    write(tmp_path / f"{held_out}{end}", as_text(STORIES[:2]))
     data = read("tinystories", tmp_path)
-    assert_has_text(data.train.inputs, data.train.targets, "\0".join(STORIES).encode())
+    assert_has_text(data.train.inputs, data.train.targets, text)
     assert_has_text(data.test.inputs, data.test.targets, "\0".join(STORIES[:2]).encode())
 
 
-def test_files_are_read_in_order_of_their_names_and_other_files_are_ignored(tmp_path):
-    (tmp_path / "1.jsonl").write_bytes(as_lines(STORIES[6:]))
+def test_files_are_read_in_order_of_their_names_and_others_and_hidden_ones_are_ignored(tmp_path):
+    (tmp_path / "1.txt").write_bytes(as_text(STORIES[6:]))
     (tmp_path / "0.txt").write_bytes(as_text(STORIES[:6]))
-    (tmp_path / "README.md").write_text("What the test files are.")
-    (tmp_path / "0.json").write_text("{")
     (tmp_path / "2.txt").mkdir()
-    assert_has_text(*in_order(read("tinystories", tmp_path)), "\0".join(STORIES).encode())
-
-
-HIDDEN = ("._0.txt", "._train.jsonl", ".ipynb_checkpoints/train-checkpoint.txt", ".train.txt.swp.txt", ".valid.txt")
-
-
-def test_hidden_files_are_no_data(tmp_path):
-    (tmp_path / "0.txt").write_bytes(as_text(STORIES))
-    plain = read("tinystories", tmp_path).digest
-    for name in HIDDEN:
+    for name in ("README.md", "0.json", "._0.txt", ".ipynb_checkpoints/train-checkpoint.txt", ".train.txt.swp.txt", ".valid.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"\0\5\26\7" + bytes(4092))
-    assert read("tinystories", tmp_path).digest == plain
+    assert_has_text(*in_order(read("tinystories", tmp_path)), "\0".join(STORIES).encode())
 
 
 def test_links_are_followed_and_one_that_leads_nowhere_is_named(tmp_path):
@@ -155,40 +122,33 @@ def test_links_are_followed_and_one_that_leads_nowhere_is_named(tmp_path):
         texts.reader("tinystories", tmp_path / "data", CONTEXT)
 
 
-@pytest.mark.parametrize("files", [[], ["stories.json", "README"], ["valid.jsonl", "test.jsonl.gz"]])
+@pytest.mark.parametrize("files", [[], ["stories.json", "README"], ["valid.txt", "test.txt.gz"]])
 def test_a_folder_without_training_files_is_an_error_before_anything_is_read(files, tmp_path):
-    for file in (*files, "stories.csv"):
+    for file in files:
         (tmp_path / file).write_text("{}")
-    with refused("has no training file (.txt, .jsonl, .txt.gz, .jsonl.gz)", "; give the folder with TinyStories as text or JSON lines"):
+    with refused("has no training file (.txt, .txt.gz)", "; give the folder with TinyStories as text"):
         texts.reader("tinystories", tmp_path, CONTEXT)
 
 
-STORY = lines({"story": "a" * 1000})
-PACKED = gzip.compress(STORY, mtime=0)
-DAMAGED_STORIES = [
-    ("a.txt.gz", PACKED[:-9], r"a\.txt\.gz cannot be read \(.*\); copy it again"),
-    # A page that says why there is no such file, as downloads leave it.
-    ("a.txt.gz", b"Not found" * 100, r"a\.txt\.gz cannot be read \(.*\); copy it again"),
-    # Its sum does not agree.
-    ("a.jsonl.gz", PACKED[:-8] + bytes(8), r"a\.jsonl\.gz cannot be read \(.*\); copy it again"),
-    # After the header there is nothing that can be unpacked.
-    ("a.txt.gz", PACKED[:10] + b"\xff" * 20, r"a\.txt\.gz cannot be read \(.*\); copy it again"),
-    ("a.jsonl", STORY + b'{"story": "b"\n', r"a\.jsonl, line 2 is not JSON \(.*\); every line must be one object"),
-    ("a.jsonl", STORY + b"\n\n\xff\n", r"a\.jsonl, line 4 is not JSON"),
-    ("a.jsonl", b'{"story": "\xe9"}\n', r"a\.jsonl, line 1 is not JSON"),
-    ("a.jsonl", STORY + lines({"Story": "b"}), r"a\.jsonl, line 2 has no text in 'story' or 'text'; every line must"),
-    *[
-        ("a.jsonl", lines(content), r"line 1 has no text in 'story' or 'text'")
-        for content in ({"story": ""}, {"story": 5}, ["story"], "story")
+PACKED = gzip.compress(b"a" * 1000, mtime=0)
+DAMAGED = r"a\.txt\.gz cannot be read \(.*\); copy it again"
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "message"),
+    [
+        ("a.txt.gz", PACKED[:-9], DAMAGED),
+        # A page that says why there is no such file, as downloads leave it.
+        ("a.txt.gz", b"Not found" * 100, DAMAGED),
+        # Its sum does not agree.
+        ("a.txt.gz", PACKED[:-8] + bytes(8), DAMAGED),
+        # After the header there is nothing that can be unpacked.
+        ("a.txt.gz", PACKED[:10] + b"\xff" * 20, DAMAGED),
+        ("a.txt", b"", r"0 bytes of text are less than one sequence of 16; give more text"),
+        ("a.txt", b"a" * 16, r"16 bytes of text are less than one sequence of 16; give more text"),
+        ("a.txt", b"a" * 160, r"9 sequences are too few to hold out one in 10; give more text, or a separate file with valid in its name"),
     ],
-    ("a.jsonl", lines({"story": "\ud800"}), r"a\.jsonl, line 1"),
-    *[("a.txt", b"a" * length, rf"{length} bytes of text are less than one sequence of 16; give more text") for length in (0, 16)],
-    ("a.jsonl", b"", r"0 bytes of text are less than one sequence of 16"),
-    ("a.txt", b"a" * 160, r"9 sequences are too few to hold out one in 10; give more text, or a separate file with valid in its name"),
-]
-
-
-@pytest.mark.parametrize(("file", "data", "message"), DAMAGED_STORIES)
+)
 def test_a_damaged_or_empty_file_gives_a_one_line_error_when_it_is_read(file, data, message, tmp_path):
     (tmp_path / file).write_bytes(data)
     text = refusal(texts.reader("tinystories", tmp_path, CONTEXT))
