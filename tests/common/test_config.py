@@ -243,18 +243,21 @@ def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_
     assert digest(workload=workload) != plain
 
 
-def test_every_workload_has_a_digest_of_its_own():
-    assert len({digest(workload=name) for name in workloads.WORKLOADS}) == len(workloads.WORKLOADS)
-
-
-def test_the_digest_differs_for_other_conventions(monkeypatch):
-    plain = digest()
+def test_every_workload_has_a_digest_of_its_own_and_so_have_other_conventions(monkeypatch):
+    digests = {digest(workload=name) for name in workloads.WORKLOADS}
     monkeypatch.setattr(conventions, "VERSION", 2)
-    assert digest() != plain
+    assert len({digest(), *digests}) == len(workloads.WORKLOADS) + 1
 
 
-def test_the_digest_is_the_same_for_explicit_defaults():
-    assert digest(dataset="digits", batch_size=16, target=0.94, optimizer="sgd", learning_rate=0.004) == digest()
+@pytest.mark.parametrize(
+    ("workload", "defaults"),
+    [
+        ("cnn", {"dataset": "digits", "batch_size": 16, "target": 0.94, "optimizer": "sgd", "learning_rate": 0.004}),
+        ("transformer", {"layers": 2, "width": 64, "heads": 4, "context": 64}),
+    ],
+)
+def test_the_digest_is_the_same_for_explicit_defaults(workload, defaults):
+    assert digest(workload=workload, **defaults) == digest(workload=workload)
 
 
 def test_epochs_change_the_digest_only_if_the_schedule_depends_on_them():

@@ -98,14 +98,16 @@ def test_what_must_survive_a_crash_is_written_so(module):
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_link_stays_and_what_it_leads_to_is_replaced(is_there, tmp_path):
+def test_a_link_and_permissions_stay_and_what_it_leads_to_is_replaced(is_there, tmp_path):
     path, target = tmp_path / "link", tmp_path / "folder" / "file"
     target.parent.mkdir()
     path.symlink_to(target)
     if is_there:
         target.write_text(OLD)
+        target.chmod(0o640)
     durable.write_text(path, NEW)
     assert path.is_symlink()
+    assert not is_there or stat.S_IMODE(target.stat().st_mode) == 0o640
     assert (target.read_text(), list(target.parent.iterdir())) == (NEW, [target])
 
 
@@ -118,14 +120,6 @@ def test_a_pipe_is_not_replaced_but_gets_the_text(tmp_path):
     assert os.read(reader, 10) == b"new"
     os.close(reader)
     assert path.is_fifo()
-
-
-def test_permissions_are_kept(tmp_path):
-    path = tmp_path / "file"
-    path.write_text(OLD)
-    path.chmod(0o640)
-    durable.write_text(path, NEW)
-    assert (stat.S_IMODE(path.stat().st_mode), path.read_text()) == (0o640, NEW)
 
 
 def test_writers_of_one_file_at_once_do_not_meet(tmp_path):

@@ -45,18 +45,6 @@ def test_lengths_and_the_width_inside_of_the_encoder_and_decoder_follow():
     assert num_parameters(workload("transformer-alcf").model) == num_parameters(workload("transformer-alcf", target_length=9).model)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_digest_of_the_workload_has_each_size(size):
-    changed = {name: value for name, value in SIZES.items() if name != size}
-    digests = {workloads.digest(Settings(workload="transformer", **sizes), "data") for sizes in (SIZES, changed)}
-    assert len(digests) == 1 + (size != "heads")
-
-
-def test_sizes_of_the_workload_itself_leave_its_digest():
-    of_workload = Settings(workload="transformer", layers=2, width=64, heads=4, context=64)
-    assert workloads.digest(of_workload, "data") == workloads.digest(Settings(workload="transformer"), "data")
-
-
 @pytest.mark.parametrize(
     ("name", "sizes", "message"),
     [

@@ -14,174 +14,107 @@ from common.model.user_model import UserModel
 from tests.support.mistakes import refused
 from tests.support.user_models import PLAIN, settings_of, written
 
-# What is put in the place of what, the line of the mistake by its text, and the message.
-BROKEN = {
-    "syntax": (("def loss(", "def loss[("), "def loss[(", "SyntaxError: "),
-    "import": (("import torch\n", "import torch\nimport there_is_none\n"), "there_is_none", "ModuleNotFoundError: No module named"),
-    "import-fails": (("\ndef model", "\n1 / 0\ndef model"), "1 / 0", "ZeroDivisionError: division by zero"),
-    "exits": (("\ndef model", "\nraise SystemExit(3)\ndef model"), "raise SystemExit", "SystemExit: 3"),
-    "no-model": (("def model", "def net"), None, "it has no model(); add def model(): returns an nn.Module"),
-    "no-data": (("def data", "def samples"), None, "it has no data(); add def data()"),
-    "no-loss": (("def loss", "def criterion"), None, "it has no loss(); add def loss(outputs, targets)"),
-    "constant-for-a-function": (
-        ("def loss(outputs, targets)", "loss = 1\ndef criterion(outputs, targets)"),
-        "loss = 1",
-        "loss is no function",
-    ),
-    "model-fails": (("nn.Linear(3, width)", "nn.Linear(3, wide)"), "wide", "NameError: name 'wide' is not defined"),
-    "no-module": (("return nn.Linear(3, width)", "return 5"), "def model", "model() returns int; it must return an nn.Module"),
-    "keras-model": (
-        ("return nn.Linear(3, width)", "return type('Net', (), {'__module__': 'keras.src.models.model'})()"),
-        "def model",
-        model_file.OF_KERAS,
-    ),
-    "no-parameters": (("nn.Linear(3, width)", "nn.ReLU()"), "def model", "a module without parameters to train"),
-    "lazy-layer": (
-        ("nn.Linear(3, width)", "nn.LazyLinear(width)"),
-        "def model",
-        "model() returns weight without a shape, as of a lazy layer",
-    ),
-    "fails-in-evaluation": (
-        (
-            "nn.Linear(3, width)",
-            "type('Net', (nn.Linear,), {'forward': lambda net, x: nn.Linear.forward(net, x) * (1 // net.training)})(3, 4)",
-        ),
+# What is put in the place of what, a part of the line of the mistake, and the message.
+BROKEN = [
+    ("def loss(", "def loss[(", "def loss[(", "SyntaxError: "),
+    ("import torch\n", "import torch\nimport there_is_none\n", "there_is_none", "ModuleNotFoundError: No module named"),
+    ("\ndef model", "\n1 / 0\ndef model", "1 / 0", "ZeroDivisionError: division by zero"),
+    ("\ndef model", "\nraise SystemExit(3)\ndef model", "raise SystemExit", "SystemExit: 3"),
+    ("def model", "def net", None, "it has no model(); add def model(): returns an nn.Module"),
+    ("def data", "def samples", None, "it has no data(); add def data()"),
+    ("def loss", "def criterion", None, "it has no loss(); add def loss(outputs, targets)"),
+    ("def loss(outputs, targets)", "loss = 1\ndef criterion(outputs, targets)", "loss = 1", "loss is no function"),
+    ("nn.Linear(3, width)", "nn.Linear(3, wide)", "wide", "NameError: name 'wide' is not defined"),
+    ("return nn.Linear(3, width)", "return 5", "def model", "model() returns int; it must return an nn.Module"),
+    ("return nn.Linear(3, width)", "return type('Net', (), {'__module__': 'keras.src.models.model'})()", "def model", model_file.OF_KERAS),
+    ("nn.Linear(3, width)", "nn.ReLU()", "def model", "a module without parameters to train"),
+    ("nn.Linear(3, width)", "nn.LazyLinear(width)", "def model", "model() returns weight without a shape, as of a lazy layer"),
+    (
+        "nn.Linear(3, width)",
+        "type('Net', (nn.Linear,), {'forward': lambda net, x: nn.Linear.forward(net, x) * (1 // net.training)})(3, 4)",
         "net.training",
         "ZeroDivisionError",
     ),
-    "whole-parameters": (
-        (
-            "    return nn.Linear(3, width)",
-            "    net = nn.Linear(3, width)\n    net.step = nn.Parameter(torch.tensor(1), False)\n    return net",
-        ),
+    (
+        "    return nn.Linear(3, width)",
+        "    net = nn.Linear(3, width)\n    net.step = nn.Parameter(torch.tensor(1), False)\n    return net",
         "def model",
         "model() returns step of torch.int64 on cpu; it must be floating point, on the CPU",
     ),
-    "one-data-set": (
-        ("TensorDataset(inputs, targets), TensorDataset(inputs, targets)", "TensorDataset(inputs, targets)"),
-        "def data",
-        "two data",
-    ),
-    "no-len": (("return TensorDataset(inputs, targets),", "return iter(inputs),"), "def data", "must have len() and [i]"),
-    "empty": (
-        ("TensorDataset(inputs, targets), TensorDataset", "[], TensorDataset"),
-        "def data",
-        "the training data set of data() is empty",
-    ),
-    "no-number-of-samples": (
-        ("return TensorDataset(inputs, targets),", "return type('D', (), {'__len__': lambda _: -1, '__getitem__': None})(),"),
+    ("TensorDataset(inputs, targets), TensorDataset(inputs, targets)", "TensorDataset(inputs, targets)", "def data", "two data"),
+    ("return TensorDataset(inputs, targets),", "return iter(inputs),", "def data", "must have len() and [i]"),
+    ("TensorDataset(inputs, targets), TensorDataset", "[], TensorDataset", "def data", "the training data set of data() is empty"),
+    (
+        "return TensorDataset(inputs, targets),",
+        "return type('D', (), {'__len__': lambda _: -1, '__getitem__': None})(),",
         "def data",
         "ValueError: __len__() should return >= 0",
     ),
-    "no-pickle": (("return TensorDataset(inputs, targets),", "return [(inputs[0], lambda: 1)],"), "def data", "pickle"),
-    "collate-of-three": (
-        ("def metric", "def collate(samples):\n    return 1, 2, 3\n\ndef metric"),
-        "def collate",
-        "collate() returns (1, 2, 3); it must return a pair (inputs, targets)",
-    ),
-    "no-pair": (("return TensorDataset(inputs, targets),", "return inputs,"), "def data", "a sample is a pair (inputs, target)"),
-    "random-samples": (
-        ("TensorDataset(inputs, targets), Ten", "Noisy(), Ten"),
+    ("return TensorDataset(inputs, targets),", "return [(inputs[0], lambda: 1)],", "def data", "pickle"),
+    ("return TensorDataset(inputs, targets),", "return inputs,", "def data", "a sample is a pair (inputs, target)"),
+    (
+        "TensorDataset(inputs, targets), Ten",
+        "Noisy(), Ten",
         "def data",
         "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded",
     ),
-    "unequal-samples": (
-        ("TensorDataset(inputs, targets), Ten", "[(torch.ones(i), 0) for i in range(9)], Ten"),
+    (
+        "TensorDataset(inputs, targets), Ten",
+        "[(torch.ones(i), 0) for i in range(9)], Ten",
         "def data",
         "RuntimeError: stack expects each tensor to be equal size",
     ),
-    "shapes": (("nn.Linear(3, width)", "nn.Linear(5, width)"), "def model", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
-    "other-device": (("return nn.functional", "outputs = outputs.to('meta')\n    return nn.functional"), "return nn.functional", "meta"),
-    "loss-of-two-dimensions": (
-        ("return nn.functional.cross_entropy(outputs, targets)", "return outputs"),
-        "def loss",
-        "of shape (8, 4); return",
-    ),
-    "loss-without-gradient": (
-        ("(outputs, targets)\n\ndef metric", "(outputs.detach(), targets)\n\ndef metric"),
-        "def loss",
-        "without a gradient",
-    ),
-    "loss-is-a-number": (
-        ("(outputs, targets)\n\ndef metric", "(outputs, targets).item()\n\ndef metric"),
-        "def loss",
-        "return a tensor with one",
-    ),
-    "sum": (("outputs, targets)\n\ndef m", "outputs, targets, reduction='sum')\n\ndef m"), "def loss", "loss() is a sum over the samples"),
-    "metric-by-sample": ((".sum()", ""), "def metric", "metric() returns tensor("),
-    "target-without-metric": (("def metric", "TARGET = 0.5\n\ndef share"), "TARGET", "TARGET needs metric(outputs, targets)"),
-    "target-too-large": (("def metric", "TARGET = 94\n\ndef metric"), "TARGET", "TARGET is 94; it must be a share above 0, at most 1"),
-    "no-scheduler": (
-        ("def metric", "def scheduler(optimizer, num_steps):\n    return num_steps\n\ndef metric"),
-        "def scheduler",
-        "scheduler() returns int; it must return one of torch.optim.lr_scheduler",
-    ),
-    "scheduler-of-losses": (
-        ("def metric", "def scheduler(o, n):\n    return torch.optim.lr_scheduler.ReduceLROnPlateau(o)\n\ndef metric"),
-        "def scheduler",
-        "missing 1 required positional argument: 'metrics'",
-    ),
-    "scheduler-of-momentum": (
-        ("def metric", "def scheduler(o, n):\n    return torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=n)\n\ndef metric"),
-        "def scheduler",
-        "scheduler() may change the learning rate alone",
-    ),
-    "layers-of-another": (
-        ("def metric", "def layers(model):\n    return [nn.Linear(3, 4)]\n\ndef metric"),
-        "def layers",
-        "layers() must return a list of modules inside of the model",
-    ),
-    "layers-is-the-model": (
-        ("def metric", "def layers(model):\n    return [model]\n\ndef metric"),
-        "def layers",
-        "layers() must return a list of modules inside of the model",
-    ),
-    "batch-size": (
-        ("def metric", "BATCH_SIZE = 0.5\n\ndef metric"),
-        "BATCH_SIZE",
-        "BATCH_SIZE is 0.5; it must be a whole number",
-    ),
-    "endless-training": (("def metric", "EPOCHS = 10**30\n\ndef metric"), "EPOCHS", "it must be at least 1 and at most 1000000000"),
-    "infinite-rate": (
-        ("def metric", "LEARNING_RATE = float('inf')\n\ndef metric"),
-        "LEARNING_RATE",
-        "LEARNING_RATE is inf; it must be above 0 and at most 1000000000",
-    ),
-    "parameters-not-numbers": (
-        ("    return nn.Linear(3, width)", "    net = nn.Linear(3, width)\n    net.bias.data[0] = torch.nan\n    return net"),
+    ("nn.Linear(3, width)", "nn.Linear(5, width)", "def model", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+    ("return nn.functional", "outputs = outputs.to('meta')\n    return nn.functional", "return nn.functional", "meta"),
+    ("return nn.functional.cross_entropy(outputs, targets)", "return outputs", "def loss", "of shape (8, 4); return"),
+    ("(outputs, targets)\n\ndef metric", "(outputs.detach(), targets)\n\ndef metric", "def loss", "without a gradient"),
+    ("(outputs, targets)\n\ndef metric", "(outputs, targets).item()\n\ndef metric", "def loss", "return a tensor with one"),
+    ("outputs, targets)\n\ndef m", "outputs, targets, reduction='sum')\n\ndef m", "def loss", "loss() is a sum over the samples"),
+    (".sum()", "", "def metric", "metric() returns tensor("),
+    ("def metric", "TARGET = 0.5\n\ndef share", "TARGET", "TARGET needs metric(outputs, targets)"),
+    (
+        "    return nn.Linear(3, width)",
+        "    net = nn.Linear(3, width)\n    net.bias.data[0] = torch.nan\n    return net",
         "def model",
         "model() returns bias with numbers that are NaN or infinite",
     ),
-    "metric-not-a-number": (
-        ("def metric(outputs, targets):", "def metric(outputs, targets):\n    return torch.tensor(torch.nan)"),
+    (
+        "def metric(outputs, targets):",
+        "def metric(outputs, targets):\n    return torch.tensor(torch.nan)",
         "def metric",
         "metric() returns tensor(nan)",
     ),
-    "optimizer-without-rate": (
-        ("def metric", "def optimizer(p):\n    return torch.optim.AdamW(p)\n\ndef metric"),
-        "def optimizer",
-        "LEARNING_RATE",
+]
+# What is added to the file, in whose first line or function is the mistake, and the message.
+ADDED = [
+    ("def collate(samples):\n    return 1, 2, 3", "collate() returns (1, 2, 3); it must return a pair (inputs, targets)"),
+    ("TARGET = 94", "TARGET is 94; it must be a share above 0, at most 1"),
+    (
+        "def scheduler(optimizer, num_steps):\n    return num_steps",
+        "scheduler() returns int; it must return one of torch.optim.lr_scheduler",
     ),
-    "unknown-state": (
-        ("def metric", "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.Rprop(p)\n\ndef metric"),
-        "def optimizer",
+    ("def scheduler(o, n):\n    return torch.optim.lr_scheduler.ReduceLROnPlateau(o)", "missing 1 required positional argument: 'metrics'"),
+    (
+        "def scheduler(o, n):\n    return torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=n)",
+        "scheduler() may change the learning rate alone",
+    ),
+    ("def layers(model):\n    return [nn.Linear(3, 4)]", "layers() must return a list of modules inside of the model"),
+    ("def layers(model):\n    return [model]", "layers() must return a list of modules inside of the model"),
+    ("BATCH_SIZE = 0.5", "BATCH_SIZE is 0.5; it must be a whole number"),
+    ("EPOCHS = 10**30", "it must be at least 1 and at most 1000000000"),
+    ("LEARNING_RATE = float('inf')", "LEARNING_RATE is inf; it must be above 0 and at most 1000000000"),
+    ("def optimizer(p):\n    return torch.optim.AdamW(p)", "LEARNING_RATE"),
+    (
+        "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.Rprop(p)",
         "optimizer() returns Rprop, whose prev, step_size cannot be begun anew; use another",
     ),
-    "several-rates": (
-        (
-            "def metric",
-            "LEARNING_RATE = 0.1\ndef optimizer(p):\n    a, b = p\n"
-            "    return torch.optim.SGD([{'params': [a], 'lr': 0.2}, {'params': [b]}], LEARNING_RATE)\n\ndef metric",
-        ),
-        "def optimizer",
+    (
+        "LEARNING_RATE = 0.1\ndef optimizer(p):\n    a, b = p\n"
+        "    return torch.optim.SGD([{'params': [a], 'lr': 0.2}, {'params': [b]}], LEARNING_RATE)",
         "optimizer() has several learning rates, and the schedule sets one",
     ),
-    "no-optimizer": (
-        ("def metric", "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return 5\n\ndef metric"),
-        "def optimizer",
-        "optimizer() returns int; it must return a torch.optim.Optimizer",
-    ),
-}
+    ("LEARNING_RATE = 0.1\ndef optimizer(p):\n    return 5", "optimizer() returns int; it must return a torch.optim.Optimizer"),
+]
 NOISY = """
 class Noisy:
     def __len__(self):
@@ -194,21 +127,26 @@ class Noisy:
 """
 
 
-def line_with(text, part):
-    return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_mistake_is_one_line_with_its_place(name, tmp_path):
-    (old, new), place, message = BROKEN[name]
-    assert old in PLAIN
-    text = PLAIN.replace(old, new, 1) + NOISY
+def expect_refused(text, place, message, folder):
+    """Expects one line about a file with this text, with the number of the line that has the place."""
     with pytest.raises(model_file.UserError) as refusal:
-        datasets.loader(workloads.resolve(settings_of(written(tmp_path, text)), 1))
-    printed = str(refusal.value)
-    where = "mine.py" if place is None else f"mine.py, line {line_with(text, place)}"
+        datasets.loader(workloads.resolve(settings_of(written(folder, text)), 1))
+    number = next((number for number, line in enumerate(text.splitlines(), 1) if place and place in line), None)
+    printed, where = str(refusal.value), f"mine.py, line {number}" if number else "mine.py"
     assert re.match(rf"{re.escape(where)}: .*{re.escape(message)}", printed), printed
     assert "\n" not in printed
+
+
+@pytest.mark.parametrize(("old", "new", "place", "message"), BROKEN)
+def test_a_mistake_is_one_line_with_its_place(old, new, place, message, tmp_path):
+    assert old in PLAIN
+    expect_refused(PLAIN.replace(old, new, 1) + NOISY, place, message, tmp_path)
+
+
+@pytest.mark.parametrize(("code", "message"), ADDED)
+def test_a_mistake_in_what_a_file_may_have_is_one_line_with_its_place(code, message, tmp_path):
+    place = next((line for line in code.splitlines() if line.startswith("def ")), code)
+    expect_refused(PLAIN + code + "\n", place, message, tmp_path)
 
 
 @pytest.mark.parametrize(

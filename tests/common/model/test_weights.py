@@ -23,16 +23,13 @@ def drawn():
     return draw(PARAMETERS, 1, "fp64")
 
 
-def test_the_same_seed_draws_the_same_arrays_whatever_other_parameters_there_are(drawn):
-    drawn_with_another = draw({"new.weight": he_uniform((5, 5)), **PARAMETERS}, 1, "fp64")
+def test_arrays_follow_from_seed_and_name_whatever_other_parameters_there_are(drawn):
+    with_another = draw({"new.weight": he_uniform((5, 5)), **PARAMETERS}, 1, "fp64")
+    of_another_seed = draw(PARAMETERS, 2, "fp64")
     for name, array in drawn.items():
         assert array.shape == PARAMETERS[name].shape
-        np.testing.assert_array_equal(array, drawn_with_another[name])
-
-
-def test_another_seed_draws_other_arrays(drawn):
-    for name, array in draw(PARAMETERS, 2, "fp64").items():
-        assert PARAMETERS[name].distribution == "constant" or (array != drawn[name]).all()
+        np.testing.assert_array_equal(array, with_another[name])
+        assert PARAMETERS[name].distribution == "constant" or (array != of_another_seed[name]).all()
 
 
 @pytest.mark.parametrize("initial", [he_uniform((16, 50)), normal((16, 50), 1.0)])

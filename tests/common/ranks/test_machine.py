@@ -85,12 +85,9 @@ def test_the_smallest_quota_counts(files, groups, cores, tree):
     assert machine.quota_cores(*tree(files, groups)) == cores
 
 
-def test_without_control_groups_there_is_no_limit(tmp_path):
+def test_the_smallest_room_of_the_node_and_its_control_groups_counts(monkeypatch, tmp_path):
     nowhere = tmp_path / "nowhere", tmp_path / "nothing"
     assert (machine.memories(*nowhere), machine.quota_cores(*nowhere)) == ([], None)
-
-
-def test_the_smallest_room_of_the_node_and_its_control_groups_counts(monkeypatch):
     assert 0 < machine.available_bytes() <= psutil.virtual_memory().total
     monkeypatch.setattr(machine, "memories", lambda: [Memory(1000, 300, 200), Memory(950, 945, 0), Memory(1 << 62, 0, 0)])
     assert (machine.available_bytes(), machine.total_bytes()) == (5, 950)

@@ -33,18 +33,13 @@ def two_ranks(how, variables=None):
 
 
 @pytest.mark.matrix
-def test_a_rank_that_fails_before_it_meets_the_others_tells_them_why():
-    status, lines, _ = two_ranks("fails")
+@pytest.mark.parametrize("how", ["fails", "slow"])
+def test_a_rank_that_fails_before_it_meets_the_others_tells_them_why_and_says_so_before_slow_ones_come(how):
+    status, lines, _ = two_ranks(how)
     failure = f"rank 1 on {socket.gethostname()}: no data"
-    # In any order, and without a word of the launcher.
-    assert (status, sorted(lines)) == (2, sorted(["rank 1 records no data", f"error: {failure}", f"rank 0 records {failure}"]))
-
-
-@pytest.mark.matrix
-def test_a_rank_that_fails_says_so_before_others_come_that_are_slow():
-    status, lines, _ = two_ranks("slow")
-    failure = f"rank 1 on {socket.gethostname()}: no data"
-    assert (status, lines) == (2, ["rank 1 records no data", f"error: {failure}", f"rank 0 records {failure}"])
+    expected = ["rank 1 records no data", f"error: {failure}", f"rank 0 records {failure}"]
+    # Otherwise in any order, and without a word of the launcher.
+    assert (status, lines if how == "slow" else sorted(lines)) == (2, expected if how == "slow" else sorted(expected))
 
 
 @pytest.mark.matrix
@@ -211,20 +206,20 @@ def _no_master(monkeypatch):
         monkeypatch.delenv(name)
 
 
-def test_a_single_rank_uses_the_loopback_and_a_free_port():
+@pytest.mark.parametrize("interface", [None, "ib0"])
+def test_a_single_rank_uses_the_loopback_unless_the_user_chose_an_interface_and_a_free_port(interface, monkeypatch):
+    if interface:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
     meeting.agree_on_master(Ranks())
     assert os.environ["MASTER_ADDR"] == "127.0.0.1"
-    assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
+    assert os.environ["GLOO_SOCKET_IFNAME"] == (interface or "lo")
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
 
 
-def test_the_port_is_none_that_linux_gives_to_others_meanwhile():
+def test_a_port_is_none_that_linux_gives_to_others_and_held_no_one_else_can_have_it():
     first_given = int(meeting.GIVEN_PORTS.read_text().split()[0])
     assert all(meeting.FIRST_PORT <= meeting.free_port() < first_given for _ in range(20))
-
-
-def test_no_one_else_can_have_a_port_while_it_is_held():
     with meeting.held_port() as port, socket.socket() as listener, pytest.raises(OSError, match="in use"):
         listener.bind(("", port))
     with socket.socket() as listener:
@@ -280,12 +275,6 @@ def test_rank_0_listens_for_its_own_node_alone_where_all_ranks_are_on_it_and_say
         assert listener.getsockname()[0] == listens_at
         with refused(f"rank 0 cannot listen at 127.0.0.1:{port} (Address already in use); give a free MASTER_PORT"):
             meeting.listener(on_one_node)
-
-
-def test_gloo_s_interface_is_left_as_the_user_chose_it(monkeypatch):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
-    meeting.agree_on_master(Ranks())
-    assert os.environ["GLOO_SOCKET_IFNAME"] == "ib0"
 
 
 @pytest.mark.parametrize(
