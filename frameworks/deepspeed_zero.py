@@ -40,7 +40,6 @@ class Trainer(DistributedTrainer):
         self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         self.configuration = configuration.of(settings, self.ranks.size)
-        engine.expect_accepted(settings, self.configuration)
         if settings.mixed_precision == "native":
             engine.compute_in_bfloat16(self.module)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.

@@ -131,7 +131,7 @@ def adapter() -> "TypeAdapter[Record]":
 def parsed(text: str | bytes) -> Record:
     """Reads the Record in a JSON text. Raises ValueError, in one line and with the place of the mistake, for any other text."""
     try:
-        values = json.loads(text, object_pairs_hook=_of_unique_keys)
+        values = json.loads(text, object_pairs_hook=of_unique_keys)
         json.dumps(values, allow_nan=False)
     except RecursionError:
         raise ValueError("not JSON: nested too deeply") from None
@@ -215,12 +215,9 @@ def paths_in(source: Path, damaged: list[Damaged]) -> list[Path]:
 
 def _read(path: Path) -> Record | Damaged:
     try:
-        # Opening a pipe would wait for its writer.
-        if path.exists() and not path.is_file():
-            return Damaged(path, "not a regular file")
         if path.name.endswith(INCOMPLETE):
             return Damaged(path, "incomplete: its program was killed, or is still writing")
-        return parsed(path.read_bytes())
+        return parsed(durable.read_bytes(path))
     except OSError as problem:
         return Damaged(path, problem.strerror or str(problem))
     except ValueError as problem:
@@ -233,7 +230,8 @@ def _identity(record: Record) -> Hashable:
     return (run_id, record.started_at) if run_id else json.dumps(as_json(record), sort_keys=True)
 
 
-def _of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Makes an object of JSON. Raises ValueError for a key that stands there twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from common import durable
+from frameworks.shared.deepspeed import configuration
+from launch.launchers import hosts
+from tests.support.mistakes import refused
 from tests.support.running import ROOT
 
 # What a replacement calls: write_text, fsync for the part, replace, and fsync for the folder.
@@ -136,3 +139,14 @@ def test_a_full_device_is_an_error_that_names_it(tmp_path):
     with pytest.raises(OSError) as raised:
         durable.write_text(tmp_path / "full", NEW)
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path / "full"))
+
+
+def test_what_has_no_end_or_no_writer_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a regular file"):
+            durable.read_bytes(path)
+        with refused("not a regular file"):
+            hosts.hosts_in(path)
+        with refused("not a regular file"):
+            configuration.read(path)

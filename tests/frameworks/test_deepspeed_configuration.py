@@ -8,7 +8,7 @@ import pytest
 
 from common import backends, workloads
 from common.config import Settings
-from frameworks.shared.deepspeed import configuration, engine
+from frameworks.shared.deepspeed import configuration
 from launch.run.plan import plan
 from tests.support.mistakes import expect_refused, refusal, refused
 
@@ -92,7 +92,12 @@ def test_without_a_file_and_with_an_empty_one_the_configuration_is_tandems(tmp_p
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "is no JSON (Expecting property name"), ("[1]", "has no JSON object"), (None, "No such file or directory")],
+    [
+        ('{"a": 1, "a": 2}', "the key 'a' stands there twice"),
+        ("{", "is no JSON (Expecting property name"),
+        ("[1]", "has no JSON object"),
+        (None, "No such file or directory"),
+    ],
 )
 def test_a_file_that_is_no_configuration_is_refused(content, message, tmp_path):
     path = written(tmp_path, content) if content else tmp_path / "missing.json"
@@ -123,13 +128,18 @@ def test_the_matrix_refuses_a_file_with_what_the_run_decides_before_its_first_ru
     assert not results.exists()
 
 
-def test_deepspeed_is_asked_whether_it_accepts_a_file_and_refuses_a_mistyped_key_in_one_line(tmp_path):
-    for sharding, key in (
-        ({"reduce_bucket_size": 5}, None),
-        ({"reduce_bucket_sise": 5}, "reduce_bucket_sise Extra inputs are not permitted"),
-    ):
-        run = resolved(deepspeed_config=written(tmp_path, {"zero_optimization": sharding}))
-        used = configuration.of(run, 1)
-        with refused(f"DeepSpeed refuses {run.deepspeed_config}: ", key) if key else contextlib.nullcontext():
-            engine.expect_accepted(run, used)
-    engine.expect_accepted(resolved(), {"zero_optimization": {"reduce_bucket_sise": 5}})
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"zero_optimization": {"reduce_bucket_size": 5}, "steps_per_print": 5, "wall_clock_breakdown": False}, None),
+        ({"zero_optimization": {"reduce_bucket_sise": 5}}, "refuses {}: zero_optimization: "),
+        ({"zero_optimization": {"reduce_bucket_size": "large"}}, "refuses {}: zero_optimization: "),
+        ({"zero_optimzation": {"overlap_comm": True}}, "refuses {}: it does not know zero_optimzation"),
+        ({"zero_optimization": True}, "--deepspeed-config has zero_optimization true; give an object"),
+        ({"flops_profiler": 5}, "refuses {}: flops_profiler"),
+    ],
+)
+def test_deepspeed_is_asked_before_the_start_whether_it_accepts_a_file(content, reason, tmp_path):
+    run = resolved(deepspeed_config=written(tmp_path, content))
+    with refused(reason.format(run.deepspeed_config)) if reason else contextlib.nullcontext():
+        configuration.of(run, 2)

@@ -1,18 +1,23 @@
-"""DeepSpeed's configuration of a run: Tandem's, and what the file of --deepspeed-config adds to it. It imports no library.
+"""DeepSpeed's configuration of a run: Tandem's, and what the file of --deepspeed-config adds to it, as DeepSpeed itself accepts it.
 
 The run decides the keys in DECIDED. A file may have these off, or with "auto". All other keys are the file's.
 """
 
+import functools
+import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-from common import workloads
+from common import apart, durable, workloads
 from common.command_line import shortened
 from common.config import Settings, library_setting
 from common.errors import UserError
+from common.record.files import of_unique_keys
 
+# The keys that have numbers of samples, and the number of micro-batches.
+SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 SAME_TRAINING = "every backend trains the same samples and layers"
 NO_OFFLOAD = "nothing is offloaded"
 ONE_MODEL = "all ranks train one model"
@@ -59,7 +64,7 @@ AUTO = "auto"
 def of(settings: Settings, num_ranks: int) -> dict[str, Any]:
     """Returns DeepSpeed's configuration for resolved settings, with the file of --deepspeed-config.
 
-    Raises UserError for a file that is no JSON object, and for what it sets of what the run decides.
+    Raises UserError for a file that is no JSON object, for what it sets of what the run decides, and for what DeepSpeed does not accept.
     """
     configuration = of_run(settings, num_ranks)
     if settings.deepspeed_config is None:
@@ -67,7 +72,52 @@ def of(settings: Settings, num_ranks: int) -> dict[str, Any]:
     content = read(settings.deepspeed_config)
     if conflicting := conflicts(content):
         raise UserError(f"{settings.deepspeed_config} has what the run decides: {', '.join(conflicting)}; leave these out")
-    return merged(configuration, content)
+    configuration = merged(configuration, content)
+    # Sizes are the run's, and DeepSpeed compares them with the number of ranks.
+    of_file = {name: value for name, value in configuration.items() if name not in SIZES} | {SIZES[1]: 1}
+    if problem := _problem(settings.deepspeed_config, json.dumps(of_file)):
+        raise UserError(f"DeepSpeed refuses {settings.deepspeed_config}: {problem}")
+    return configuration
+
+
+@functools.cache
+def _problem(path: Path, configuration: str) -> str | None:
+    return apart.call(f"--deepspeed-config {path}", problem_of, configuration)
+
+
+@final
+class Read(dict[str, Any]):
+    """A dictionary with the keys that were looked for in it, in their order."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self.keys_read: list[Any] = []
+
+    def __contains__(self, key: Any) -> bool:
+        self.keys_read.append(key)
+        return super().__contains__(key)
+
+    def __getitem__(self, key: Any) -> Any:
+        self.keys_read.append(key)
+        return super().__getitem__(key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.keys_read.append(key)
+        return super().get(key, default)
+
+
+def problem_of(configuration: str) -> str | None:
+    """Returns why DeepSpeed, where it is installed, does not accept a configuration, or the keys that it does not know; None otherwise."""
+    if importlib.util.find_spec("deepspeed") is None:
+        return None
+    content = Read(json.loads(configuration))
+    try:
+        importlib.import_module("deepspeed").DeepSpeedConfig(content)
+    except Exception as problem:
+        reason = " ".join(str(problem).split()).partition(" For further information")[0]
+        return f"{content.keys_read[-1]}: {reason}"
+    unknown = [name for name in content if name not in content.keys_read]
+    return f"it does not know {', '.join(unknown)}" if unknown else None
 
 
 def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:
@@ -94,7 +144,7 @@ def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """Reads the JSON object in a file. Raises UserError where there is none."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(durable.read_bytes(path), object_pairs_hook=of_unique_keys)
     except OSError as problem:
         raise UserError(f"--deepspeed-config {path}: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:
@@ -121,6 +171,8 @@ def merged(configuration: Mapping[str, Any], content: Mapping[str, Any], path: s
         key = f"{path}{name}"
         if value == AUTO or decided_key(key):
             continue
+        if isinstance(result.get(name), dict) and not isinstance(value, dict):
+            raise UserError(f"--deepspeed-config has {key} {shortened(json.dumps(value))}; give an object, as DeepSpeed takes now")
         result[name] = merged(result.get(name) or {}, value, f"{key}.") if isinstance(value, dict) else value
     return result
 

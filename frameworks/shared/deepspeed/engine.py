@@ -79,17 +79,6 @@ def compute_in_bfloat16(module: Any) -> None:
     module.register_forward_pre_hook(round_inputs)
 
 
-def expect_accepted(settings: Settings, configuration: Mapping[str, Any]) -> None:
-    """Raises UserError where DeepSpeed does not accept what the file of --deepspeed-config adds to its configuration."""
-    if settings.deepspeed_config is None:
-        return
-    try:
-        deepspeed.DeepSpeedConfig(dict(configuration))
-    except Exception as problem:
-        reason = " ".join(str(problem).split()).partition(" For further information")[0]
-        raise UserError(f"DeepSpeed refuses {settings.deepspeed_config}: {reason}") from None
-
-
 def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
     """Shards a module's parameters for stage 3, with zeros as padding; no effect for the other stages.
 

@@ -1,13 +1,13 @@
 """Drawing by vl_convert, in a process of its own: where memory is short, V8 ends the process it is in."""
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from typing import Any
 
 from common import cache
@@ -16,6 +16,8 @@ from common.errors import UserError, printable
 
 # Of Vega-Lite, as in the specifications that Altair writes.
 VERSION = "6.4"
+# The SHA-256 of its bundle by the vl-convert-python of environment.yml: that of another version is made anew each time.
+DIGEST = "3425bd951a44d478d0505c6b5d1e8d57656b6e9a4da7bfe88a718ce61d76e572"
 # Width of a picture in pixels.
 WIDTH = 620
 CONFIG = {"background": "#fff", "font": "sans-serif", "view": {"stroke": None}}
@@ -46,12 +48,12 @@ def home_folder() -> Iterator[None]:
 def library() -> str:
     """Returns Vega, Vega-Lite and Vega-Embed, as bundled with the package: nothing is fetched. Raises NotDrawn where that fails.
 
-    Bundling takes seconds, so the text is kept in the cache.
+    Bundling takes seconds, so the text is kept in the cache. Others may write there, and it becomes part of the page.
     """
     folder = cache.folder()
-    file = folder and folder / f"vega-lite-{VERSION}-{version('vl-convert-python')}.js"
+    file = folder and folder / f"vega-lite-{VERSION}.js"
     text = cache.read(file)
-    if not text:
+    if not text or hashlib.sha256(text.encode()).hexdigest() != DIGEST:
         text = _drawn("javascript_bundle")
         cache.write(file, text)
     return text

@@ -189,12 +189,13 @@ def test_where_memory_is_short_the_other_exports_are_written_and_the_reason_is_o
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
-def test_the_library_of_a_page_is_bundled_once(tmp_path, monkeypatch):
+def test_the_library_of_a_page_is_bundled_once_and_again_where_another_user_has_changed_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     text = drawing.library()
     assert "vegaEmbed" in text
     monkeypatch.setattr(drawing, "PROGRAM", (sys.executable, "-c", "1 / 0"))
     assert drawing.library() == text
-    monkeypatch.setattr(drawing, "VERSION", "6.1")
+    (kept,) = tmp_path.rglob("*.js")
+    kept.write_text(text + "alert()")
     with refused("drawing failed"):
         drawing.library()
