@@ -51,15 +51,16 @@ class Trial(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a run of a search has measured; without a throughput it failed, as for want of memory."""
+    """What a run of a search has measured, and the samples of its epochs; without a throughput it failed, as for want of memory."""
 
     samples_per_second: float | None
     rank_bytes: float | None = None
     seconds_to_target: float | None = None
+    num_samples: int = 0
 
 
 class SearchSpace(NamedTuple):
-    """What is searched: from which batch, among which settings, within which memory of a rank and samples of an epoch.
+    """What is searched: from which batch, among which settings, within which memory of a rank.
 
     `batch_ratio` is the global batch over the batch size, and `state_bytes` what a rank holds whatever its batch.
     """
@@ -68,7 +69,6 @@ class SearchSpace(NamedTuple):
     settings: tuple[str, ...]
     limit_bytes: float
     state_bytes: float
-    num_samples: int
     batch_ratio: int
     num_pairs: int
     has_target: bool
@@ -110,9 +110,6 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, num_pairs: int, tim
                     record = measure(job_of_trial, launcher, time_limit_seconds)
                     estimate.add_training([job_of_trial], time.monotonic() - began)
                 runs[trial] = measured_in(record)
-                if trial == Trial(space.default_batch):
-                    space = space._replace(num_samples=samples_in_epoch(record))
-                    runs_of_job[name] = runs, space
                 print(describe(job, trial, runs, record), flush=True)
     finally:
         rows = [row_of(*name, runs, space, gain_of) for name, (runs, space) in runs_of_job.items()]
@@ -127,7 +124,7 @@ def is_repeat(job: Job) -> bool:
 
 
 def space_of(job: Job, num_pairs: int) -> SearchSpace:
-    """Returns what is searched for a job. The samples of an epoch are known from its first run."""
+    """Returns what is searched for a job."""
     settings = workloads.resolve(job.settings, job.degree)
     workload, plan = workloads.workload_of(settings), workloads.batch_plan(settings, job.degree)
     batch_size = settings.batch_size or workload.batch_size
@@ -136,7 +133,6 @@ def space_of(job: Job, num_pairs: int) -> SearchSpace:
         settings=tuple(settings_of_library(job.backend)),
         limit_bytes=free_bytes(settings.device, job.ranks_per_node),
         state_bytes=state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).rank_bytes,
-        num_samples=0,
         batch_ratio=plan.global_batch // batch_size,
         num_pairs=num_pairs,
         has_target=settings.target is not None,
@@ -189,12 +185,8 @@ def measured_in(record: Record) -> Measured:
     of_gpus = record.gpu_memory_by_rank
     sizes = of_gpus.peak_reserved_bytes if of_gpus else record.peak_memory_bytes_by_rank or []
     largest = max((size for size in sizes if size is not None), default=None)
-    return Measured(record.samples_per_second, largest, record.time_to_solution_seconds)
-
-
-def samples_in_epoch(record: Record) -> int:
-    """Returns the samples of an epoch, with those that a run has left out."""
-    return (record.samples_per_epoch or 0) + (record.samples_dropped_per_epoch or 0)
+    num_samples = (record.samples_per_epoch or 0) + (record.samples_dropped_per_epoch or 0)
+    return Measured(record.samples_per_second, largest, record.time_to_solution_seconds, num_samples)
 
 
 def describe(job: Job, trial: Trial, runs: dict[Trial, Measured], record: Record) -> str:
@@ -259,8 +251,9 @@ def end_of_batches(runs: Runs, space: SearchSpace) -> str | None:
         return f"a batch of {batches[-1]} failed"
     if len(speeds) > 1 and (before := speeds[-2]) and speeds[-1] <= (1 + LEAST_GAIN) * before:
         return f"a batch of {batches[-1]} gained no {100 * LEAST_GAIN:g} %"
-    if 2 * batches[-1] * space.batch_ratio * LEAST_STEPS > space.num_samples:
-        return f"an epoch has {space.num_samples:,} samples"
+    num_samples = measured[-1].num_samples
+    if 2 * batches[-1] * space.batch_ratio * LEAST_STEPS > num_samples:
+        return f"an epoch has {num_samples:,} samples"
     if (needed := expected_bytes([run.rank_bytes for run in measured], space.state_bytes)) and needed > space.limit_bytes:
         return f"a batch of {2 * batches[-1]} would need {needed / 1e9:.1f} GB"
     return None

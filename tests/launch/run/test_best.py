@@ -17,17 +17,17 @@ from tests.support.made_records import ended, made, typed
 from tests.support.mistakes import refused
 
 SPACE = SearchSpace(
-    default_batch=16, settings=("cap=1", "view=True"), limit_bytes=8e9, state_bytes=1e9, num_samples=100_000, batch_ratio=2,
+    default_batch=16, settings=("cap=1", "view=True"), limit_bytes=8e9, state_bytes=1e9, batch_ratio=2,
     num_pairs=0, has_target=False,
 )  # fmt: skip
 
 
-def searched(speed_of, space=SPACE, memory_of=lambda _: None):
+def searched(speed_of, space=SPACE, memory_of=lambda _: None, num_samples=100_000):
     """All runs of a search: their throughput by batch size and setting, and their memory by batch size."""
     runs = {}
     while trial := best.next_trial(runs, space):
         speed = speed_of(trial.batch_size, trial.setting)
-        runs[trial] = Measured(speed, memory_of(trial.batch_size))
+        runs[trial] = Measured(speed, memory_of(trial.batch_size), num_samples=num_samples)
         assert len(runs) < 100
     return runs
 
@@ -54,8 +54,8 @@ def test_the_batch_doubles_until_it_gains_nothing_and_then_each_setting_is_tried
     [(100_000, 8192), (16 * 2 * 4, 16), (2 * 16 * 2 * 4 - 1, 16), (2 * 16 * 2 * 4, 32)],
 )
 def test_an_epoch_has_at_least_four_steps(num_samples, largest):
-    space = SPACE._replace(num_samples=num_samples, settings=())
-    runs = searched(lambda batch_size, _: float(batch_size), space)
+    space = SPACE._replace(settings=())
+    runs = searched(lambda batch_size, _: float(batch_size), space, num_samples=num_samples)
     assert max(trial.batch_size for trial in runs) == largest
     assert best.end_of_batches(runs, space) == f"an epoch has {num_samples:,} samples"
 
@@ -167,19 +167,9 @@ def test_the_records_of_a_search_are_in_no_comparison():
     assert runs.split(records) == (records[:1], records[1:])
 
 
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        (
-            made(num_ranks=2, samples_per_second=100.0, peak_memory_bytes_by_rank=[5, 7], time_to_solution_seconds=3.0),
-            Measured(100.0, 7, 3.0),
-        ),
-        (ended("failed"), Measured(None)),
-    ],
-)
-def test_a_record_gives_throughput_and_the_memory_of_the_rank_with_most(record, expected):
-    (typed_record,) = typed([record])
-    assert best.measured_in(typed_record) == expected
+def test_a_record_gives_throughput_and_the_memory_of_the_rank_with_most():
+    completed = made(num_ranks=2, samples_per_second=100.0, peak_memory_bytes_by_rank=[5, 7], time_to_solution_seconds=3.0)
+    assert [best.measured_in(record) for record in typed([completed, ended("failed")])] == [Measured(100.0, 7, 3.0, 65), Measured(None)]
 
 
 def searching(monkeypatch, tmp_path, most_runs=1000):

@@ -89,7 +89,7 @@ def test_a_killed_rank_is_described_in_one_line(killed, progress, num_oom_kills,
 
 @pytest.mark.parametrize(
     ("number", "progress", "total", "says_room"),
-    [(7, PROGRESS, 10**9, True), (7, None, 64e6, True), (11, None, 64e6, True), (11, None, 10**9, False), (11, PROGRESS, 64e6, False)],
+    [(7, PROGRESS, 10**9, True), (11, None, 64e6, True), (11, None, 10**9, False), (11, PROGRESS, 64e6, False)],
 )
 def test_a_crash_for_want_of_shared_memory_says_what_there_is(number, progress, total, says_room, monkeypatch):
     monkeypatch.setattr(machine, "shared_memory", lambda: machine.SharedMemory(10**6, total))

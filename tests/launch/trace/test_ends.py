@@ -31,7 +31,6 @@ TERMINATE = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1); "
     [
         ("", "sys.exit(3)", 3, "", "exit()"),
         ("", "os._exit(4)", 4, "", "_exit()"),
-        ("", "MPI.Finalize(); os._exit(4)", 4, "", "MPI_Finalize()"),
         ("", TERMINATE, -signal.SIGTERM, "", "SIGTERM"),
         # A handler of the program, set before MPI begins and after, that goes on or ends by itself.
         (HANDLER.format(then="None"), TERMINATE, 0, "handled\n", "exit()"),
@@ -58,7 +57,6 @@ os.wait()
 @pytest.mark.parametrize(
     "text",
     [
-        IN_A_CHILD.format(end="os._exit(1)"),
         IN_A_CHILD.format(end="sys.exit(1)"),
         IN_A_CHILD.format(end=TERMINATE),
         IN_A_CHILD.format(end="MPI.COMM_WORLD.Barrier(); os._exit(0)"),
