@@ -24,6 +24,7 @@ NEXT_STEPS = {
     "started": "--resume for {}, which did not end",
     "diverged": "a lower --learning-rate for {}, which diverged",
     "failed": "--check, and --resume once the error of {} is mended",
+    failed.MISSED: "more --epochs for {}, which missed the target",
 }
 # Of more backends the fastest are repeated first.
 MAX_REPEATED, NUM_REPEATED = 8, 3
@@ -77,17 +78,17 @@ def _oversubscribed(entries: Sequence[Entry]) -> list[str]:
 def advice_on(comparisons: Sequence[Comparison]) -> list[str]:
     """Returns what to run next, each as a part of one sentence: what mends the runs without a result, and else what the answer lacks."""
     entries = [entry for comparison in comparisons for entry in comparison.entries]
-    mending = [*_mending(entries), *_epochs(entries)]
-    return mending or [*_repeats(comparisons), *_kernels(entries), *_transports(entries)]
+    return _mending(entries) or [*_repeats(comparisons), *_kernels(entries), *_transports(entries)]
 
 
 def _mending(entries: Iterable[Entry]) -> list[str]:
-    """Returns what to do about the backends of runs that did not complete, by how these ended."""
-    backends_of: dict[str, list[str]] = {}
+    """Returns what to do about the backends of runs without a result, by how these ended."""
+    backends_of: dict[str, dict[str, None]] = {}
     for entry in entries:
-        for status in sorted({record.status for record in entry.records} & set(NEXT_STEPS)):
-            backends_of.setdefault(status, []).append(entry.backend)
-    return [step.format(listed(list(dict.fromkeys(backends_of[status])))) for status, step in NEXT_STEPS.items() if status in backends_of]
+        for record in entry.records:
+            status = failed.MISSED if record.status == "ok" and record.reached is False else record.status
+            backends_of.setdefault(status, {})[entry.backend] = None
+    return [step.format(listed(list(backends_of[status]))) for status, step in NEXT_STEPS.items() if status in backends_of]
 
 
 def _repeats(comparisons: Iterable[Comparison]) -> list[str]:
@@ -117,12 +118,6 @@ def _kernels(entries: Iterable[Entry]) -> list[str]:
     """Returns the setting that gives PyTorch faster products, where MKL's slower kernels are the cause of a difference."""
     records = [record for entry in entries for record in entry.ok]
     return ["--mkl-kernels fast for PyTorch's products"] if any(slow.is_mkl_slow for slow in environments.slow_products(records)) else []
-
-
-def _epochs(entries: Iterable[Entry]) -> list[str]:
-    """Returns the advice to train longer, where runs missed the target."""
-    missing = [entry.backend for entry in entries if any(record.reached is False for record in entry.ok)]
-    return [f"more --epochs for {listed(list(dict.fromkeys(missing)))}, which missed the target"] if missing else []
 
 
 def _transports(entries: Iterable[Entry]) -> list[str]:

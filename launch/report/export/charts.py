@@ -218,7 +218,7 @@ def _one_run_each(ran: Iterable[Entry]) -> dict[str, Record]:
 
 
 def _shape(marks: Iterable[Mark], look_of: Mapping[str, str]) -> Shape:
-    """Returns the shapes of the points of backends, which have the legend of their"""
+    """Returns the shapes of the points of backends; with their colours they have one legend."""
     used = {mark["backend"] for mark in marks}
     return Shape(
         "backend:N", scale=Scale(domain=[name for name in look_of if name in used]), legend=altair.Legend(title=None, orient="top")
@@ -264,7 +264,7 @@ def _parts(comparison: Comparison, ran: Iterable[Entry], at: str) -> list[Chart]
 def _stacked(
     kind: str, at: str, caption: str, sizes_of: Mapping[str, Mapping[str, float | None]], unit: str, colour_of: Mapping[str, str]
 ) -> list[Chart]:
-    """Returns a stacked bar for each backend, of the sizes of its parts in the order of their"""
+    """Returns a stacked bar for each backend, of the sizes of its parts in the order of their colours."""
     marks = [
         {"backend": backend, "part": name, "size": round(max(0.0, value), 3), "order": list(colour_of).index(name)}
         for backend, sizes in sizes_of.items() for name, value in sizes.items() if value is not None

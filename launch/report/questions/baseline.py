@@ -74,30 +74,25 @@ class Compared(NamedTuple):
 
 
 def compare(records: list[Record], baseline: list[Record]) -> Compared:
-    """Compares a set of records with an earlier one. Raises UserError where they trained different things or have no entry in common."""
-    (after, _), (before, _) = split(records), split(baseline)
-    began = min(record.started_at for record in baseline)
-    return Compared(began, changes(records, baseline), environments.changes(before, after))
-
-
-def changes(records: list[Record], baseline: list[Record]) -> list[Change]:
-    """Returns the changes of all entries of the baseline.
+    """Compares a set of records with an earlier one, which may be of another machine, by all entries that the earlier one has.
 
     An entry is worse where the 95 % interval of its ratio excludes 1 and the ratio is beyond the tolerance, and where it no longer has a
     value. With fewer than 3 runs on a side the noise is not known, and the change is not judged.
-    The two sets may be of different machines. Raises UserError where they trained different things or have no entry in common.
+    Raises UserError where they trained different things or have no entry in common.
     """
-    (records, _), (baseline, _) = split(records), split(baseline)
-    comparable.check_one_machine(baseline)
-    comparable.check_runs([*records, *baseline])
-    after = {comparison.name: comparison for comparison in comparisons(records)}
+    (after, _), (before, _) = split(records), split(baseline)
+    comparable.check_one_machine(before)
+    comparable.check_runs([*after, *before])
+    comparison_of = {comparison.name: comparison for comparison in comparisons(after)}
     pairs = [
-        (comparison.name, base, after[comparison.name].entry(base.backend, base.num_ranks) if comparison.name in after else None)
-        for comparison in comparisons(baseline) for base in comparison.entries
-    ]  # fmt: skip
+        (earlier.name, base, later.entry(base.backend, base.num_ranks) if (later := comparison_of.get(earlier.name)) else None)
+        for earlier in comparisons(before)
+        for base in earlier.entries
+    ]
     if not any(entry for _, _, entry in pairs):
         raise UserError("the baseline and the results have no backend, workload and size in common; run the same matrix for both")
-    return [change for name, base, entry in pairs for measure in _measures(base) if (change := _change(name, base, entry, measure))]
+    changes = [change for name, base, entry in pairs for measure in _measures(base) if (change := _change(name, base, entry, measure))]
+    return Compared(min(record.started_at for record in baseline), changes, environments.changes(before, after))
 
 
 def _measures(base: Entry) -> tuple[Measure, ...]:

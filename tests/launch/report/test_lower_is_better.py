@@ -46,9 +46,9 @@ def test_more_of_it_is_worse_and_relative_to_a_negative_one_nothing_is(after, ve
     old = {"stamp": "20250101-000000", "started_at": "2025-01-01T00:00:00Z"}
     before = [made(repeat=repeat, **ERROR | {"accuracy": value}, **old) for repeat, value in enumerate((1.5, 1.51, 1.52))]
     new = [made(repeat=repeat, **ERROR | {"accuracy": value}) for repeat, value in enumerate(after)]
-    changes = {change.measure.name: change.verdict for change in baseline.changes(typed(new), typed(before))}
+    changes = {change.measure.name: change.verdict for change in baseline.compare(typed(new), typed(before)).changes}
     assert changes["metric"] == verdict
-    reverse = {change.measure.name for change in baseline.changes(typed(before), typed(new))}
+    reverse = {change.measure.name for change in baseline.compare(typed(before), typed(new)).changes}
     assert ("metric" in reverse) == (after[0] > 0)
 
 

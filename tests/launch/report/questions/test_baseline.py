@@ -11,7 +11,7 @@ OLD = {"stamp": "20250101-000000", "started_at": "2025-01-01T00:00:00Z"}
 
 
 def changes(new, old):
-    return baseline.changes(typed(new), typed(old))
+    return baseline.compare(typed(new), typed(old)).changes
 
 
 def verdicts(new, old):
