@@ -1,4 +1,4 @@
-"""A profiled epoch: kernels, streams and NCCL's calls, the merged trace, energy and clocks; the interposer's count of NCCL's calls."""
+"""A profiled epoch: kernels, streams and NCCL's calls; the interposer's count of NCCL's calls; energy."""
 
 import collections
 import gzip
@@ -49,15 +49,6 @@ def test_kernels_streams_and_calls_of_NCCL_in_a_profiled_epoch(session, measured
     }
     assert profiled, "the profile is empty"
     assert kernels or not session.on_gpu, "the profile has no kernels"
-
-
-def test_merged_trace(session, measured):
-    folder = trace_folder(session, "profile")
-    if not folder.exists():
-        pytest.skip("there is no profile")
-    status, printed = run(session, "profile-merged", [sys.executable, "-m", "launch.trace.timeline", folder], 60.0)
-    assert status == 0, (printed.splitlines() or ["no output"])[-1]
-    measured |= {"events": len(events(folder / "trace.json.gz")), "trace": "records/here/profile.trace/trace.json.gz"}
 
 
 @pytest.mark.gpu
