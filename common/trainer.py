@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, final
@@ -82,14 +82,12 @@ class Communication(NamedTuple):
 
     `without_communication()` is a context in which train_epoch does only what a rank would do alone. The ranks' parameters differ
     afterwards, unless the learning rate is 0. `profiled(train)` profiles the steps that train() runs. `all_reduce(num_bytes)` returns a
-    function that all-reduces a buffer of that size and waits for completion. `threads` are the ids of the library's threads that also work
-    where nothing is exchanged.
+    function that all-reduces a buffer of that size and waits for completion.
     """
 
     without_communication: Callable[[], AbstractContextManager[None]]
     profiled: Callable[[Callable[[], None]], ProfiledCommunication]
     all_reduce: Callable[[int], Callable[[], object]]
-    threads: Collection[int] = ()
 
 
 class TensorBytes(NamedTuple):

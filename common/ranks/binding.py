@@ -7,12 +7,10 @@ variables say, so `frameworks` has the cores read and the variables removed befo
 """
 
 import collections
-import contextlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from common.errors import UserError
 from common.ranks.launcher_variables import Ranks
@@ -22,7 +20,6 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # It has the gpu_order of the machine file.
 GPU_ORDER_VARIABLE = "TANDEM_GPU_ORDER"
-TASKS = Path("/proc/self/task")
 INHERITED_CORES = frozenset(os.sched_getaffinity(0))
 # Of OpenMP libraries (GNU, Intel, LLVM), of the libraries of linear algebra, of TensorFlow, and of threads that communicate.
 BINDING = re.compile(
@@ -138,43 +135,3 @@ def expect_unbound() -> None:
     if names and (_loaded_before or TORCHRUN in os.environ):
         cause = "the OpenMP library that LD_PRELOAD loads" if _loaded_before else "torchrun, which has bound itself and so its ranks"
         raise UserError(f"{', '.join(names)} was read by {cause}; unset it")
-
-
-class ThreadTimes(NamedTuple):
-    """Seconds of a thread on a core, and seconds in which it could have been on one but another thread was."""
-
-    computing_seconds: float
-    waiting_seconds: float
-
-
-def threads_started_by(function: Callable[[], object]) -> set[int]:
-    """Calls a function, and returns the ids of the threads that it starts and leaves."""
-    before = set(os.listdir(TASKS))
-    function()
-    return {int(thread) for thread in set(os.listdir(TASKS)) - before}
-
-
-def thread_times() -> dict[int, ThreadTimes]:
-    """Returns the ThreadTimes of each thread since its start, by id; empty where the kernel does not count them (CONFIG_SCHED_INFO)."""
-    times_of = {}
-    for thread in os.listdir(TASKS):
-        # A thread may end meanwhile.
-        with contextlib.suppress(OSError):
-            computing, waiting, _ = map(int, (TASKS / thread / "schedstat").read_text().split())
-            times_of[int(thread)] = ThreadTimes(computing / 1e9, waiting / 1e9)
-    return times_of
-
-
-def taken_seconds(before: Mapping[int, ThreadTimes], after: Mapping[int, ThreadTimes], takers: Collection[int]) -> float:
-    """Returns the seconds between two calls of `thread_times` in which some threads, the takers, kept the other threads from computing.
-
-    They are the seconds in which the takers computed, but no more than the thread that waited longest for a core: where there is a core to
-    spare, the takers keep nobody waiting.
-    """
-    spent = {
-        thread: ThreadTimes(*(end - begin for begin, end in zip(before[thread], after[thread], strict=True)))
-        for thread in before.keys() & after.keys()
-    }
-    computing = sum(times.computing_seconds for thread, times in spent.items() if thread in takers)
-    waiting = max((times.waiting_seconds for thread, times in spent.items() if thread not in takers), default=0.0)
-    return min(computing, waiting)

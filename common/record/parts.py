@@ -74,13 +74,11 @@ class StepBreakdown(Part):
     data_wait_seconds: SecondsByRank
     """Seconds of a step in which the rank waits for data, by rank."""
     compute_seconds: SecondsByRank
-    """Seconds of a step without communication, less its wait for data and `control_seconds`, by rank."""
+    """Seconds of a step without communication, less its wait for data, by rank. Horovod's own threads, which ask all ranks every
+    millisecond whether tensors are ready, are part of it."""
     communication_exposed_seconds: Annotated[list[Annotated[float, Bounds(at_least=-1e12, at_most=1e12)]], BY_RANK]
     """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting. It is a difference of two
     measurements, which noise can make negative. This, `data_wait_seconds` and `compute_seconds` add up to `step_seconds`."""
-    control_seconds: SecondsByRank | None = None
-    """Seconds of a step without communication in which Horovod's own threads kept the rank from computing, by rank: these ask all ranks
-    every millisecond whether tensors are ready. They are part of `communication_exposed_seconds`. `null` for other libraries."""
     communication_seconds: Annotated[list[Seconds | None], BY_RANK]
     """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures MPI, Gloo and NCCL; Horovod's
     timeline measures rank 0 alone; operations of TensorFlow's graph measure gRPC."""

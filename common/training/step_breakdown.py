@@ -8,7 +8,7 @@ median of its repeats on a rank. Where it is of all ranks, it is their mean, as 
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
@@ -17,7 +17,6 @@ import numpy as np
 
 from common.config import Settings
 from common.cost.sharing import bus_bytes
-from common.ranks import binding
 from common.ranks.launcher_variables import by_rank
 from common.record.definition import Record
 from common.record.parts import Library, Operation, StepBreakdown
@@ -39,11 +38,10 @@ NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication
 
 
 class Block(NamedTuple):
-    """The times of a step in a block of steps; `control_seconds` are those in which threads of the library kept it from computing."""
+    """The times of a step in a block of steps."""
 
     step_seconds: float
     data_wait_seconds: float
-    control_seconds: float = 0.0
 
 
 class Parts(NamedTuple):
@@ -78,15 +76,14 @@ def measure(
     num_few = min(num_steps, NUM_FEW)
     with communication.without_communication():
         # Warm-up: steps without communication may have to be compiled.
-        _block(trainer, batches, num_few, communication.threads)
+        _block(trainer, batches, num_few)
     blocks: dict[bool, list[Block]] = {True: [], False: []}
     for communicates in COMMUNICATES:
         end_turn()
         with contextlib.nullcontext() if communicates else communication.without_communication():
-            blocks[communicates].append(_block(trainer, batches, num_steps, communication.threads))
+            blocks[communicates].append(_block(trainer, batches, num_steps))
     with_communication, without_communication = (Block(*np.median(blocks[communicates], axis=0).tolist()) for communicates in (True, False))
     parts = parts_of(with_communication, without_communication)
-    control_seconds = by_rank(trainer, without_communication.control_seconds).tolist()
     # Waits for the device after each step.
     profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), float))
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
@@ -95,7 +92,6 @@ def measure(
     return StepBreakdown(
         num_steps=num_steps,
         **{name: by_rank(trainer, value).tolist() for name, value in parts._asdict().items()},
-        control_seconds=control_seconds if communication.threads else None,
         communication_seconds=seconds,
         operations={
             name: Operation(num_calls / num_few, num_bytes / num_few) for name, (num_calls, num_bytes) in profile.operations.items()
@@ -107,13 +103,9 @@ def measure(
 
 
 def parts_of(with_communication: Block, without_communication: Block) -> Parts:
-    """Returns the parts of a step with communication, from the times of blocks with and without it.
-
-    What a library's threads take of a step without communication, to ask all ranks whether there is anything to exchange, is no compute.
-    """
-    step_seconds, data_wait_seconds, control_seconds = without_communication
-    compute_seconds = max(0.0, step_seconds - data_wait_seconds - control_seconds)
-    step_seconds, data_wait_seconds, _ = with_communication
+    """Returns the parts of a step with communication, from the times of blocks with and without it."""
+    compute_seconds = without_communication.step_seconds - without_communication.data_wait_seconds
+    step_seconds, data_wait_seconds = with_communication
     return Parts(step_seconds, data_wait_seconds, compute_seconds, step_seconds - data_wait_seconds - compute_seconds)
 
 
@@ -149,7 +141,7 @@ class First:
             yield batch._replace(learning_rate=0.0)
 
 
-def _block(trainer: Trainer, batches: Batches, num_steps: int, library_threads: Collection[int]) -> Block:
+def _block(trainer: Trainer, batches: Batches, num_steps: int) -> Block:
     """Times a block of steps that all ranks start together.
 
     The time of `num_steps` steps is taken after a first one, since beginning an epoch takes Keras as long as half a step. Data may
@@ -162,16 +154,15 @@ def _block(trainer: Trainer, batches: Batches, num_steps: int, library_threads: 
         if len(losses) == 1:
             # Waits for the device.
             float(loss)
-            starts.append((binding.thread_times() if library_threads else {}, time.perf_counter(), first.data_seconds))
+            starts.append((time.perf_counter(), first.data_seconds))
 
     trainer.sum(np.zeros(1))
     trainer.train_epoch(first, observe)
     float(losses[-1])
-    ((times_before, begun, waited),) = starts
+    ((begun, waited),) = starts
     working = time.perf_counter() - begun - (first.data_seconds - waited)
-    control_seconds = binding.taken_seconds(times_before, binding.thread_times(), library_threads) if library_threads else 0.0
     data_wait = first.data_seconds / len(first)
-    return Block(working / num_steps + data_wait, data_wait, control_seconds / num_steps)
+    return Block(working / num_steps + data_wait, data_wait)
 
 
 def _seconds(trainer: Trainer, all_reduce: Callable[[], object]) -> float:

@@ -39,8 +39,6 @@ from tests.support.step_breakdown_run import NUM_STEPS
         ((1.0, 0.0), (1.0, 0.0), (0.0, 1.0, 0.0)),
         # Data that took longer by chance is not communication.
         ((1.0, 0.3), (0.8, 0.1), (0.3, 0.7, 0.0)),
-        # What a library's threads take to control the ranks is communication, also in steps without an exchange.
-        ((1.0, 0.1), (0.7, 0.1, 0.2), (0.1, 0.4, 0.5)),
         # Noise is reported as measured.
         ((0.9, 0.0), (1.0, 0.0), (0.0, 1.0, -0.1)),
     ],
@@ -197,25 +195,6 @@ def test_the_runs_side_by_side_have_a_turn_before_each_block(measure):
     assert num_blocks_before == list(range(len(trainer.blocks)))
 
 
-def test_what_threads_of_the_library_take_of_a_step_without_communication_is_recorded(measure, monkeypatch):
-    def taken_seconds(_before, _after, takers):
-        assert takers == {7}
-        # Of four steps.
-        return 8.0 if trainer.communicates else 4.0
-
-    trainer = MadeTrainer()
-    communication = trainer.communication()._replace(threads={7})
-    monkeypatch.setattr(trainer, "communication", lambda: communication)
-    monkeypatch.setattr(step_breakdown.binding, "taken_seconds", taken_seconds)
-    breakdown = measure(trainer)
-    # Threads that take more than a step leave no compute in it.
-    assert (breakdown.control_seconds, breakdown.compute_seconds) == ([1.0], [0.0])
-
-
-def test_a_library_without_threads_of_its_own_takes_nothing_of_a_step_without_communication(measure):
-    assert measure(MadeTrainer()).control_seconds is None
-
-
 @pytest.mark.parametrize(("other_seconds", "mean"), [(3.0, 2.0), (math.nan, 1.0)])
 def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_seconds, mean, measure):
     assert measure(MadeTrainer(other_seconds)).bus_bytes_per_second == pytest.approx(100 / mean)
@@ -304,9 +283,6 @@ def test_each_backend_has_a_step_breakdown(backend, breakdown, measured):
         parts = [measurement[name][rank] for name in ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")]
         assert sum(parts) == pytest.approx(measurement["step_seconds"][rank])
         assert min(parts[:2]) > 0
-        # Horovod's threads look for tensors also where there are none.
-        controls = measurement["control_seconds"]
-        assert (controls is not None and min(controls) > 0) == (declaration.library == "Horovod")
         assert measurement["plain_bus_bytes_per_second"] > 0
         assert of_rank["unchanged"] is True
         with_communication, without = of_rank["losses"]

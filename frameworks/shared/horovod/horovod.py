@@ -16,7 +16,7 @@ import numpy as np
 
 from common.config import Settings, library_setting
 from common.errors import UserError
-from common.ranks import binding, meeting, mpi, watchdog
+from common.ranks import meeting, mpi, watchdog
 from common.ranks.gpus import version_text
 from common.ranks.launcher_variables import HOROVODRUN, Ranks
 from common.ranks.meeting import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, expect_size, gathered, master_address
@@ -40,8 +40,6 @@ SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_
 GLOO_TIMEOUT_SECONDS = 30 * 60
 # Summed at the start and end of a profile as a barrier.
 BARRIER = np.zeros(1)
-# The ids of the threads that Horovod has started in this process. They coordinate the ranks, also where nothing is exchanged.
-THREADS: set[int] = set()
 # Horovod's names -> those of common/training/step_breakdown.py. Over MPI Adasum exchanges halves of vectors, as many bytes as an all-reduce
 # (horovod/common/ops/adasum/adasum.h).
 OPERATIONS = {
@@ -69,7 +67,7 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
         # Horovod takes MPI as it finds it, and would wait in it without a limit.
         meeting.joined(ranks)
     with watchdog.joining(ranks.rank, lambda: "in hvd.init()"):
-        THREADS.update(binding.threads_started_by(hvd.init))
+        hvd.init()
     expect_size(ranks, hvd.size(), "Horovod")
     if on_gpu and hvd.nccl_built():
         return "nccl"
@@ -211,7 +209,7 @@ def communication_of_torch(hvd: ModuleType, trainer: "PyTorchTrainer") -> Commun
         all_reduce = functools.partial(hvd.allreduce_, op=hvd.Sum, name="plain")
         return process_group.plain_all_reduce(num_bytes, trainer.device, all_reduce)
 
-    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain, THREADS)
+    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
 
 
 def communication_of_tensorflow(
@@ -229,7 +227,7 @@ def communication_of_tensorflow(
 
         return all_reduce
 
-    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain, THREADS)
+    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
 
 
 def _profiled(hvd: ModuleType, trainer: Trainer, train: Callable[[], None]) -> ProfiledCommunication:
