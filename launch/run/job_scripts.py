@@ -70,7 +70,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
         raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())
     modules = "\n".join(filter(None, lines)) or "# module load …"
-    most_minutes = min(MOST_MINUTES, machine.queues.get(matrix.queue or "", MOST_MINUTES))
+    most_minutes = machine.queues.get(matrix.queue or "", MOST_MINUTES)
     parts = [HEAD.format(submit=kind.submit, number=kind.number, program=kind.submit.split()[0])]
     for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
         minutes = minutes_of(jobs_of_script, matrix.time_limit, most_minutes)

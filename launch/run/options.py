@@ -64,7 +64,7 @@ class Matrix:
     """Print the commands and run nothing, also where not all of them could run."""
     print_jobs: BatchSystemName | None = None
     """Print a bash script that submits this matrix to the batch system, each size as a job of its own after the one before, and submit
-    nothing. With --device cuda a job asks for a GPU per rank. Its time limit is that of its runs, at most an hour and that of --queue."""
+    nothing. With --device cuda a job asks for a GPU per rank. Its time limit is that of its runs, at most that of --queue, or an hour."""
     one_job: bool = False
     """With --print-jobs: one job for all sizes, on the nodes of the largest, as for a queue that takes one job per user."""
     queue: str | None = None

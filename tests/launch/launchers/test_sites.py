@@ -51,7 +51,7 @@ SITES = {
     "jupiter": ("slurm", "booster", [*JSC, "--cpus-per-task=72"], srun(4, 72)),
     "frontier": (
         "slurm", "debug",
-        ["--nodes=2", "--ntasks-per-node=8", "--cpus-per-task=7", "--threads-per-core=1", "--qos=debug", "--time=01:00:00"], srun(8, 7),
+        ["--nodes=2", "--ntasks-per-node=8", "--cpus-per-task=7", "--threads-per-core=1", "--qos=debug", "--time=02:00:00"], srun(8, 7),
     ),
 }  # fmt: skip
 

@@ -64,13 +64,11 @@ def test_the_control_codes_of_a_name_or_an_error_do_not_reach_the_terminal(termi
     assert "\x1b[8m" not in stream.getvalue()
 
 
-def test_without_a_terminal_a_line_now_and_then_says_what_is_waited_for():
-    first, second = shown(terminal=False).splitlines()
-    assert first == "0/5 runs in 0 s; starting: cnn ddp 2 ranks; 2 processes import PyTorch"
-    assert second == f"0/5 runs in 31 s; training: cnn ddp 2 ranks, {describe(HALF)}"
-
-
-def test_on_a_terminal_a_bar_stands_below_what_is_waited_for():
+def test_what_is_waited_for_stands_above_a_bar_on_a_terminal_and_elsewhere_in_a_line_now_and_then():
+    assert shown(terminal=False).splitlines() == [
+        "0/5 runs in 0 s; starting: cnn ddp 2 ranks; 2 processes import PyTorch",
+        f"0/5 runs in 31 s; training: cnn ddp 2 ranks, {describe(HALF)}",
+    ]
     text = shown(terminal=True)
     assert f"training: cnn ddp 2 ranks, {describe(HALF)}" in text
     assert "0/5 runs in 31 s" in text
@@ -140,13 +138,10 @@ def test_times_and_titles_in_words():
     ]
 
 
-@pytest.mark.parametrize(("stop_at_target", "ending"), [(True, "; 1 missed the target"), (False, "")])
-def test_a_run_of_a_fixed_length_as_of_a_verification_misses_no_target(stop_at_target, ending):
-    (record,) = typed([not_reached(settings={"stop_at_target": stop_at_target})])
-    assert summary([record], 20.0, 15.0) == f"cnn, repeat 1: 1 runs in 20 s, of which 15 s start-up{ending}"
-
-
-def test_a_control_is_not_first():
+def test_a_run_of_a_fixed_length_misses_no_target_and_a_control_is_not_first():
+    for stop_at_target, ending in ((True, "; 1 missed the target"), (False, "")):
+        (record,) = typed([not_reached(settings={"stop_at_target": stop_at_target})])
+        assert summary([record], 20.0, 15.0) == f"cnn, repeat 1: 1 runs in 20 s, of which 15 s start-up{ending}"
     ddp, copy = typed([made(num_ranks=2, seconds=3.0), made(num_ranks=2, seconds=2.0, settings={"control": "copy"})])
     assert summary([copy, ddp], 20.0, 15.0) == "cnn, repeat 1: 2 runs in 20 s, of which 15 s start-up; ddp first at 2 ranks, 3.00 s"
 
