@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash -p
 # Sets Tandem up where that is needed, then runs the matrix; see launch/matrix.sh --help.
 set -euo pipefail
 # An exported CDPATH would make cd print a folder.

@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash -p
 # Creates .venv with the pinned packages of environment.yml and Horovod; does nothing if it is up to date.
 set -euo pipefail
 # An exported CDPATH would make cd print a folder.

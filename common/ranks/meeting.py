@@ -23,6 +23,7 @@ WITHOUT_MPI = (TORCHRUN.name, HOROVODRUN.name, Ranks().source)
 MASTER = ("MASTER_ADDR", "MASTER_PORT")
 # It has the host_suffix of the machine file.
 HOST_SUFFIX_VARIABLE = "TANDEM_HOST_SUFFIX"
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 LOOPBACK, LOOPBACK_INTERFACE = "127.0.0.1", "lo"
 GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORT = re.compile("[0-9]{1,5}")
@@ -120,12 +121,13 @@ def agree_on_master(ranks: Ranks) -> None:
     """Sets MASTER_ADDR and MASTER_PORT on every rank, unless they are set.
 
     Rank 0 sends them to the other ranks over MPI; under srun without mpi4py they follow from its step. Raises UserError if only one of the
-    two is set, or if MPI has a different number of ranks.
+    two is set, if MPI has a different number of ranks, or for a network interface that is not here.
     """
     on_one_node = ranks.local_size == ranks.size
     if on_one_node and "MASTER_ADDR" not in os.environ:
         # By default Gloo resolves the host name, which can fail on a laptop.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+        os.environ.setdefault(GLOO_INTERFACE, LOOPBACK_INTERFACE)
+    expect_interface()
     # A batch system may set one to nothing.
     set_variables = [name for name in MASTER if os.environ.get(name)]
     if len(set_variables) == 1:
@@ -145,6 +147,13 @@ def agree_on_master(ranks: Ranks) -> None:
         os.environ |= dict(zip(MASTER, map(str, master), strict=True))
     if on_one_node and os.environ["MASTER_ADDR"] == LOOPBACK:
         expect_loopback()
+
+
+def expect_interface() -> None:
+    """Raises UserError where this node does not have the network interfaces that Gloo is to use."""
+    value, names = os.environ.get(GLOO_INTERFACE), [name for _, name in socket.if_nameindex()]
+    if value and not set(value.split(",")) <= set(names):
+        raise UserError(f"{GLOO_INTERFACE} is {value}, and {socket.gethostname()} has {', '.join(names)}; name one of them, or unset it")
 
 
 def expect_master() -> None:

@@ -213,7 +213,9 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
     try:
         files.write(path, record)
     except OSError as error:
-        raise UserError(f"cannot write the record {path} ({error.strerror}); give another name with --run-id") from None
+        raise UserError(
+            f"cannot write the record {path} ({error.strerror}); give another folder with --results, or a shorter name"
+        ) from None
     return Begun(settings, load, record, path)
 
 

@@ -22,7 +22,7 @@ from common.cost import state_memory
 from common.declarations import ROOT
 from common.errors import UserError
 from common.ranks import binding, machine, slurm
-from common.ranks.meeting import HOST_SUFFIX_VARIABLE
+from common.ranks.meeting import GLOO_INTERFACE, HOST_SUFFIX_VARIABLE
 from common.record import files
 from common.words import ranks_of
 from launch.launchers import batch_systems, commands, detect
@@ -41,7 +41,7 @@ NOTE: Severity = "note"
 PROBLEM: Severity = "problem"
 GB = 1e9
 OPEN_MPI = "Open MPI"
-INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+INTERFACES = (GLOO_INTERFACE, "NCCL_SOCKET_IFNAME")
 NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
 REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
 ELSEWHERE = "make room, or give another folder with --results"

@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash -p
 # find_python.sh [CONDA ENVIRONMENT]: prints the Python that launch/setup.sh makes .venv with, and its version. Exit status 2 and the reason
 # if there is none.
 set -euo pipefail

@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash -p
 # Makes .light, an environment beside a site's Python with what that lacks of Tandem's small packages; launch/setup.sh --light runs it.
 set -euo pipefail
 # An exported CDPATH would make cd print a folder.

@@ -42,9 +42,13 @@ def test_a_deleted_current_folder_is_a_mistake_of_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["launch/setup.sh --check", "launch/matrix.sh 1 --backends single --print-jobs slurm"])
-def test_an_exported_cdpath_changes_nothing(command):
-    done = completed("bash", "-c", command, variables={"CDPATH": f".:{ROOT}"})
-    assert done.returncode == 0, done.stderr
+def test_an_exported_cdpath_and_what_a_site_runs_in_every_bash_change_nothing(command, tmp_path):
+    (tmp_path / "site").write_text("echo greeting; cd /")
+    plain, done = (
+        completed("sh", "-c", command, variables=variables)
+        for variables in ({}, {"CDPATH": f".:{ROOT}", "BASH_ENV": str(tmp_path / "site")})
+    )
+    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
 
 
 def test_an_empty_part_of_a_sites_path_is_not_the_current_folder(trap, tmp_path_factory):

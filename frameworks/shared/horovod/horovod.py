@@ -19,7 +19,16 @@ from common.errors import UserError
 from common.ranks import meeting, mpi, watchdog
 from common.ranks.gpus import version_text
 from common.ranks.launcher_variables import HOROVODRUN, Ranks
-from common.ranks.meeting import LOOPBACK, LOOPBACK_INTERFACE, expect_loopback, expect_size, gathered, master_address
+from common.ranks.meeting import (
+    GLOO_INTERFACE,
+    LOOPBACK,
+    LOOPBACK_INTERFACE,
+    expect_interface,
+    expect_loopback,
+    expect_size,
+    gathered,
+    master_address,
+)
 from common.record import files
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication, Trainer
@@ -86,10 +95,12 @@ def begin_over_gloo(ranks: Ranks) -> None:
     on_one_node = ranks.local_size == ranks.size
     if on_one_node:
         expect_loopback()
+    else:
+        expect_interface()
     slots = slots_of(gathered((socket.gethostname(), ranks.local_rank), ranks))
     address = master_address(socket.gethostname(), on_one_node)
     address, port = gathered((address, serve_rendezvous(slots, LOOPBACK if on_one_node else "") if ranks.rank == 0 else None), ranks)[0]
-    interface = LOOPBACK_INTERFACE if on_one_node else os.environ.get("GLOO_SOCKET_IFNAME")
+    interface = LOOPBACK_INTERFACE if on_one_node else os.environ.get(GLOO_INTERFACE)
     if interface:
         os.environ.setdefault("HOROVOD_GLOO_IFACE", interface)
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(GLOO_TIMEOUT_SECONDS))

@@ -208,6 +208,7 @@ def _no_master(monkeypatch):
 
 @pytest.mark.parametrize("interface", [None, "ib0"])
 def test_a_single_rank_uses_the_loopback_unless_the_user_chose_an_interface_and_a_free_port(interface, monkeypatch):
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "ib0")])
     if interface:
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
     meeting.agree_on_master(Ranks())
@@ -215,6 +216,13 @@ def test_a_single_rank_uses_the_loopback_unless_the_user_chose_an_interface_and_
     assert os.environ["GLOO_SOCKET_IFNAME"] == (interface or "lo")
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+
+
+def test_an_interface_that_is_not_here_is_refused_with_its_variable(monkeypatch):
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "ib0")])
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0,nope0")
+    with refused("GLOO_SOCKET_IFNAME is ib0,nope0, and ", " has lo, ib0; name one of them, or unset it"):
+        meeting.agree_on_master(Ranks())
 
 
 def test_a_port_is_none_that_linux_gives_to_others_and_held_no_one_else_can_have_it():
