@@ -8,16 +8,16 @@ import pytest
 from common import backends
 from common.declarations import PYTHON
 from launch.report.export import readme
-from tests.support.running import ROOT, completed
+from tests.support.running import FEW_STEPS, ROOT, completed
 
 README = (ROOT / "README.md").read_text()
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines() if line.strip()]
 # What a command is run with besides, so that it takes less time: other tests train every workload with every backend, and run all tests.
-FEW_STEPS = ["--epochs", "1", "--no-stop-at-target"]
+FEW_EPOCHS = ["--epochs", "1", "--no-stop-at-target"]
 SHORTER = {
-    "launch/matrix.sh 1 2": [*FEW_STEPS, "--backends", "single,ddp", "--workloads", "cnn"],
-    "launch/matrix.sh 1 2 --model frameworks/own_model/rings.py": [*FEW_STEPS, "--backends", "single,ddp"],
-    "launch/matrix.sh 2 --backends ddp,deepspeed_zero@3 --workloads cnn --scaling strong --epochs 2": FEW_STEPS[2:],
+    "launch/matrix.sh 1 2": [*FEW_EPOCHS, "--backends", "single,ddp", "--workloads", "cnn"],
+    "launch/matrix.sh 1 2 --model frameworks/own_model/rings.py": [*FEW_EPOCHS, "--backends", "ddp"],
+    "launch/matrix.sh 2 --backends ddp,deepspeed_zero@3 --workloads cnn --scaling strong --epochs 2": FEW_EPOCHS[2:],
     "tests/run.sh": ["--numprocesses", "0", "tests/common/test_metric.py"],
 }
 
@@ -26,7 +26,9 @@ SHORTER = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_of_the_readme_run(checkout, command):
     words = shlex.split(command, comments=True)
-    done = completed("bash", "-c", shlex.join([*words, *SHORTER.get(shlex.join(words), [])]), cwd=checkout, seconds=1500)
+    done = completed(
+        "bash", "-c", shlex.join([*words, *SHORTER.get(shlex.join(words), [])]), cwd=checkout, variables=FEW_STEPS, seconds=1500
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

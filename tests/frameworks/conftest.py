@@ -13,7 +13,7 @@ from tests.support.backends import started_in_order
 from tests.support.running import train_in_turn
 
 # The parameters of the runs that are over are kept (tests/support/fault_injection.py).
-RUNS_OF_A_PROCESS = 90
+RUNS_OF_A_PROCESS = 110
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
 """The step breakdown: its parts add up to the step, and steps without communication do not communicate."""
 
 import contextlib
-import functools
 import json
 import math
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,9 +26,9 @@ from common.training.step_breakdown import Block
 from frameworks.shared.pytorch import profiler
 from frameworks.shared.pytorch.distributed_data_parallel import NUM_PLAIN_STEPS, communication_of_ddp
 from frameworks.shared.pytorch.profiler import collectives, covered
-from tests.support.backends import SERVED, started_with
-from tests.support.contract import GRADIENT_BYTES, ROWS, SAMPLES
-from tests.support.running import train, train_in_turn
+from tests.support.backends import SERVED
+from tests.support.contract import GRADIENT_BYTES, ROWS
+from tests.support.running import train
 from tests.support.step_breakdown_run import NUM_STEPS
 
 
@@ -215,32 +215,16 @@ def test_a_run_that_is_killed_in_its_step_breakdown_keeps_what_it_measured(data,
     assert (record["status"], len(record["losses"]), record["step_breakdown"]) == ("started", 3, None)
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory, data, request):
-    """A function that returns what each of two ranks measured (tests/support/step_breakdown_run.py) in a Breakdown of a backend.
+def measured(trained, backend, breakdown):
+    """What each of two ranks measured (tests/support/step_breakdown_run.py) in a Breakdown of a backend."""
+    record, _ = trained(backend, 2, breakdown.run)
+    assert record["status"] == "ok", record["error"]
+    settings = record["settings"]
+    return [json.loads(Path(settings["results"], f"{settings['run_id']}-{rank}.json").read_text()) for rank in range(2)]
 
-    Those of all backends that can be started together, and whose tests are run, are measured in turn, in the same processes.
-    """
-    items = [item for item in request.session.items if item.path == request.path and "measured" in item.fixturenames]
-    chosen = [(item.callspec.params["backend"], item.callspec.params["breakdown"]) for item in items]
 
-    @functools.cache
-    def all_of(backends):
-        folder = tmp_path_factory.mktemp("breakdowns")
-        breakdowns = [(backend, breakdown) for backend, breakdown in chosen if backend in backends]
-        settings = ("step_breakdown", "--step-breakdown", "--epochs", 1, "--batch-size", SAMPLES)
-        runs = [(backend, *settings, *data[True][breakdown.workload], *breakdown.arguments) for backend, breakdown in breakdowns]
-        for record, _ in train_in_turn(2, folder, runs):
-            assert record["status"] == "ok", record["error"]
-        return [
-            (*named, [json.loads((folder / f"run{number}-{rank}.json").read_text()) for rank in range(2)])
-            for number, named in enumerate(breakdowns)
-        ]
-
-    def measured_by(backend, breakdown):
-        return next(by_rank for *named, by_rank in all_of(started_with(backend)) if named == [backend, breakdown])
-
-    return measured_by
+def runs_of(backend, breakdown):
+    return [(backend, 2, breakdown.run)]
 
 
 def identify(backend, breakdown):
@@ -250,9 +234,10 @@ def identify(backend, breakdown):
 
 
 @pytest.mark.matrix
+@pytest.mark.runs(needed=runs_of)
 @pytest.mark.parametrize(("backend", "breakdown"), [(name, breakdown) for name in SERVED for breakdown in ROWS[name].breakdowns])
-def test_a_worker_sends_gradients_and_receives_parameters(backend, breakdown, measured):
-    worker, server = measured(backend, breakdown)
+def test_a_worker_sends_gradients_and_receives_parameters(backend, breakdown, trained):
+    worker, server = measured(trained, backend, breakdown)
     measurement = worker["step_breakdown"]
     expected = {"num_calls": 1, "num_bytes": GRADIENT_BYTES["cnn"]}
     assert measurement["operations"] == {"send": expected, "receive": expected}
@@ -272,10 +257,11 @@ BREAKDOWNS = [(name, breakdown) for name, row in ROWS.items() if name not in SER
 
 
 @pytest.mark.matrix
+@pytest.mark.runs(needed=runs_of)
 @pytest.mark.parametrize(("backend", "breakdown"), [pytest.param(*pair, id=identify(*pair)) for pair in BREAKDOWNS])
-def test_each_backend_has_a_step_breakdown(backend, breakdown, measured):
+def test_each_backend_has_a_step_breakdown(backend, breakdown, trained):
     arguments, gradient_bytes, declaration = breakdown.arguments, GRADIENT_BYTES[breakdown.workload], declared()[backend]
-    by_rank = measured(backend, breakdown)
+    by_rank = measured(trained, backend, breakdown)
     operations = {name: share * gradient_bytes for name, share in breakdown.shares.items()}
     for rank, of_rank in enumerate(by_rank):
         measurement = of_rank["step_breakdown"]

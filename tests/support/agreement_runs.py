@@ -54,12 +54,16 @@ class Run(NamedTuple):
     short: bool = False
     fault: str = "none"
     training: tuple = SAME_TRAINING
+    small: bool = True
+    """Whether it trains a small model of the workload's kind. Numbers that are not of rounding alone are those of the workload's own."""
 
     def arguments(self, data, name="single"):
         """The arguments of a backend, or of a variant; `data` is of the fixture of that name."""
         workload = (*data[self.short].get(self.workload, ("--workload", self.workload)), "--optimizer", self.optimizer)
         learning_rate = ("--learning-rate", self.learning_rate) if self.learning_rate else ()
-        return (*self.training, *workload, "--precision", self.precision, *learning_rate, *as_arguments(settings_of(name, Settings())))
+        small = ("--small",) if self.small else ()
+        variant = as_arguments(settings_of(name, Settings()))
+        return (*self.training, *small, *workload, "--precision", self.precision, *learning_rate, *variant)
 
     @property
     def plain(self):
@@ -93,12 +97,12 @@ SHORT_CNN, SHORT_DECODER, SHORT_DECODER_ADAM = (run._replace(short=True) for run
 # At the CNN's default learning rate training amplifies the rounding of DeepSpeed's master parameters to float32; at this one not.
 SMALL_LEARNING_RATE = SHORT_CNN._replace(learning_rate="1e-5")
 # The last step of its warm-up shows what a rank holds.
-FLOAT32 = SHORT_CNN._replace(precision="fp32")
+FLOAT32 = SHORT_CNN._replace(precision="fp32", small=False)
 RECOMPUTED = SHORT_DECODER._replace(training=RECOMPUTE)
 ACCUMULATED, ACCUMULATED_DECODER = (run._replace(training=MICRO_BATCHES) for run in (SHORT_CNN, SHORT_DECODER))
 
 # Mixed precision. At the CNN's default learning rate training amplifies the difference to float32, to 2e-2 in the second step.
-MIXED_CNN = SHORT_CNN._replace(precision="bf16", learning_rate="4e-4")
+MIXED_CNN = SHORT_CNN._replace(precision="bf16", learning_rate="4e-4", small=False)
 MIXED_DECODER = SHORT_DECODER_ADAM._replace(precision="bf16")
 MIXED = [MIXED_CNN, MIXED_DECODER]
 # With SGD, since Adam's steps do not depend on the scale of the gradients.
@@ -175,8 +179,9 @@ def of_resnet(below=1e-10):
 # Those of single backends
 
 FEW = [*map(Comparison, FLOAT64), Comparison(SHORT_CNN, ranks=4)]
-_FULL_RANK = DECODER._replace(fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
-_WARMED_UP_FOR_LESS = DECODER._replace(fault="warmed_up_for_less")
+WHOLE_DECODER = DECODER._replace(small=False)
+_FULL_RANK = WHOLE_DECODER._replace(fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
+_WARMED_UP_FOR_LESS = WHOLE_DECODER._replace(fault="warmed_up_for_less")
 _WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
 _TWICE_THE_BATCH = _WEAK._replace(training=(*_WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
 _SUMMED = MIXED_SGD._replace(fault="summed_gradients")
@@ -187,7 +192,7 @@ DDP = [
     Comparison(_WEAK, reference=("single", 1, _TWICE_THE_BATCH)),
     # PowerSGD at full rank is the average, and it keeps nothing of its warm-up.
     Comparison(_FULL_RANK, "powersgd", below=1e-6, above=1e-16),
-    Comparison(DECODER, "powersgd", below=EQUAL, reference=("ddp@powersgd", 2, _WARMED_UP_FOR_LESS)),
+    Comparison(WHOLE_DECODER, "powersgd", below=EQUAL, reference=("ddp@powersgd", 2, _WARMED_UP_FOR_LESS)),
     # In mixed precision summed gradients show in the second step.
     Comparison(_SUMMED, below=MIXED_BOUND, steps=slice(0, 1)),
     Comparison(_SUMMED, below=EVER, above=2 * MIXED_BOUND, steps=slice(0, 2)),
@@ -205,7 +210,7 @@ WEIGHT_AVERAGING = [
     Comparison(CNN_ADAM, "1", below=EVER, above=1e-4),
     Comparison(ACCUMULATED, "1"),
     *changed(SHORT_CNN, *CHANGES, variant="1"),
-    Comparison(DECODER, below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
+    Comparison(WHOLE_DECODER, below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
 ]
 # Post-local SGD that is local from the first step, after LATER_STEPS, and never. The average after the first local step is of equal
 # parameters: the second local step is the first whose loss differs.
@@ -215,9 +220,9 @@ POST_LOCAL_SGD = [
     Comparison(CNN._replace(training=LOCAL), "1"),
     Comparison(CNN_ADAM._replace(training=LOCAL), "1", below=EVER, above=1e-4),
     *changed(SHORT_CNN._replace(training=LOCAL), MOMENTUM, *CHANGES, variant="1"),
-    Comparison(DECODER._replace(training=LOCAL), below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
-    Comparison(DECODER._replace(training=_LATER), steps=slice(0, LATER_STEPS + 2)),
-    Comparison(DECODER._replace(training=_LATER), below=0.2, above=1e-4, steps=slice(LATER_STEPS + 2, NUM_STEPS)),
+    Comparison(WHOLE_DECODER._replace(training=LOCAL), below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
+    Comparison(WHOLE_DECODER._replace(training=_LATER), steps=slice(0, LATER_STEPS + 2)),
+    Comparison(WHOLE_DECODER._replace(training=_LATER), below=0.2, above=1e-4, steps=slice(LATER_STEPS + 2, NUM_STEPS)),
     Comparison(CNN_ADAM),
 ]
 # Of one worker, and of two.

@@ -10,8 +10,8 @@ from common.declarations import FOLDER, declared
 DISTRIBUTED = tuple(name for name in declared() if not has_one_rank(name))
 # The last of their ranks has the optimizer.
 SERVED = tuple(name for name in DISTRIBUTED if declared()[name].num_servers)
-# Of every way to find the other ranks: what is started under every launcher. Keras finds them as TensorFlow does.
-LAUNCHED = (*(name for name in DISTRIBUTED if declared()[name].by_default and declared()[name].framework != "Keras"), *SERVED)
+# Of every way to find the other ranks: what is started under every launcher. Horovod finds them for TensorFlow as it does for PyTorch.
+LAUNCHED = tuple(name for name in DISTRIBUTED if declared()[name].by_default and declared()[name].framework == "PyTorch")
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
 EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from common import workloads
 from common.backends import file_of
 from common.config import Settings
 from common.cost import parallelism
 from common.declarations import BASELINE, declared
+from common.model.description import parameters_of
 from tests.support import agreement_runs as runs
-from tests.support import faults
-from tests.support.agreement_runs import CNN, DECODER, Comparison, Run
+from tests.support import faults, small_models
+from tests.support.agreement_runs import CNN, DECODER, WHOLE_DECODER, Comparison, Run
 from tests.support.backends import DISTRIBUTED, EXACT, VARIANTS, trains
 from tests.support.faults import Faults
 
@@ -28,6 +28,13 @@ class Breakdown(NamedTuple):
     workload: str
     arguments: tuple
     shares: Mapping
+    precision: str = "fp32"
+
+    @property
+    def run(self) -> Run:
+        """The run after which tests/support/step_breakdown_run.py measures."""
+        training = ("--step-breakdown", "--epochs", "1", "--batch-size", str(SAMPLES), *map(str, self.arguments))
+        return Run(self.workload, OPTIMIZER_OF[self.workload], self.precision, short=True, fault="step_breakdown", training=training)
 
 
 class Row(NamedTuple):
@@ -59,8 +66,11 @@ class Row(NamedTuple):
     """The Breakdowns."""
 
 
-# Of 1,199,882 and of 139,584 parameters in float32.
-GRADIENT_BYTES = {"cnn": 4_799_528, "transformer": 558_336}
+PARAMETERS = {"cnn": parameters_of(small_models.CNN), "transformer": parameters_of(small_models.DECODER)}
+# Of both workloads, and of a layer of the CNN, in float32.
+NUM_PARAMETERS = {workload: sum(math.prod(one.shape) for one in parameters.values()) for workload, parameters in PARAMETERS.items()}
+GRADIENT_BYTES = {workload: 4 * number for workload, number in NUM_PARAMETERS.items()}
+OPTIMIZER_OF = {"cnn": "sgd", "transformer": "adam"}
 # Of a rank in a step of a Breakdown.
 SAMPLES = 4
 # With as many samples in a step. It exchanges the bytes of a step of one batch.
@@ -87,7 +97,7 @@ def powersgd_share(workload, rank):
 
     Vogels et al., 2019, arXiv 1905.13727: n x m elements become (n + m) * rank.
     """
-    shapes = [parameter.shape for parameter in workloads.workload_of(Settings(workload=workload)).parameters.values()]
+    shapes = [parameter.shape for parameter in PARAMETERS[workload].values()]
     matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes]
     factors = [(rows + columns) * min(rank, rows, columns) for rows, columns in matrices]
     whole = [rows * columns for rows, columns in matrices]
@@ -103,8 +113,13 @@ def schedule(workload, name, sent):
     return of_numbers(workload, "--pipeline-schedule", name, send=SAMPLES * sent, broadcast=1)
 
 
-# Of the tensor-parallel Transformer: samples of a context of 64 with a width of 64.
-ACTIVATIONS = SAMPLES * 64 * 64
+# Numbers of a sample that a layer of the CNN gives to the next: conv1, conv2 after the pooling, and dense1.
+CONV1, CONV2, DENSE1 = 26 * 26 * 4, 12 * 12 * 8, 32
+# The parameters of conv1 and conv2, with their biases.
+TWO_CONVOLUTIONS = 4 * (9 + 1) + 8 * (4 * 9 + 1)
+# Of the Transformer: the numbers of a sample between its blocks, a context of 64 with a width of 32, and of a rank's samples.
+BETWEEN_BLOCKS = 64 * 32
+ACTIVATIONS = SAMPLES * BETWEEN_BLOCKS
 BY_HAND = Faults(faults.by_hand_without_all_reduce, faults.by_hand_summed)
 OF_ONE_PROCESS = [
     *(Comparison(run, ranks=1) for run in (*runs.FLOAT64, runs.ACCUMULATED)),
@@ -127,8 +142,8 @@ ROW_OF_BACKEND = {
             Breakdown("transformer", (), {"all_reduce": 1}),
             Breakdown("cnn", ("--transport", "mpi"), {"all_reduce": 1}),
             # Float16 whatever the type of the gradients.
-            Breakdown("transformer", ("--reduction", "fp16", "--precision", "fp64"), {"all_reduce": 1 / 2}),
-            Breakdown("cnn", ("--reduction", "bf16", "--precision", "bf16"), {"all_reduce": 1 / 2}),
+            Breakdown("transformer", ("--reduction", "fp16"), {"all_reduce": 1 / 2}, "fp64"),
+            Breakdown("cnn", ("--reduction", "bf16"), {"all_reduce": 1 / 2}, "bf16"),
             Breakdown("transformer", ("--reduction", "powersgd", "--powersgd-rank", 4), {"all_reduce": powersgd_share("transformer", 4)}),
             ALL_REDUCED,
         ),
@@ -225,18 +240,18 @@ ROW_OF_BACKEND = {
         one_model=True,
         held={"": OF_STAGE, "naive": OF_STAGE | {"after_forward": (FIRST_STAGE, 0, FIRST_STAGE)}},
         breakdowns=(
-            schedule("cnn", "1f1b", 12 * 12 * 64),
-            schedule("cnn", "naive", 12 * 12 * 64),
-            schedule("cnn", "interleaved", 26 * 26 * 32 + 128 + 12 * 12 * 64),
-            schedule("cnn", "zero_bubble", 26 * 26 * 32 + 128),
-            schedule("transformer", "gpipe", 64 * 64),
+            schedule("cnn", "1f1b", CONV2),
+            schedule("cnn", "naive", CONV2),
+            schedule("cnn", "interleaved", CONV1 + DENSE1 + CONV2),
+            schedule("cnn", "zero_bubble", CONV1 + DENSE1),
+            schedule("transformer", "gpipe", BETWEEN_BLOCKS),
         ),
     ),
     "pipeline_ddp": Row(
         BY_HAND,
         one_model=True,
         # Of the gradients of its stage, to which the other rank adds none.
-        breakdowns=(of_numbers("cnn", send=SAMPLES * 12 * 12 * 64, broadcast=1, all_reduce=320 + 18_496),),
+        breakdowns=(of_numbers("cnn", send=SAMPLES * CONV2, broadcast=1, all_reduce=TWO_CONVOLUTIONS),),
     ),
     "post_local_sgd": Row(
         Faults(faults.post_local_sgd_without, faults.post_local_sgd_summed),
@@ -248,8 +263,8 @@ ROW_OF_BACKEND = {
     "tensor_parallel": Row(
         Faults(faults.tensor_parallel_without, faults.multiplied_gradients),
         # Activations at each of two layers' two products and at the embedding, forward; the same backward at five norms. Of logits, 256
-        # wide, each rank has one half, which is twice the width. The gradients of norms are summed.
-        breakdowns=(of_numbers("transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=7 * ACTIVATIONS, all_reduce=5 * 64),),
+        # wide, each rank has one half, which is four times the width. The gradients of norms are summed.
+        breakdowns=(of_numbers("transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=9 * ACTIVATIONS, all_reduce=5 * 32),),
     ),
     "tf_mirrored": Row(
         Faults(faults.mirrored_without_all_reduce, faults.mirrored_summed),
@@ -320,7 +335,7 @@ def comparisons():
         compared += map(runs.in_native_precision, row.native)
         for variant, (low, high) in row.reduced.items():
             # While the learning rate is warmed up.
-            compared.append(Comparison(DECODER, variant, 2, high, low, slice(0, 2 * runs.NUM_STEPS // 3)))
+            compared.append(Comparison(WHOLE_DECODER, variant, 2, high, low, slice(0, 2 * runs.NUM_STEPS // 3)))
         for comparison in compared:
             if comparison.framework not in (None, declared()[backend].framework):
                 continue
@@ -347,10 +362,11 @@ def exact(backend):
     for size, compared in {1: [runs.SHORT_CNN], 2: runs.FLOAT64, 4: [runs.SHORT_CNN]}.items():
         if degree(backend, size):
             yield from (Comparison(run, ranks=size) for run in trained_by(backend, compared))
-    for name in VARIANTS:
-        if file_of(name) == backend:
-            varied = [runs.SHORT_CNN, tied_by(backend, runs.SHORT_DECODER_ADAM)]
-            yield from (Comparison(run, name.partition("@")[2]) for run in trained_by(backend, varied))
+    transports = declared()[backend].variants.get("transport", ())
+    for variant in (name.partition("@")[2] for name in VARIANTS if file_of(name) == backend):
+        # Another transport sends the same gradients, whatever the model.
+        varied = [runs.SHORT_CNN, *([] if variant in transports else [tied_by(backend, runs.SHORT_DECODER_ADAM)])]
+        yield from (Comparison(run, variant) for run in trained_by(backend, varied))
 
 
 COMPARISONS = tuple(comparisons())

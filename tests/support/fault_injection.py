@@ -16,17 +16,19 @@ from pathlib import Path
 import numpy as np
 
 from common import workloads
+from common.errors import RunError
 from common.ranks import ending
 from common.ranks.meeting import LOOPBACK_INTERFACE
 from common.record import environment
-from common.training import checks, program, speed, step_breakdown
-from common.training.checks import OutOfSync
+from common.training import program, speed, step_breakdown
 from frameworks.shared.replaced import replaced
 from tests.support import faults, step_breakdown_run
 from tests.support.contract import ROWS
 
-# Warm-up under strong scaling shows that every step has its own learning rate.
+# Options of no backend. Warm-up under strong scaling shows that every step has its own learning rate.
 FACTOR = "--learning-rate-factor"
+# The models are those of tests/support/small_models.py, which train in a third of the time.
+SMALL = "--small"
 
 
 def main():
@@ -78,38 +80,28 @@ def share_gloo_device():
 
 
 def go_on_after_runs(meanwhile):
-    """In the context `meanwhile` a run does not end its process, unless it failed other than with replicas out of sync.
+    """In the context `meanwhile` a run does not end its process, unless it failed other than by a RunError.
 
-    Those all ranks find at the same place. After another failure they are not, and no run may follow.
+    That all ranks find at the same place. After another failure they are not, and no run may follow.
     """
-    compare, describe, leave, problems = checks.compare_replicas, ending.describe_failure, ending.leave, []
+    fail, leave = program.fail, ending.leave
 
-    def compare_replicas(trainer, *arguments):
-        try:
-            compare(trainer, *arguments)
-        except OutOfSync as problem:
-            problem.trainer = trainer
-            raise
+    def fail_and_go_on(problem, so_far):
+        if not (isinstance(problem, RunError) and so_far.trainer):
+            ending.leave = leave
+        fail(problem, so_far)
+        so_far.trainer.close()
 
-    def describe_failure(problem, place):
-        problems.append(problem)
-        return describe(problem, place)
-
-    def leave_or_go_on(status=0, **how):
-        problem = problems.pop() if status else None
-        if isinstance(problem, OutOfSync):
-            problem.trainer.close()
-        elif status:
-            leave(status, **how)
-
-    changes = (ending, "describe_failure", describe_failure), (ending, "leave", leave_or_go_on)
-    meanwhile.enter_context(replaced(*changes, (checks, "compare_replicas", compare_replicas)))
+    meanwhile.enter_context(replaced((program, "fail", fail_and_go_on), (ending, "leave", lambda *_: None)))
 
 
 def train(backend, name, fault, *arguments):
-    """Trains the backend with a fault and these arguments. One is of no backend: the factor of the learning rate, at any scaling."""
+    """Trains the backend with a fault and these arguments, of which FACTOR and SMALL are of no backend."""
     arguments = list(arguments)
     with faults.REPLACED:
+        if SMALL in arguments:
+            faults.small(backend)
+            arguments.remove(SMALL)
         if FACTOR in arguments:
             place = arguments.index(FACTOR)
             factor = float(arguments[place + 1])

@@ -4,7 +4,6 @@ A fair comparison must catch each fault. tests/support/contract.py has those of 
 """
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import itertools
@@ -20,13 +19,13 @@ import numpy as np
 
 from common import workloads
 from common.data import datasets, sharding
-from common.model import weights
+from common.model import cnn, weights
 from common.ranks import binding, gpus
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import from_environment
 from common.training import loop, step_breakdown
 from frameworks.shared.replaced import replaced
-from tests.support.small_models import RESNET
+from tests.support import small_models
 
 
 class Faults(NamedTuple):
@@ -323,17 +322,26 @@ def on_gpus_of_their_own(backend):
 # No faults: another training, library or processor, for what is compared
 
 
+def train_instead(workload, model):
+    """A workload has another model."""
+    replace(workloads, "WORKLOADS", workloads.WORKLOADS | {workload: workloads.WORKLOADS[workload]._replace(model=model)})
+
+
+def small(_):
+    """The CNN and the transformer are small models."""
+    train_instead("cnn", small_models.CNN)
+    train_instead("transformer", small_models.DECODER)
+    replace(cnn, "FLATTENED", {"dense1.weight": (small_models.CNN.channels[-1], *small_models.CNN.pooled_shape[:2])})
+
+
 def tied(_):
     """The embedding of the transformer, made smaller, is its head too."""
-    workload = workloads.WORKLOADS["transformer"]
-    model = dataclasses.replace(workload.model, width=32, num_heads=2, num_layers=1, tied=True)
-    replace(workloads, "WORKLOADS", workloads.WORKLOADS | {"transformer": workload._replace(model=model)})
+    train_instead("transformer", small_models.TIED)
 
 
 def small_resnet(_):
     """resnet50 is a small model, and has 24 random images."""
-    workload = workloads.WORKLOADS["resnet50"]
-    replace(workloads, "WORKLOADS", workloads.WORKLOADS | {"resnet50": workload._replace(model=RESNET)})
+    train_instead("resnet50", small_models.RESNET)
     replace(datasets, "NUM_RANDOM_IMAGES", 24)
 
 

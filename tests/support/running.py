@@ -12,9 +12,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from common.data import sharding
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv" / "bin"
 TIME_LIMIT_SECONDS = 400
+# The variables of runs whose number of steps is of no concern.
+FEW_STEPS = {sharding.STEPS_VARIABLE: "6"}
 # A lock of these tests' own: they run beside a matrix of whoever works on this machine, and the other way round.
 LOCK = Path(tempfile.gettempdir()) / f"tandem-tests-{os.getpid()}.lock"
 atexit.register(LOCK.unlink, missing_ok=True)
@@ -49,7 +53,7 @@ def records_in(folder):
 def train_in_turn(ranks, folder, runs):
     """Returns [(record, final parameters), …] of several (backend, fault, *arguments), trained in the same processes.
 
-    The parameters are None where a run failed other than with replicas out of sync, and so are those of all runs after it, which have no
+    The parameters are None where a run failed other than by a RunError, and so are those of all runs after it, which have no
     record either. What fails when a record is written already, or kills the process, only the exit status shows: it counts as the last
     run's that has one. Which backends can be trained in the same processes: tests/support/backends.py.
     """

@@ -9,6 +9,19 @@ from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
 from common.training import batches
 
+
+class SmallCnn(Cnn):
+    """The CNN with few channels, computed by the same files. Both convolutions are the first of two stages, as in the CNN."""
+
+    __module__ = Cnn.__module__
+    channels = 4, 8
+    hidden = 32
+
+
+CNN = SmallCnn()
+# Of the default workload's data. Four ranks divide its heads, and two blocks are more than one.
+DECODER = Decoder(32, 4, 2, 64)
+TIED = Decoder(32, 2, 1, 64, tied=True)
 RESNET = ResNet50(blocks=(2, 1, 1, 1), width=4, image_size=48, num_classes=10)
 MODELS = {
     "decoder": Decoder(24, 3, 2, 10, num_tokens=70),

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.config import Settings
-from common.errors import UserError
+from common.errors import RunError, UserError
 from common.model import weights
 from common.ranks.meeting import joined
 from common.trainer import NO_LOSS, POINTS, Batches, Communication, Observe, ProfiledCommunication, TensorBytes, Totals
@@ -149,7 +149,7 @@ def update(optimizer: torch.optim.Optimizer, gradients: torch.Tensor, learning_r
 
 @torch.no_grad()
 def synchronize(trainer: "ServerTrainer", staleness: dict[int, int] | None) -> None:
-    """Gives all ranks the parameters, and what there is to record of the epoch. Raises RuntimeError if no worker trains any more."""
+    """Gives all ranks the parameters, and what there is to record of the epoch. Raises RunError if no worker trains any more."""
     communicator, server = mpi_tensors.world(), trainer.ranks.size - 1
     values = parameters_to_vector(trainer.module.parameters())
     communicator.Bcast(values.numpy(), server)
@@ -157,7 +157,7 @@ def synchronize(trainer: "ServerTrainer", staleness: dict[int, int] | None) -> N
     staleness_of_epoch: dict[int, int] = communicator.bcast(staleness, server)
     trainer.left_out = [failure for failure in communicator.allgather(trainer.failure) if failure]
     if len(trainer.left_out) == server:
-        raise RuntimeError(f"the training of every worker has failed; the first: {trainer.left_out[0]}")
+        raise RunError(f"the training of every worker has failed; the first: {trainer.left_out[0]}")
     if trainer.staleness is not None:
         trainer.staleness.append({str(value): number for value, number in staleness_of_epoch.items()})
 

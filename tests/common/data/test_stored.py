@@ -134,7 +134,7 @@ def test_runs_from_disk_have_the_losses_of_data_in_memory_to_the_bit(backend, nu
     for name in names:
         read = digits[name.split()[0]] | ({"num_workers": 2} if name == "hdf5 ahead" else {})
         options = [word for key, value in read.items() for word in ("--" + key.replace("_", "-"), value)]
-        arguments.append((backend, "none", "--batch-size", 4, "--epochs", 2, "--no-stop-at-target", *options))
+        arguments.append((backend, "none", "--small", "--batch-size", 4, "--epochs", 2, "--no-stop-at-target", *options))
     records = {name: record for name, (record, _) in zip(names, train_in_turn(num_ranks, tmp_path, arguments), strict=True)}
     assert [record["error"] for record in records.values()] == [None] * 4
     in_memory = records.pop("memory")

@@ -19,12 +19,11 @@ from common.ranks.launcher_variables import Ranks
 from common.record import environment
 from common.record.parts import Gpu, GpuMemoryByRank
 from common.training import loop
-from tests.support import nvml
+from tests.support import nvml, small_data
 from tests.support.mistakes import refused
 from tests.support.rank_0 import ON_CPU, Rank0
-from tests.support.running import ROOT, train, train_in_turn
+from tests.support.running import ROOT, train_in_turn
 
-ONE_EPOCH = ("--epochs", 1)
 ON_GPU_1 = Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
 
 
@@ -171,18 +170,16 @@ def test_the_driver_is_asked_for_the_pci_bus_id_and_the_number_of_gpus(tmp_path)
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("backend", ["ddp", "horovod_torch"])
-def test_two_ranks_on_one_gpu_are_refused_before_they_train(backend, tmp_path):
+def test_two_ranks_on_one_gpu_are_refused_before_they_train_unless_they_may_share_it(tmp_path):
     """The ranks compute on the CPU and say that they compute on a GPU."""
-    status, record, _ = train(backend, 2, tmp_path, *ONE_EPOCH, fault="on_one_gpu")
-    assert status != 0
-    assert (record["status"], record["losses"]) == ("failed", [])
-    assert re.match(r"ranks 0 and 1 share the GPU 0000:07:00\.0; ", record["error"])
-    if backend == "ddp":
-        runs = [(backend, "on_one_gpu", *ONE_EPOCH, "--share-gpu"), (backend, "on_gpus_of_their_own", *ONE_EPOCH)]
-        for record, _ in train_in_turn(2, tmp_path, runs):
-            assert (record["status"], record["transport"]) == ("ok", "gloo")
-            assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"
+    data = small_data.write_digits(tmp_path / "data", 20)
+    runs = [("ddp", "on_one_gpu", *data, "--share-gpu"), ("ddp", "on_gpus_of_their_own", *data), ("horovod_torch", "on_one_gpu", *data)]
+    *trained, (refused, _) = train_in_turn(2, tmp_path, [(*run, "--epochs", 1) for run in runs])
+    for record, _ in trained:
+        assert (record["status"], record["transport"]) == ("ok", "gloo")
+        assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"
+    assert (refused["status"], refused["losses"]) == ("failed", [])
+    assert re.match(r"ranks 0 and 1 share the GPU 0000:07:00\.0; ", refused["error"])
 
 
 # As NCCL and aws-ofi-nccl print them.

@@ -15,7 +15,7 @@ from common.training.checkpoints import BEST, LAST, About, Checkpoints
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
-from tests.support.backends import EXACT, FLOAT32_MASTERS, RESTARTED, SERVED, trains
+from tests.support.backends import EXACT, FLOAT32_MASTERS, IN_ORDER, ON_TENSORFLOW, SERVED, started_in_order, trains
 from tests.support.mistakes import refused
 from tests.support.running import train_in_turn
 
@@ -199,17 +199,22 @@ class Chain(NamedTuple):
     bound: float
 
 
+# Processes train one after the other, and in them backends in this order.
+ORDER = (*(name for name in EXACT if name not in (*ON_TENSORFLOW, *IN_ORDER)), *ON_TENSORFLOW, *IN_ORDER)
+
+
+def in_order(names):
+    return sorted(names, key=ORDER.index)
+
+
 ON_CNN = [backend for backend in EXACT if trains(backend, "cnn")]
-APART, TOGETHER = [[backend for backend in ON_CNN if (backend in RESTARTED) == is_restarted] for is_restarted in (False, True)]
-# A change of framework is the strongest test.
+# A change of framework is the strongest test. One process has the last part, and the whole run.
 CHAINS = {
-    "cnn": Chain("cnn", (BASELINE, *APART, *TOGETHER, TOGETHER[0]), 1e-10),
+    "cnn": Chain("cnn", (*in_order(ON_CNN), BASELINE), 1e-10),
     # The server has the optimizer state, of one worker here.
-    "transformer": Chain(
-        "transformer", ("horovod_tf", *(backend for backend in EXACT if backend not in ON_CNN), *SERVED, TOGETHER[0]), 1e-10
-    ),
+    "transformer": Chain("transformer", ("horovod_tf", *in_order([*{*EXACT} - {*ON_CNN}, *SERVED]), BASELINE), 1e-10),
     # DeepSpeed's master parameters are float32, whose rounding the CNN's training amplifies.
-    **{backend: Chain("transformer", ("horovod_tf", backend, TOGETHER[0]), 1e-6) for backend in FLOAT32_MASTERS},
+    **{backend: Chain("transformer", ("horovod_tf", backend, BASELINE), 1e-6) for backend in FLOAT32_MASTERS},
 }
 
 
@@ -219,7 +224,7 @@ def resumed(data, tmp_path_factory, request):
 
     They are those of the collected tests.
 
-    All runs of a backend are made in the same processes, and those of most backends on PyTorch too.
+    All runs of a framework that can be made in the same processes are.
     """
     folder = tmp_path_factory.mktemp("chains")
     items = [item for item in request.session.items if "resumed" in item.fixturenames]
@@ -227,20 +232,19 @@ def resumed(data, tmp_path_factory, request):
 
     def run(key, backend, num_epochs, *options):
         name, optimizer = key
-        fixed = (*SAME_TRAINING, *data[CHAINS[name].workload], "--optimizer", optimizer, "--precision", "fp64", "--warmup-epochs", "3.5")
-        return backend, "none", *fixed, "--no-stop-at-target", "--epochs", num_epochs, *options
+        fixed = (*SAME_TRAINING, "--small", *data[CHAINS[name].workload], "--optimizer", optimizer, "--precision", "fp64")
+        return backend, "none", *fixed, "--warmup-epochs", "3.5", "--no-stop-at-target", "--epochs", num_epochs, *options
 
     runs = {(key, None): run(key, BASELINE, len(CHAINS[key[0]].backends)) for key in keys}
     for key in keys:
         for number, backend in enumerate(CHAINS[key[0]].backends):
             options = ("--checkpoint-dir", folder / "-".join(key), *(["--resume"] if number else []))
             runs[key, number] = run(key, backend, number + 1, *options)
-    names = dict.fromkeys(backend for backend, *_ in runs.values())
-    processes = [(BASELINE,), *((name,) for name in names if name not in RESTARTED), [name for name in RESTARTED if name != BASELINE]]
+    of_ranks = in_order({backend for backend, *_ in runs.values()} - {BASELINE})
     results = {}
-    for in_turn in processes:
-        chosen = {place: run for place, run in runs.items() if run[0] in in_turn}
-        trained = train_in_turn(1 if BASELINE in in_turn else 2, folder / in_turn[0], list(chosen.values()))
+    for names, num_ranks in [*((names, 2) for names in dict.fromkeys(map(started_in_order, of_ranks))), ((BASELINE,), 1)]:
+        chosen = {place: run for name in names for place, run in runs.items() if run[0] == name and (name == BASELINE) == (num_ranks == 1)}
+        trained = train_in_turn(num_ranks, folder / names[0], list(chosen.values()))
         results |= dict(zip(chosen, trained, strict=True))
     return {
         key: (

@@ -20,7 +20,7 @@ from common.training import checks
 from tests.common.training.test_checkpoints import ABOUT
 from tests.common.training.test_loop import new_record
 from tests.support.rank_0 import ON_CPU, Rank0
-from tests.support.running import BIN, completed, train
+from tests.support.running import BIN, FEW_STEPS, completed, train
 
 
 def on_ranks(*calls):
@@ -233,7 +233,7 @@ SHORT = ("--epochs", "1", "--no-step-breakdown", "--device", "cpu", "--machine",
 )
 def test_ranks_that_are_started_by_hand_have_cores_of_their_own_whatever_variables_say(backend, variables, tmp_path):
     command = (BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", *SHORT, "--results", tmp_path)
-    done = completed(*command, variables=variables)
+    done = completed(*command, variables=variables | FEW_STEPS)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "here" / "run.json").read_text())
     assert record["environment"]["cores_by_rank"] == [[core] for core in sorted(os.sched_getaffinity(0))[:2]]

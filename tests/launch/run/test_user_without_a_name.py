@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.support.running import ROOT, matrix, records_in
+from tests.support.running import FEW_STEPS, ROOT, matrix, records_in
 
 EXAMPLE = ROOT / "frameworks/own_model/rings.py"
 # In a namespace of its own, so that the files of whoever runs the tests are this user's.
@@ -31,7 +31,7 @@ def test_a_matrix_runs(checkout, tmp_path):
     backends = ("horovod_tf", "deepspeed_zero")
     done = matrix(
         checkout, tmp_path, "1", "--backends", ",".join(backends), "--workloads", "cnn", *SHORT,
-        around=NAMELESS, variables={"TMPDIR": str(tmp_path)},
+        around=NAMELESS, variables=FEW_STEPS | {"TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     # What a library takes for the home folder.

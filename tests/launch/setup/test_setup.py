@@ -215,7 +215,7 @@ def test_the_folder_beside_a_sites_python_needs_a_python(fresh):
     assert (status, error) == (2, "setup: '/bin/false' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module\n")
 
 
-@pytest.mark.matrix
+@pytest.mark.long
 def test_what_is_put_beside_a_sites_python_is_enough_for_a_matrix(tmp_path):
     checkout, python = copied(tmp_path), tmp_path / "site/bin/python"
     (checkout / ".venv").unlink()
