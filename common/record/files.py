@@ -245,4 +245,6 @@ def first_mistake(invalid: "ValidationError", content: str = "record") -> str:
     path = "/".join(map(str, mistake["loc"])) or content
     if mistake["type"] == "missing":
         return f"{path}: it is missing"
+    if mistake["type"] == "unexpected_keyword_argument":
+        return f"{path}: there is no such key"
     return f"{path}: {mistake['msg'].replace('Input', 'it', 1)}, not {shortened(json.dumps(mistake['input'], default=str))}"

@@ -86,7 +86,7 @@ def read(name: str) -> Machine:
     try:
         machine = TypeAdapter(Machine).validate_json(json.dumps(tomllib.loads(read_text(path)), default=str))
     except ValidationError as invalid:
-        raise UserError(f"{path}: {first_mistake(invalid)}") from None
+        raise UserError(f"{path}: {first_mistake(invalid)}; launch/README.md has the keys and their values") from None
     except (ValueError, RecursionError) as problem:
         raise UserError(f"{path} is not valid TOML: {problem}") from None
     arguments_in(machine.launcher_args, f"{path}: launcher_args")

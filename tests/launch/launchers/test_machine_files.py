@@ -36,7 +36,7 @@ def test_every_rank_has_the_keys_of_gpus_and_network_in_its_environment():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('lancher = "pals"', "mine.toml: lancher: Unexpected"),
+        ('lancher = "pals"', "mine.toml: lancher: there is no such key; launch/README.md has the keys"),
         ('launcher = "qrun"', "launcher: it should be 'mpich', 'openmpi'"),
         ("threads = 0", "threads: it should be greater than or equal to 1, not 0"),
         ("threads = true", "threads: it should be a valid integer, not true"),
