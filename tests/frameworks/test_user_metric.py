@@ -67,7 +67,7 @@ def metric_of(model, totals):
 def evaluated(path, degree):
     """Returns what the loop makes of the totals that so many ranks add up, and the module."""
     settings = workloads.resolve(Settings(model=str(path), precision="fp64"), 1)
-    test = datasets.loader(settings)(None).test
+    test = datasets.loader(settings)().test
     torch.manual_seed(0)
     module, criterion, totals = torch.nn.Linear(3, 1).double(), modules.Criterion(settings), []
     for shard in range(degree):

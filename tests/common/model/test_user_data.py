@@ -45,7 +45,7 @@ RARELY_AUGMENTED = AUGMENTED.replace(
 def read_with(path, rows, epoch=1, seed=1, **others):
     """Returns the inputs of batches of these rows."""
     settings = workloads.resolve(settings_of(path, seed=seed, **others), 1)
-    samples, weights = datasets.loader(settings)(None).train, np.ones(np.shape(rows))
+    samples, weights = datasets.loader(settings)().train, np.ones(np.shape(rows))
     torch.rand(np.random.randint(1, 9))
     batches = list(SampleBatches(samples, np.array(rows), weights, np.zeros(len(rows)), settings, Watchdog(0, None), epoch))
     return [batch.inputs.numpy() for batch in batches]
@@ -54,14 +54,14 @@ def read_with(path, rows, epoch=1, seed=1, **others):
 def test_data_that_have_gradients_or_another_type_are_read(tmp_path):
     text = PLAIN.replace("reshape(20, 3) / 60", "reshape(20, 3).bfloat16().requires_grad_()")
     settings = workloads.resolve(settings_of(written(tmp_path, text)), 1)
-    samples = datasets.loader(settings)(None).train
+    samples = datasets.loader(settings)().train
     inputs, _ = user_data.in_precision(samples.batch(np.array([3, 4])), "fp32")
     assert (inputs.tolist(), inputs.requires_grad) == ([[9, 10, 11], [12, 13, 14]], False)
 
 
 def test_batches_of_an_evaluation_have_no_padding_and_a_rank_without_samples_has_one_of_weight_0(tmp_path):
     settings = workloads.resolve(settings_of(written(tmp_path)), 1)
-    data = datasets.loader(settings)(None)
+    data = datasets.loader(settings)()
     indices, weights = np.array([[3, 4, 5], [6, 0, 1], [0, 1, 2]]), np.array([[1.0, 1, 1], [1, 0, 0], [0, 0, 0]])
     batches = list(SampleBatches(data.test, indices, weights, np.zeros(3), settings, Watchdog(0, None)))
     assert [batch.weights.tolist() for batch in batches] == [[1, 1, 1], [1], [0]]
@@ -89,8 +89,8 @@ def test_random_numbers_of_collate_follow_from_seed_epoch_and_the_samples_of_a_b
     for others in (read_with(path, [[3, 0]], epoch=2), read_with(path, [[3, 0]], seed=2), read_with(path, [[3, 1]])):
         assert (others[0][0] != first[0]).all()
     assert (
-        datasets.loader(workloads.resolve(settings_of(path), 1))(None).digest
-        == datasets.loader(workloads.resolve(settings_of(path), 1))(None).digest
+        datasets.loader(workloads.resolve(settings_of(path), 1))().digest
+        == datasets.loader(workloads.resolve(settings_of(path), 1))().digest
     )
 
 

@@ -40,7 +40,7 @@ WRONG = [
     {}, [], None, 1, "hang", {"kind": []}, {"kind": None}, {"kind": "nothing"}, {"kind": "hang"},
     {"kind": "turn ended", "pids": []}, {"kind": "turn ended", "pids": [0]}, {"kind": "turn ended", "pids": [-1]},
     {"kind": "turn ended", "pids": [True]}, {"kind": "turn ended", "pids": ["7"]}, {"kind": "turn ended", "pids": [7], "more": 1},
-    {"kind": "hang", "rank": 0, "place": [1, 2, 3, 4], "seconds": 1.0}, {"kind": "hang", "rank": 0, "place": [], "seconds": math.nan},
+    {"kind": "hang", "rank": 0, "position": [1, 2, 3, 4], "seconds": 1.0}, {"kind": "hang", "rank": 0, "position": [], "seconds": math.nan},
     {"kind": "progress"} | MIDDLE._asdict() | {"elapsed_seconds": math.nan}, {"kind": "progress"} | MIDDLE._asdict() | {"step": -1},
     {"kind": "progress"} | MIDDLE._asdict() | {"epoch": 0, "step": 44},
     {"kind": "progress"} | MIDDLE._asdict() | {"step": 10**400}, {"kind": "progress"} | MIDDLE._asdict() | {"loss": "small"},
