@@ -102,9 +102,10 @@ def answer_of(runs: Runs) -> Answer:
         if (groups := first.groups_of(comparison))
     ]
     sizes = set(map(_largest_size, comparisons))
-    workloads = list(names.values()) if len(sizes) == 1 and len(comparisons) <= MAX_IN_HEADING else []
+    size = ranks_of(*sizes) if len(sizes) == 1 else ""
+    workloads = list(names.values()) if size and len(comparisons) <= MAX_IN_HEADING else []
     causes = [*_slow_products(comparisons), *_factors(comparisons, workloads), *_communication(comparisons)]
-    causes_at = f"{ranks_of(*sizes)}, on {listed(workloads)}" if workloads else ""
+    causes_at = f"{size}, on {listed(workloads)}" if workloads else size
     return Answer(
         rankings, _certainty(rankings), causes, causes_at, reliability, advice_on(comparisons), _migration(comparisons),
         _quotation(runs, rankings),

@@ -43,10 +43,10 @@ class Effect(NamedTuple):
 
 
 def answer(comparison: Comparison) -> Findings:
-    """Answers for the entries of a comparison that have a target and cores of their own, those of smaller sizes in details."""
+    """Answers for the entries of a comparison that have cores of their own, those of smaller sizes in details."""
     texts, details, rows = [], [], []
-    for size in comparison.sizes if comparison.target is not None else ():
-        candidates = first.comparable(comparison.of_size(size, oversubscribed=False))
+    for size, entries in comparison.by_size().items():
+        candidates = first.comparable(entries)
         if of_size := sentences(f"{comparison.name}, {ranks_of(size)}", candidates):
             details += texts
             texts = of_size

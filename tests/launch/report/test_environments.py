@@ -2,11 +2,8 @@
 
 import pytest
 
-from common.declarations import ROOT
 from common.record.parts import Environment, Processor
 from launch.report import environments
-from launch.report.report import report_of
-from launch.report.runs import collect
 from tests.support.answers import answered, line, section
 from tests.support.made_records import ENVIRONMENT, made, on, typed
 
@@ -97,12 +94,3 @@ def test_a_share_is_of_the_limit_whatever_library_reaches_it():
 def test_machines_and_precisions_have_limits_of_their_own():
     made_records = [ran(**SLOW), *on("there", [ran(peak=3e9)]), ran(peak=2e9, settings={"precision": "bf16"})]
     assert [limit.flops_per_second for limit in environments.limits_of(typed(made_records)).values()] == [10e9, 3e9, 2e9]
-
-
-def test_the_committed_records_of_a_machine_on_which_mkl_is_slow_have_no_share_above_1_and_name_the_cause():
-    answer = report_of(*collect([ROOT / "results" / "reference" / "zen5"]))
-    cost = next(section for section in answer.sections if section.key == "cost")
-    assert "PyTorch multiplies at 48 % of what this core can" + REMEDY in cost.sentences
-    shares = [row["share of peak (%)"] for table in cost.tables[:2] for row in table.rows]
-    assert len(shares) == 14
-    assert all(0 < share < 100 for share in shares)

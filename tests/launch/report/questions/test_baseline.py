@@ -91,12 +91,6 @@ def test_without_regressions_a_sentence_states_it(new, old, sentence):
     assert baseline.section([compared]).sentences == [sentence, changed]
 
 
-def test_oversubscribed_entries_are_marked():
-    shared = [*repeats(BEFORE), *repeats(BEFORE, num_ranks=8, oversubscribed=True)]
-    section = baseline.section([baseline.compare(typed(shared), typed(shared))])
-    assert {(row["ranks"], row["oversubscribed"]) for table in section.tables for row in table.rows} == {(1, None), (8, "yes")}
-
-
 def test_a_set_is_compared_with_each_earlier_one_and_what_changed_between_them_is_named():
     new = repeats([12.0, 12.1, 12.2])
     latest = repeats([12.0, 12.1, 12.2], stamp="20250201-000000", started_at="2025-02-01T00:00:00Z")

@@ -2,12 +2,8 @@
 
 import pytest
 
-from launch.report.questions import leaving_horovod
-from launch.report.report import report_of
-from launch.report.runs import collect
 from tests.launch.report.questions.test_difference import FOUR, records_of
 from tests.support.answers import answered
-from tests.support.running import ROOT
 
 AT = "cnn, weak scaling, 2 ranks, leaving Horovod for"
 CODE = "What changes in the code: ddp: wrap in DistributedDataParallel; in place of horovod_torch: wrap the optimizer."
@@ -81,25 +77,3 @@ def test_tensorflow_is_answered_for_by_its_own_strategy_and_keras_is_not():
     assert code == f"What changes in the code: tf_mirrored: {strategy}; in place of horovod_tf: wrap the gradient tape."
     of_keras = records_of({("horovod_keras", "mpi"): 1.0})
     assert sentences(records + of_keras)[1:] == ["Keras's own strategy: not measured.", code]
-
-
-def test_the_second_machine_shows_no_difference_to_ddp_and_a_loss_to_deepspeed():
-    section = next(
-        section
-        for section in report_of(*collect([ROOT / "results" / "reference" / "zen5"])).sections
-        if section.question == leaving_horovod.QUESTION
-    )
-    assert [(row["from"], row["to"], row["verdict"]) for table in section.tables for row in table.rows] == 2 * [
-        ("horovod_torch", "ddp@mpi", "no difference shown"),
-        ("horovod_torch@gloo", "ddp", "no difference shown"),
-        ("horovod_torch@gloo", "deepspeed_zero", "slower"),
-    ]
-
-
-def test_the_number_of_moves_follows_the_entries():
-    comparison = answered(records_of(FOUR)).runs.comparisons[0]
-    assert [(move.horovod.backend, move.alternative.backend) for move in leaving_horovod.moves(comparison, 2)] == [
-        ("horovod_torch", "ddp@mpi"),
-        ("horovod_torch@gloo", "ddp"),
-    ]
-    assert leaving_horovod.moves(comparison, 1) == []
