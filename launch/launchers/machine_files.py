@@ -29,9 +29,12 @@ GPU_REQUESTS = {"gres": "--gres=gpu:{}", "gpus-per-node": "--gpus-per-node={}", 
 VARIABLE = Pattern(r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and _, not a digit first")
 # Type checkers allow no computed Literal.
 if TYPE_CHECKING:
-    LauncherName = GpuRequest = Device = str
+    LauncherName = str
+    GpuRequest = str
+    Device = str
 else:
-    LauncherName, GpuRequest = Literal[tuple(LAUNCHERS)], Literal[tuple(GPU_REQUESTS)]
+    LauncherName = Literal[tuple(LAUNCHERS)]
+    GpuRequest = Literal[tuple(GPU_REQUESTS)]
     Device = get_type_hints(Settings)["device"]
 
 
