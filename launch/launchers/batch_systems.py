@@ -43,7 +43,7 @@ class JobSyntax(NamedTuple):
 
     # The lines by which each job asks for its nodes, cores and time.
     directives: str
-    # The text by which it asks for the GPUs of a node, in the place of {gpus}, and for a queue, in that of {queue}.
+    # The texts by which it asks for the GPUs of a node, in the place of {gpus}, for a queue, in that of {queue}, and for a node_request.
     gpus: str
     queue: str
     # The command that reads a script from standard input and prints the number of the job, among lines of others.
@@ -52,6 +52,7 @@ class JobSyntax(NamedTuple):
     number: str
     # The option by which a job waits for the end of the one before, however that ends.
     after: str
+    node_request: str = ""
 
 
 JOB_SYNTAXES = {
@@ -60,7 +61,7 @@ JOB_SYNTAXES = {
 #SBATCH --nodes={num_nodes}
 #SBATCH --ntasks-per-node={ranks_per_node}
 #SBATCH --cpus-per-task={num_cores}
-#SBATCH --threads-per-core=1{gpus}
+#SBATCH --threads-per-core=1{gpus}{node_request}
 #SBATCH --exclusive
 #SBATCH --time={hours:02d}:{minutes:02d}:00{queue}
 #SBATCH --output=tandem-{sizes}-%j.out
@@ -68,6 +69,7 @@ JOB_SYNTAXES = {
 #SBATCH --open-mode=append""",
         gpus="\n#SBATCH {gpu_request}", queue="\n#SBATCH {queue_option}={name}", submit="sbatch --parsable",
         number="[0-9]+(;[^ ]+)?", after='"--dependency=afterany:${previous%%;*}"',
+        node_request="\n#SBATCH {node_request}",
     ),
     "pbs": JobSyntax(
         """#PBS -N tandem-{sizes}

@@ -63,7 +63,8 @@ class Machine:
     gpu_request: GpuRequest = "gres"
     """How a job asks Slurm for the GPUs of a node: by --gres=gpu:4, by --gpus-per-node=4, or not (none), where a node comes with them."""
     node_request: str = ""
-    """What a job asks PBS of a node in place of its cores, ranks and GPUs, where the site gives whole nodes: system=polaris."""
+    """What a job asks PBS of a node in place of its cores, ranks and GPUs, where the site gives whole nodes: system=polaris. To Slurm it is
+    a further option."""
     host_suffix: str = ""
     """Suffix that turns a node's short name into the name of its fast interface."""
     python: str | list[str] | None = None

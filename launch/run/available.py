@@ -213,6 +213,7 @@ def common_device(device: Literal["auto", "cpu", "cuda"], answers: Mapping[str, 
     if device == "cuda" and problems and all(problems):
         raise UserError(
             f"--device cuda, but no backend can use a GPU: {', '.join(dict.fromkeys(filter(None, problems)))}; "
-            "use --device cpu, or set up with TANDEM_DEVICE=cuda on a node with GPUs"
+            "use --device cpu, set up with TANDEM_DEVICE=cuda on a node with GPUs, or use a PyTorch for GPUs: "
+            "TANDEM_PYTHON=python3 launch/setup.sh --light"
         )
     return device if device != "auto" else "cuda" if None in problems else "cpu"

@@ -253,7 +253,7 @@ def gpus(facts: Facts) -> Lines:
             yield OK, text
         else:
             yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
-    elif requested != "cpu" and (facts.gpu_problems or requested == "cuda"):
+    elif requested != "cpu" and (facts.gpu_problems or requested == "cuda") and not facts.errors:
         selected = "".join(f", with {name}={value!r}" for name, value in facts.node["visible"].items())
         why = f" ({', '.join(facts.gpu_problems)})" if facts.gpu_problems else ""
         remedy = "ask the batch system for GPUs, such as --gres=gpu:4 or ngpus=4, or give --device cpu"

@@ -134,8 +134,9 @@ def directives(kind: JobSyntax, jobs: Sequence[Job], minutes: int, queue: str | 
     gpus = kind.gpus.format(**fields) if job.settings.device == "cuda" and fields["gpu_request"] else ""
     of_queue = kind.queue.format(queue_option=machine.queue_option, name=queue) if queue else ""
     node = machine.node_request or NODE.format(**fields, gpus=gpus)
+    node_request = kind.node_request.format(node_request=machine.node_request) if machine.node_request else ""
     placement = PLACEMENT_OF_SITE if machine.node_request else PLACEMENT
-    return kind.directives.format(**fields, gpus=gpus, node=node, placement=placement, queue=of_queue)
+    return kind.directives.format(**fields, gpus=gpus, node=node, placement=placement, queue=of_queue, node_request=node_request)
 
 
 def command(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:

@@ -51,7 +51,8 @@ SITES = {
     "jupiter": ("slurm", "booster", [*JSC, "--cpus-per-task=72"], srun(4, 72)),
     "frontier": (
         "slurm", "debug",
-        ["--nodes=2", "--ntasks-per-node=8", "--cpus-per-task=7", "--threads-per-core=1", "--qos=debug", "--time=02:00:00"], srun(8, 7),
+        ["--nodes=2", "--ntasks-per-node=8", "--cpus-per-task=7", "--threads-per-core=1", "--qos=debug", "--time=02:00:00",
+         "--network=disable_rdzv_get"], srun(8, 7),
     ),
 }  # fmt: skip
 
@@ -62,7 +63,7 @@ def test_every_site_is_here_with_its_source_and_that_it_was_never_tried():
         head = (machine_files.FOLDER / f"{name}.toml").read_text().replace("\n# ", " ")
         assert "Tandem has never run there." in head
         assert re.search(r" From (docs|apps)\.[\w./-]+.* Read in [A-Z][a-z]+ 20\d\d\.", head), name
-        assert read(name).device == ("auto" if name in WITHOUT_GPUS else "cuda")
+        assert read(name).device == ("cpu" if name in WITHOUT_GPUS else "cuda")
 
 
 @pytest.mark.parametrize("name", SITES)
@@ -81,11 +82,12 @@ def test_a_job_and_its_ranks_ask_for_what_the_site_documents(name, monkeypatch):
     assert " ".join(start_of(jobs[0], launcher).argv()).startswith(command)
 
 
-def test_a_rank_of_frontier_sees_only_the_gpu_beside_its_cores():
+def test_a_rank_of_frontier_sees_only_the_gpu_beside_its_cores_and_uses_all_interfaces():
     machine = read("frontier")
+    assert (machine.variables["NCCL_SOCKET_IFNAME"], "module load rccl-net-plugin" in machine.prologue) == ("hsn0,hsn1,hsn2,hsn3", True)
     jobs = plan(["ddp"], ["cnn"], [16], 1, 8, applied(machine, Settings()))
     command = " ".join(start_of(jobs[0], detect.choose(machine=machine, pretend=True)).argv())
-    assert " --gpus-per-task=1 --gpu-bind=closest .venv/bin/python -m frameworks.ddp --device cuda " in command
+    assert " --gpus-per-task=1 --gpu-bind=closest bash -lc " in command
 
 
 def test_one_agent_of_torchrun_has_the_cores_of_all_ranks_of_its_node():

@@ -89,6 +89,7 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
         ({"errors": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
         ({"gpu_problems": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
         ({"settings": {"device": "cuda"}, "node": HIDDEN}, "GPUs", "n1 shows none, with CUDA_VISIBLE_DEVICES=''", "--device cpu"),
+        ({"settings": {"device": "cuda"}, "errors": ("no CUDA; --light",)}, "backends", "no CUDA", "; --light"),
         ({"node": {"available_bytes": 1e6}}, "memory", "and n1 has 0.001 GB", "; use more nodes by --ranks-per-node"),
     ],
 )  # fmt: skip
