@@ -69,7 +69,8 @@ def toolkit(environ: Mapping[str, str], cuda: str) -> Path:
 
     Raises ToolError where it has not at least the version `cuda`, such as 13.0.
     """
-    remedy = f"load a module of CUDA {cuda}, or set CUDA_HOME to its folder; TANDEM_DEVICE=cpu sets up without GPUs"
+    light = "TANDEM_PYTHON=python3 launch/setup.sh --light takes the site's PyTorch as it is"
+    remedy = f"{light}; or load a module of CUDA {cuda}, or set CUDA_HOME to its folder; TANDEM_DEVICE=cpu sets up without GPUs"
     home = environ.get("CUDA_HOME")
     nvcc = shutil.which(f"{home}/bin/nvcc" if home else "nvcc", path=environ.get("PATH"))
     if nvcc is None:

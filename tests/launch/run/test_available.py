@@ -19,7 +19,9 @@ NO_MPI = "it needs MPI, which torchrun does not provide; use an MPI launcher"
 
 
 def test_a_gpu_that_no_backend_can_use_is_refused_with_each_reason_once():
-    with pytest.raises(UserError, match=r"^--device cuda, but no backend can use a GPU: this library has no CUDA, it finds no GPU; use.*--light"):
+    with pytest.raises(
+        UserError, match=r"^--device cuda, but no backend can use a GPU: this library has no CUDA, it finds no GPU; .*--light"
+    ):
         available.common_device("cuda", {"a": NO_CUDA, "b": BROKEN, "c": NO_GPU, "d": NO_CUDA})
 
 

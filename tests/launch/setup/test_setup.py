@@ -192,7 +192,9 @@ def test_too_little_space_is_named(fresh, device, free_kib, message):
 )
 def test_a_cuda_toolkit_that_cannot_build_horovod_is_named(toolkit, cuda_home, message, tmp_path):
     with_toolkit(tmp_path, **toolkit)
-    with pytest.raises(build_tools.ToolError, match=re.escape(message) + "load a module of CUDA 13.0, or set CUDA_HOME"):
+    with pytest.raises(
+        build_tools.ToolError, match=re.escape(message) + ".*TANDEM_PYTHON=.* --light.* load a module of CUDA 13.0, or set CUDA_HOME"
+    ):
         build_tools.toolkit(environ_of(tmp_path, cuda_home), "13.0")
 
 
