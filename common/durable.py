@@ -28,7 +28,10 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.touch(exist_ok=False)
         if target.exists():
             shutil.copymode(target, temporary)
+        mode = temporary.stat().st_mode
         yield temporary
+        # A library may have replaced it by a file of its own, which others cannot read.
+        temporary.chmod(mode)
         # Windows writes to the disk only what it has opened for writing, and opens no folder.
         _sync(temporary, os.O_RDWR)
         os.replace(temporary, target)

@@ -20,13 +20,19 @@ from common.record.parts import TensorBytesByRank, Transport
 class Batch(NamedTuple):
     """One rank's shard of a global batch: arrays with samples along the first axis, and the learning rate of the step.
 
+    A user's file may have nested tensors in their place.
+
     `weights` has one weight per loss. `targets` are integers in the shape of `weights`, or probabilities along one more, last axis.
     """
 
-    inputs: np.ndarray
-    targets: np.ndarray
+    inputs: Any
+    targets: Any
     weights: np.ndarray
     learning_rate: float = 0.0
+
+
+class MicroBatches(list[Any]):
+    """The inputs, targets or weights of a batch, by micro-batch, where a file collates samples itself: what it returns cannot be cut."""
 
 
 # Takes the weighted loss of this rank after each step, a scalar of any framework, or NO_LOSS.

@@ -76,6 +76,8 @@ class Model(ABC):
     """The frameworks that compute it."""
     pads: ClassVar[bool]
     """Whether a batch with fewer samples is filled up with samples of weight 0, so that all batches have one shape."""
+    collates: bool = False
+    """Whether a file collates samples itself, into batches that cannot be cut along an axis."""
     tokens_per_sample: int | None = None
     """The number of tokens that are predicted; None for a model without tokens."""
 
@@ -112,7 +114,7 @@ class Model(ABC):
 
     @abstractmethod
     def misses_gradients(self) -> bool:
-        """Returns whether a step may leave a parameter without a gradient, or with a sparse one."""
+        """Returns whether a step may leave a parameter without a gradient."""
 
     @abstractmethod
     def takes_derivatives(self) -> bool:

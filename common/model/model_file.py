@@ -284,6 +284,10 @@ def build(file: ModelFile, seed: int) -> Any:
     if not isinstance(module, torch().nn.Module):
         is_of_keras = any(base.__module__.partition(".")[0] in KERAS_PACKAGES for base in type(module).__mro__)
         file.refuse("model", OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
+    for layer in module.modules():
+        if getattr(layer, "sparse", None) is True:
+            # Dense gradients are the same, and every library averages them.
+            layer.sparse = False
     parameters = dict(module.named_parameters())
     if not any(parameter.requires_grad for parameter in parameters.values()):
         file.refuse("model", "model() returns a module without parameters to train")

@@ -1,10 +1,12 @@
 """The data of a user's file: samples by index, which are collated when a batch needs them, and the random numbers that they draw."""
 
+import contextlib
 import copy
 import ctypes
 import dataclasses
 import functools
 import hashlib
+import pickle
 import random
 import threading
 from collections.abc import Callable, MutableMapping, Sequence
@@ -220,6 +222,15 @@ def bytes_of(tensor: Any) -> bytes:
     """Returns the numbers of a tensor, of whatever type, as bytes."""
     tensor = model_file.torch().as_tensor(tensor)
     return tensor.detach().to_dense().contiguous().flatten().view(model_file.torch().uint8).numpy().tobytes()
+
+
+def digest_of(values: Any) -> str:
+    """Returns a SHA-256 of the numbers in nested values, and of what else they have and can be pickled."""
+    sha256 = hashlib.sha256()
+    mapped(lambda tensor: sha256.update(str(tuple(tensor.shape)).encode() + bytes_of(tensor)), values)
+    with contextlib.suppress(Exception):
+        sha256.update(pickle.dumps(mapped(lambda _: None, values)))
+    return sha256.hexdigest()
 
 
 def in_precision(values: Any, precision: str) -> Any:

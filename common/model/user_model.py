@@ -4,7 +4,6 @@ import contextlib
 import functools
 import importlib
 import math
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +125,10 @@ class UserModel(Model):
             _step(self.file, module, self.first_batch(NUM_FIRST))
             return round(counter.get_total_flops() / NUM_FIRST) or None
         return None
+
+    @property
+    def collates(self) -> bool:
+        return "collate" in self.described.functions
 
     def has_layers(self) -> bool:
         return self.described.has_layers
@@ -270,7 +273,7 @@ def _misses_gradients(model: UserModel) -> bool:
             # A model may need larger batches.
             with contextlib.suppress(UserError), model_file.seeded(0):
                 _step(model.file, module, model.first_batch(size, start))
-                if any(p.requires_grad and (p.grad is None or p.grad.is_sparse) for p in module.parameters()):
+                if any(p.requires_grad and p.grad is None for p in module.parameters()):
                     return True
     return False
 
@@ -347,6 +350,9 @@ def check(model: UserModel) -> None:
     outputs = file.attempt("model", module, inputs)
     loss = loss_of(file, outputs, targets)
     file.attempt("loss", loss.mean().backward)
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            file.refuse("model", f"{name} has a sparse gradient, which not every library averages; leave sparse=True out")
     if file.has("metric"):
         with model_file.torch().no_grad():
             _expect_metric(file, file.call("metric", outputs, targets))
@@ -360,8 +366,7 @@ def check(model: UserModel) -> None:
 def expect_the_same_samples(file: ModelFile) -> None:
     """Raises UserError where a data set has another sample at an index when it is asked again."""
     for dataset in user_data.data_of(file):
-        samples = [user_data.mapped(user_data.bytes_of, user_data.seeded_sample(file, dataset, 0, 0)) for _ in range(2)]
-        first, again = (file.attempt("data", pickle.dumps, sample) for sample in samples)
+        first, again = (user_data.digest_of(user_data.seeded_sample(file, dataset, 0, 0)) for _ in range(2))
         if first != again:
             message = "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
             file.refuse("data", message)

@@ -1,5 +1,6 @@
 """The batches of a training, made from samples on demand; the digests of what all ranks have trained; and the batch of a warm-up."""
 
+import functools
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from common.model.description import Model
 from common.ranks.launcher_variables import values_by_rank
 from common.ranks.watchdog import Watchdog
 from common.record.parts import Reading
-from common.trainer import Batch, Trainer
+from common.trainer import Batch, MicroBatches, Trainer
 
 # Numbers that the ranks add up at once.
 NUM_AT_ONCE = 2**20
@@ -69,20 +70,22 @@ class SampleBatches:
     def __iter__(self) -> Iterator[Batch]:
         model, precision = workloads.workload_of(self.settings).model, self.settings.precision
         samples = self.samples.seeded(self.settings.seed, self.epoch)
+        num_parts = self.settings.accumulate if self.epoch and model.collates else 1
         is_used = np.ones_like(self.sample_weights, bool) if model.pads else self.sample_weights > 0
         # Each rank computes as many batches, also where it has no sample of one.
         is_used[:, 0] |= ~is_used.any(axis=1)
         rows = [row[used] for row, used in zip(self.indices, is_used, strict=True)]
-        of_steps = zip(self.indices, self._read(samples, rows), self.sample_weights, is_used, self.learning_rates, strict=True)
+        of_steps = zip(self.indices, self._read(samples, rows, num_parts), self.sample_weights, is_used, self.learning_rates, strict=True)
         for row, (inputs, targets), weight, used, learning_rate in of_steps:
             self.watchdog.heartbeat()
             batch = Batch(*model.samples(inputs, targets, weight[used], precision), float(learning_rate))
             self.log.add(row, batch)
             yield batch
 
-    def _read(self, samples: Samples, rows: Iterable[np.ndarray]) -> Iterator[tuple[Any, Any]]:
+    def _read(self, samples: Samples, rows: Iterable[np.ndarray], num_parts: int) -> Iterator[tuple[Any, Any]]:
         """Yields the inputs and targets of the samples of each row, which workers read ahead, and counts what they cost."""
-        read = read_ahead(samples.batch, rows, self.settings.num_workers)
+        read_row = samples.batch if num_parts == 1 else functools.partial(_read_parts, samples, num_parts)
+        read = read_ahead(read_row, rows, self.settings.num_workers)
         while True:
             begun = time.perf_counter()
             batch = next(read, None)
@@ -94,9 +97,17 @@ class SampleBatches:
             yield batch
 
 
-def of_warm_up(model: Model, batch_size: int, precision: str) -> Batch:
-    """Makes a batch with the shapes and types of real ones."""
-    return Batch(*model.first_samples(batch_size, precision))
+def _read_parts(samples: Samples, num_parts: int, row: np.ndarray) -> tuple[MicroBatches, MicroBatches]:
+    inputs, targets = zip(*map(samples.batch, np.split(row, num_parts)), strict=True)
+    return MicroBatches(inputs), MicroBatches(targets)
+
+
+def of_warm_up(model: Model, batch_size: int, precision: str, accumulate: int = 1) -> Batch:
+    """Makes a batch with the shapes and types of real ones, of `accumulate` micro-batches."""
+    if accumulate == 1 or not model.collates:
+        return Batch(*model.first_samples(batch_size, precision))
+    inputs, targets, weights = model.first_samples(batch_size // accumulate, precision)
+    return Batch(MicroBatches([inputs] * accumulate), MicroBatches([targets] * accumulate), np.tile(weights, accumulate) / accumulate)
 
 
 def digest_of_samples(trainer: Trainer, log: BatchLog, shape: tuple[int, int], shard: Shard) -> str:
@@ -139,10 +150,10 @@ def _of_all_shards(trainer: Trainer, rows: np.ndarray, shard: Shard, has_samples
 
 def _leaves(values: Any) -> Iterator[Any]:
     """Yields what is in nested tuples, lists, dictionaries and objects, as the batches of a user's file are."""
-    if hasattr(values, "__dict__") and not hasattr(values, "dtype"):
-        values = vars(values)
     if isinstance(values, Mapping):
         values = tuple(values.values())
+    elif hasattr(values, "__dict__") and not hasattr(values, "dtype"):
+        values = tuple(vars(values).values())
     if not isinstance(values, tuple | list):
         yield values
         return

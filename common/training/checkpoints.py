@@ -39,7 +39,7 @@ class About(NamedTuple):
 
 # Fields that must be equal to resume, and the settings that determine them.
 MUST_AGREE = {
-    "workload_digest": "workload, data, optimizer, batch size, learning rate and precision",
+    "workload_digest": "workload, data, optimizer, batch size, learning rate and precision, and for --model the same text of the file",
     "seed": "--seed",
     "global_batch": "--batch-size times --accumulate and, but for --scaling strong, the number of ranks",
     "learning_rate_factor": "the number of ranks",

@@ -94,7 +94,7 @@ def _warm_up(trainer: Trainer, settings: Settings, record: Record, heartbeat: Ca
     Compilation, first allocations and buckets belong to initialization, not to training.
     """
     workload = workloads.workload_of(settings)
-    batch = batches.of_warm_up(workload.model, definition.plan_of(record).local_batch, settings.precision)
+    batch = batches.of_warm_up(workload.model, definition.plan_of(record).local_batch, settings.precision, settings.accumulate)
     step_ends, num_skipped = [], [trainer.num_skipped_steps()]
 
     def observe(loss: Any) -> None:

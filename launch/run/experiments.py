@@ -8,7 +8,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import hashlib
 import importlib
 import itertools
 import math
@@ -267,7 +266,7 @@ def digests_of(samples: Samples, indices: Iterable[int] | None = None, part: int
     digests, begun = {}, time.perf_counter()
     for index in np.unique(np.linspace(0, len(samples) - 1, MAX_READ).astype(int)) if indices is None else indices:
         sample = samples.batch(np.array([index]))
-        digests[str(index)] = digest_of(sample if part is None else sample[part])
+        digests[str(index)] = user_data.digest_of(sample if part is None else sample[part])
         if time.perf_counter() - begun > LIMIT_SECONDS:
             break
     return digests
@@ -410,13 +409,6 @@ def _distance(tensor: Any, other: Any) -> float:
         return math.inf
     difference = float((tensor.double() - other.double()).abs().sum())
     return difference / max(float(other.double().abs().sum()), 1e-300) if difference else 0.0
-
-
-def digest_of(values: Any) -> str:
-    sha256 = hashlib.sha256()
-    for part in (user_data.mapped(user_data.bytes_of, values), user_data.mapped(lambda tensor: str(tensor.shape), values)):
-        sha256.update(pickle.dumps(part))
-    return sha256.hexdigest()
 
 
 def _values(module: Any) -> dict[str, bytes]:

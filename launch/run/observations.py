@@ -16,7 +16,7 @@ from common import apart, workloads
 from common.command_line import shortened
 from common.config import Settings
 from common.errors import UserError
-from common.model import model_file, user_model
+from common.model import model_file, user_data, user_model
 from common.ranks import launcher_variables
 from launch.run.experiments import (
     LIMIT_SECONDS,
@@ -24,7 +24,6 @@ from launch.run.experiments import (
     NUM_SAMPLES,
     Subject,
     batch_of,
-    digest_of,
     digests_of,
     halved,
     models,
@@ -110,13 +109,16 @@ def _observations(settings: Settings) -> Iterator[tuple[str, dict[str, str]]]:
     yield "the held-out samples of data()", digests_of(test) if len(test) else {}
     module = module_of(subject)
     parameters = dict(module.named_parameters())
-    yield "the parameters of model()", {name: digest_of(value) for name, value in parameters.items()}
-    yield "the buffers of model()", {name: digest_of(value) for name, value in module.state_dict().items() if name not in parameters}
+    yield "the parameters of model()", {name: user_data.digest_of(value) for name, value in parameters.items()}
+    yield (
+        "the buffers of model()",
+        {name: user_data.digest_of(value) for name, value in module.state_dict().items() if name not in parameters},
+    )
     rates = subject.model.scheduled_rates(LEARNING_RATE, "sgd", user_model.NUM_SCHEDULED)
     yield "the learning rates of scheduler()", {f"step {step}": str(rate) for step, rate in enumerate(rates or (), 1)}
     outputs, loss, _ = step_of(subject, module, halved(subject, train).whole)
-    yield "the outputs of the model", {"in training": digest_of(outputs)}
-    yield "the losses of loss()", {"of a batch": digest_of(loss)}
+    yield "the outputs of the model", {"in training": user_data.digest_of(outputs)}
+    yield "the losses of loss()", {"of a batch": user_data.digest_of(loss)}
     yield "the losses of training", dict(_losses(subject))
 
 
@@ -128,7 +130,7 @@ def _losses(subject: Subject) -> Iterator[tuple[str, str]]:
     begun = time.perf_counter()
     for step in range(MAX_STEPS):
         batch = batch_of(subject, subject.train, (np.arange(size) + step * size) % len(subject.train), 1 / size)
-        yield f"step {step + 1}", digest_of(step_of(subject, module, batch, seed=step).loss)
+        yield f"step {step + 1}", user_data.digest_of(step_of(subject, module, batch, seed=step).loss)
         if optimizer:
             subject.file.attempt("optimizer", optimizer.step)
         with model_file.torch().no_grad():

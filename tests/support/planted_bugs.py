@@ -562,6 +562,97 @@ TARGET, LOWER_IS_BETTER = 0.1, True
 def metric(outputs, targets):
     return ((outputs[0] - targets) ** 2).sum()
 """,
+    "named-tuple-and-dataclass": """
+import dataclasses
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: torch.Tensor
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    pair: Pair
+    names: tuple
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, shift):
+        self.samples = numbers(32, 4) + shift
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        return Inputs(Pair(self.samples[index, :2], self.samples[index, 2:]), ("left", "right")), index % 3
+
+def data():
+    return Pairs(0), Pairs(1)
+
+def collate(samples):
+    pairs = [inputs.pair for inputs, _ in samples]
+    pair = Pair(*(torch.stack(part) for part in zip(*pairs)))
+    return Inputs(pair, ("left", "right")), torch.tensor([target for _, target in samples])
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(2, 3), nn.Linear(2, 3)
+
+    def forward(self, inputs):
+        return self.left(inputs.pair.left) + self.right(inputs.pair.right)
+"""
+    + NET,
+    # Samples of other lengths lie one after the other, so that no axis is that of samples.
+    "ragged-batches-and-a-norm": """
+def data():
+    def samples(shift):
+        return [(numbers(index % 3 + 1, 4) + shift + index, index % 3) for index in range(32)]
+    return samples(0.0), samples(0.5)
+
+def collate(samples):
+    lengths = torch.tensor([len(part) for part, _ in samples])
+    return (torch.cat([part for part, _ in samples]), lengths), torch.tensor([label for _, label in samples])
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        parts, lengths = inputs
+        return self.head(self.norm(torch.stack([part.mean(0) for part in self.body(parts).split(lengths.tolist())])))
+"""
+    + NET,
+    "default-type-float64": VECTORS
+    + """
+torch.set_default_dtype(torch.float64)
+
+def model():
+    return nn.Linear(4, 3)
+""",
+    "sparse-embedding": """
+def data():
+    inputs = torch.arange(64).reshape(32, 2) % 16
+    return TensorDataset(inputs, classes(32)), TensorDataset((inputs + 5) % 16, classes(32))
+
+def model():
+    return nn.Sequential(nn.Embedding(16, 4, sparse=True), nn.Flatten(), nn.Linear(8, 3))
+""",
+    "experts": VECTORS
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(4, 8), nn.ModuleList([nn.Linear(4, 3) for _ in range(8)])
+
+    def forward(self, x):
+        weights, chosen = self.router(x).softmax(1).max(1)
+        outputs = x.new_zeros(len(x), 3)
+        for number in chosen.unique().tolist():
+            outputs[chosen == number] = self.experts[number](x[chosen == number])
+        return outputs * weights[:, None]
+"""
+    + NET,
 }
 
 

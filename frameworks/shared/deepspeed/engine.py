@@ -87,6 +87,10 @@ def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
     it does neither. Parameters keep their dtype in either case.
     """
     if configuration["zero_optimization"]["stage"] == 3:
+        if scalars := [name for name, parameter in module.named_parameters() if parameter.dim() == 0]:
+            raise UserError(
+                f"ZeRO stage 3 cannot shard {scalars[0]}, a parameter without a dimension; give it the shape (1,), or use stage 1 or 2"
+            )
         deepspeed.zero.Init(module=module, config_dict_or_path=configuration)
         parameters: list[Any] = list(module.parameters())
         for parameter in parameters:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from common.config import Settings
 from common.errors import UserError
 from common.model import conventions, user_data
-from common.trainer import Batch, Totals
+from common.trainer import Batch, MicroBatches, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import modules
 from frameworks.shared.pytorch.modules import Criterion
@@ -35,7 +35,7 @@ def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
     if (optimizer := modules.optimizer_of(settings, model)) is not None:
         return optimizer
     learning_rate = settings.learning_rate or 0.0
-    # The fused kernels take no sparse gradients, and begin the momentum of all parameters together.
+    # The fused kernels begin the momentum of all parameters together.
     fused = not workload_of(settings).model.misses_gradients()
     if settings.optimizer == "adam":
         return torch.optim.Adam(
@@ -99,7 +99,9 @@ def mapped(function: Callable[[Tensor], Any], values: Any) -> Any:
 
 
 def chunks(values: Any, number: int) -> list[Any]:
-    """Returns as many parts of equal size along the first axis."""
+    """Returns as many parts of equal size along the first axis, or those that have been collated by themselves."""
+    if isinstance(values, MicroBatches):
+        return list(values)
     return [mapped(lambda tensor, index=index: tensor.chunk(number)[index], values) for index in range(number)]
 
 

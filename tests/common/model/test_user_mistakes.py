@@ -50,7 +50,7 @@ BROKEN = [
         "def data",
         "ValueError: __len__() should return >= 0",
     ),
-    ("return TensorDataset(inputs, targets),", "return [(inputs[0], lambda: 1)],", "def data", "pickle"),
+    ("return TensorDataset(inputs, targets),", "return [(inputs[0], lambda: 1)],", "def data", "TypeError: default_collate"),
     ("return TensorDataset(inputs, targets),", "return inputs,", "def data", "a sample is a pair (inputs, target)"),
     (
         "TensorDataset(inputs, targets), Ten",

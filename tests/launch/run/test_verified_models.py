@@ -6,6 +6,7 @@ from common.backends import file_of, settings_of
 from common.command_line import flag
 from common.config import Settings
 from launch.run import verify
+from tests.support import planted_bugs
 from tests.support.made_records import typed
 from tests.support.running import train_in_turn
 from tests.support.user_models import BEGINNING, SOUND, TRAPS
@@ -117,3 +118,35 @@ def test_sound_models_agree_and_the_causes_of_differences_are_found(names, verif
 def test_parameters_that_follow_no_seed_are_named(verified):
     (run,) = verified(("ddp", "unseeded-layer")).values()
     assert run.cause.startswith("the parameters of model() differ from process to process")
+
+
+# What trains on ranks that differ, or on one mask of each; the library may give all ranks those of rank 0, as DDP does with buffers.
+PLANTED = {
+    **planted_bugs.OF_RANKS,
+    **{name: bug for name, bug in planted_bugs.OF_PROCESSES.items() if "the parameters" not in bug.cause and "of data()" not in bug.cause},
+}
+LATE = "a-rank-that-changes-later"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["ddp", "horovod_torch"])
+def test_planted_mistakes_of_ranks_differ_with_their_causes_and_sound_models_agree(backend, tmp_path):
+    sound = {name: text for name, text in planted_bugs.SOUND.items() if name != "few-different-samples"}
+    texts = {name: bug.text for name, bug in PLANTED.items()} | sound | {"unused": planted_bugs.UNUSED}
+    paths = {name: planted_bugs.written(tmp_path, name, text) for name, text in texts.items()}
+    # The late one needs more steps than an epoch has.
+    flags = {name: tuple(flags_of(SETTINGS | {"batch_size": 2 if name == LATE else 4, "epochs": 2})) for name in paths}
+    records = {}
+    for ranks, trainer in ((1, "single"), (2, backend)):
+        runs = [(trainer, "none", "--model", path, *flags[name]) for name, path in paths.items()]
+        for name, (record, _) in zip(paths, train_in_turn(ranks, tmp_path / trainer, runs), strict=True):
+            records.setdefault(name, []).append(record)
+    causes = {}
+    for name, of_model in records.items():
+        (run,) = verify.verified(typed(of_model))
+        causes[name] = run.cause if run.problem else "agrees"
+    of_buffers = {"mask-without-a-seed", "mask-by-rank"} if backend == "ddp" else set()
+    # A rank's batch has statistics of its own, and no micro-batches are trained here.
+    del causes["ragged-batches-and-a-norm"], paths["ragged-batches-and-a-norm"]
+    expected = {name: "agrees" if name in {*sound, "unused", *of_buffers} else PLANTED[name].cause for name in paths}
+    assert {name: (cause or "")[: len(expected[name])] for name, cause in causes.items()} == expected
