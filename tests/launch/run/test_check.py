@@ -268,17 +268,11 @@ def test_the_frameworks_say_it_so_where_they_find_no_gpu():
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"status": "failed", "error": "x", "pids_by_rank": None}, True),
-        ({"status": "failed", "error": "interrupted", "pids_by_rank": None}, False),
-        ({"status": "failed", "error": "x", "pids_by_rank": [7]}, False),
-        ({}, False),
-    ],
+    ("status", "error", "pids_by_rank", "expected"),
+    [("failed", "x", None, True), ("failed", "interrupted", None, False), ("failed", "x", [7], False), ("ok", None, [7], False)],
 )
-def test_a_run_that_failed_before_its_first_step_leads_to_the_check(changes, expected):
-    record = SimpleNamespace(**{"status": "ok", "error": None, "pids_by_rank": [7]} | changes)
-    assert session.failed_at_start([record]) == expected
+def test_a_run_that_failed_before_its_first_step_leads_to_the_check(status, error, pids_by_rank, expected):
+    assert session.failed_at_start([SimpleNamespace(status=status, error=error, pids_by_rank=pids_by_rank)]) == expected
 
 
 def test_bad_flags_have_exit_status_2():

@@ -74,11 +74,10 @@ def test_matrices_are_resumed_by_their_identity_alone_each_as_it_was_begun_last(
 
 
 def test_the_reason_for_which_a_new_matrix_begins_is_said(tmp_path):
-    message = f"there is no matrix to resume in {tmp_path}{{}}; a new one begins"
-    assert resume.describe_none(tmp_path, identity_in(tmp_path)) == message.format("")
-    begin(tmp_path, "a", sizes=(2,), watchdog_timeout=5.0)
-    reason = " (a has other sizes, --watchdog-timeout)"
-    assert resume.describe_none(tmp_path, identity_in(tmp_path)) == message.format(reason)
+    for reason in ("", " (a has other sizes, --watchdog-timeout)"):
+        message = f"there is no matrix to resume in {tmp_path}{reason}; a new one begins"
+        assert resume.describe_none(tmp_path, identity_in(tmp_path)) == message
+        begin(tmp_path, "a", sizes=(2,), watchdog_timeout=5.0)
 
 
 def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_an_empty_file_is_none(tmp_path, capsys):
@@ -190,12 +189,9 @@ def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, d
 
 
 @pytest.mark.parametrize(
+    # The same runs in part, and others.
     ("runs", "first"),
-    [
-        # The same runs in part.
-        ([["ddp", "cnn", 2], ["fsdp", "cnn", 2]], 7),
-        ([["ddp", "cnn", 4], ["fsdp", "cnn", 2]], 1),
-    ],
+    [([["ddp", "cnn", 2], ["fsdp", "cnn", 2]], 7), ([["ddp", "cnn", 4], ["fsdp", "cnn", 2]], 1)],
 )
 def test_seeds_go_on_after_those_that_another_matrix_has_drawn(runs, first):
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())

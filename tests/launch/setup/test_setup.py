@@ -105,26 +105,19 @@ WRITABLE = "give a writable one: launch/setup.sh --download FOLDER"
         (("--check", "extra"), "unexpected argument 'extra'; see launch/setup.sh --help"),
         (("--download", "folder", "extra"), "unexpected argument 'extra'; see launch/setup.sh --help"),
         (("",), "unknown argument ''; see launch/setup.sh --help"),
+        (("--light",), "'/bin/false' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module"),
         (("--download", ""), f"cannot write to the folder ''; {WRITABLE}"),
         (("--download", "/etc/hostname/folder"), f"cannot write to the folder '/etc/hostname/folder'; {WRITABLE}"),
     ],
 )
 def test_a_wrong_argument_sets_nothing_up(arguments, message, fresh):
-    assert setup(fresh, *arguments) == (2, "", f"setup: {message}\n")
+    assert setup(fresh, *arguments, TANDEM_PYTHON="/bin/false") == (2, "", f"setup: {message}\n")
 
 
 def test_a_home_is_needed_only_where_something_is_set_up(fresh):
-    environ = environ_of_setup(fresh)
-    del environ["HOME"]
-
-    def without_home(*arguments, **variables):
-        command = [fresh / "tandem/launch/setup.sh", *arguments]
-        done = subprocess.run(command, env=environ | variables, capture_output=True, text=True, timeout=60, check=False)
-        return done.returncode, done.stdout + done.stderr
-
-    assert without_home("--check") == (1, "setup: .venv is missing or stale; run launch/setup.sh\n")
+    assert setup(fresh, "--check", HOME="")[:2] == (1, "setup: .venv is missing or stale; run launch/setup.sh\n")
     message = "setup: neither HOME nor XDG_CACHE_HOME is set, and the cache needs a folder; set one of them\n"
-    assert without_home() == without_home(HOME="") == (2, message)
+    assert refusal(fresh, HOME="") == message
 
 
 # An environment of it is made anew.
@@ -210,11 +203,6 @@ def test_an_earlier_choice_holds_until_another_is_made(fresh):
     (fresh / "tandem/.venv/tandem-choices").write_text("TANDEM_MPICC=/gone/mpicc\nTANDEM_PYTHON=\n")
     assert "TANDEM_MPICC is '/gone/mpicc'" in setup(fresh, "--check")[2]
     assert setup(fresh, "--check", TANDEM_MPICC="")[:2] == (1, "setup: .venv is missing or stale; run launch/setup.sh\n")
-
-
-def test_the_folder_beside_a_sites_python_needs_a_python(fresh):
-    status, _, error = setup(fresh, "--light", TANDEM_PYTHON="/bin/false")
-    assert (status, error) == (2, "setup: '/bin/false' is not Python 3.10 or newer; set TANDEM_PYTHON to one, or load a module\n")
 
 
 @pytest.mark.long

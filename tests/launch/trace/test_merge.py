@@ -201,7 +201,7 @@ def test_threads_of_one_name_have_tracks_of_their_own(tmp_path):
     assert tracks.keys() == {(0, "data: steps"), (0, "compute: python"), (0, "compute: python, thread 5")}
 
 
-@pytest.mark.parametrize("ahead", [-500.0, 0.0, 500.0])
+@pytest.mark.parametrize("ahead", [-500.0, 500.0])
 def test_the_trace_starts_at_its_first_event_whichever_clock_is_ahead(tmp_path, ahead):
     of_ranks = [Source(Clock("", 1.0, ""), rank, 10**18, [Placed(rank, "data", "steps", span("step", 20, 1))], 20.0) for rank in (0, 1)]
     merge(tmp_path / "t.json.gz", of_ranks, {1: ClockOfRank(ahead, 1.0)}, [])
@@ -259,7 +259,7 @@ def test_a_timeline_of_horovod_is_summed_up_and_nothing_is_written(tmp_path):
 OTHER_TRACE = '{"traceEvents": [{"ph": "X", "name": "step", "pid": 0, "tid": 0, "ts": 0}]}'
 
 
-@pytest.mark.parametrize("content", [None, "", "Data for MPI rank", "[]", '[{"ph": "B", "ts": 1}]', OTHER_TRACE])
+@pytest.mark.parametrize("content", [None, "", "[]", '[{"ph": "B", "ts": 1}]', OTHER_TRACE])
 def test_a_bad_timeline_is_an_error(content, tmp_path):
     path = tmp_path / "any.json"
     if content is not None:
