@@ -142,8 +142,7 @@ class SharedSettings:
     """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
     takes less memory and a second forward pass, and trains the same."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Section("machine"), Role.MAY_DIFFER] = "auto"
-    """Device; auto: CUDA if there is a GPU, else the CPU. A matrix decides once for all of its runs, and skips a backend that lacks the
-    device."""
+    """Device; auto: CUDA if there is a GPU, else the CPU."""
     threads: Annotated[int, THREADS] = 1
     """Threads on which each rank computes."""
     cores_per_rank: Annotated[int | None, THREADS] = None

@@ -79,7 +79,7 @@ def prepare(matrix: Matrix) -> Prepared:
     is_limited = matrix.verify and matrix.run.epochs is None
     matrix = verify.applied(matrix) if matrix.verify else matrix
     machine = machine_files.read(matrix.machine_file)
-    settings = machine_files.applied(machine, settings_of(matrix))
+    settings = settings_of(matrix, machine)
     hosts = str(relative_to_root(matrix.hosts)) if matrix.hosts else None
     names, workloads = backends.chosen(matrix.backends), workloads_of(matrix)
     if is_limited:
@@ -221,13 +221,15 @@ def not_for_a_matrix() -> dict[str, str]:
     }
 
 
-def settings_of(matrix: Matrix) -> Settings:
-    """Returns the settings that all runs share, with paths relative to the top folder of the checkout, where runs start."""
-    values = dict(vars(matrix.run))
+def settings_of(matrix: Matrix, machine: machine_files.Machine) -> Settings:
+    """Returns the settings that all runs share, the machine's for those that no option gives.
+
+    Their paths are relative to the top folder of the checkout, where runs start.
+    """
+    defaults = vars(Settings()) | vars(machine)
+    values = {name: defaults[name] if value is None else value for name, value in vars(matrix.run).items()}
     # It is the matrix that is resumed, not its runs, and each run has the file of its workload.
     values |= {"resume": False, "model": None}
-    if matrix.run.seed is None:
-        values["seed"] = Settings.seed
     settings = Settings(**values)
     config.check(settings)
     paths: dict[str, Path | str] = {name: relative_to_root(path) for name in PATHS if (path := getattr(settings, name))}
@@ -235,8 +237,8 @@ def settings_of(matrix: Matrix) -> Settings:
         paths["trace"] = str(Path(settings.trace).absolute())
     # Compute nodes of one machine all have other host names, its file has one.
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file
-    machine = Path(matrix.machine_file).stem if has_file else files.machine_name(matrix.run.machine)
-    return dataclasses.replace(settings, **paths, machine=machine)
+    name = Path(matrix.machine_file).stem if has_file else files.machine_name(matrix.run.machine)
+    return dataclasses.replace(settings, **paths, machine=name)
 
 
 def relative_to_root(path: Path) -> Path:

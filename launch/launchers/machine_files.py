@@ -1,6 +1,5 @@
 """Machine files: launcher, nodes, GPUs and network of a machine, in launch/launchers/machines/NAME.toml or any .toml file."""
 
-import dataclasses
 import json
 import os
 from dataclasses import dataclass, field
@@ -118,13 +117,3 @@ def variables_of(machine: Machine) -> dict[str, str]:
 def names() -> list[str]:
     """Returns the names of the files in launch/launchers/machines."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
-
-
-def applied(machine: Machine, settings: Settings) -> Settings:
-    """Returns the settings, with the machine's values for those that are at their default."""
-    values = {
-        name: value
-        for name, value in vars(machine).items()
-        if hasattr(settings, name) and getattr(settings, name) == getattr(Settings, name)
-    }
-    return dataclasses.replace(settings, **values)

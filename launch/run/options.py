@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from common.bounds import POSITIVE, RANKS, REPEATS
+from common.bounds import POSITIVE, RANKS, REPEATS, THREADS
 from common.command_line import Help, Positional, Section
 from common.config import SEEDS, Role, Settings
 from common.workloads import BY_DEFAULT
@@ -33,6 +33,11 @@ class RunSettings(Settings):
     seed: Annotated[int | None, SEEDS, Role.MAY_DIFFER] = None
     """Seed of the initial parameters and the sample order of the first repeat. Default: 1, or the one after those with which
     earlier matrices in these results have made any of the runs."""
+    device: Annotated[Literal["auto", "cpu", "cuda"] | None, Section("machine"), Role.MAY_DIFFER] = None
+    """Device; auto: CUDA if there is a GPU, else the CPU, decided once for all runs. A backend that lacks the device is skipped.
+    Default: the machine file's, else auto."""
+    threads: Annotated[int | None, THREADS] = None
+    """Threads on which each rank computes. Default: the machine file's, else 1."""
     resume: Annotated[bool, Section("matrix"), Role.MAY_DIFFER] = False
     """Resume the interrupted matrix of these backends, workloads, sizes and settings in the results, without the runs that have completed;
     where there is none, start one, as for a job that its batch system may requeue."""

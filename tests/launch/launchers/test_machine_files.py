@@ -2,11 +2,14 @@
 
 import pytest
 
+from common.command_line import parse
 from common.config import Settings
 from common.errors import UserError
 from launch.launchers import machine_files
 from launch.launchers.commands import PYTHON
-from launch.launchers.machine_files import Machine, applied, python_of, read, variables_of
+from launch.launchers.machine_files import Machine, python_of, read, variables_of
+from launch.matrix import settings_of
+from launch.run.options import Matrix
 from tests.support.mistakes import refused
 from tests.support.running import completed
 
@@ -18,13 +21,15 @@ def test_every_machine_in_the_folder_can_be_read(name):
 
 def test_a_laptop_is_as_without_a_file():
     assert read("local") == Machine()
-    assert applied(read("local"), Settings(seed=3)) == Settings(seed=3)
 
 
-def test_the_command_line_overrides_the_machine_file():
-    machine = Machine(threads=8, device="cuda")
-    assert applied(machine, Settings()) == Settings(threads=8, device="cuda")
-    assert applied(machine, Settings(threads=2)) == Settings(threads=2, device="cuda")
+@pytest.mark.parametrize(
+    ("arguments", "threads", "device"),
+    [([], 8, "cuda"), (["--threads", "2"], 2, "cuda"), (["--threads", "1"], 1, "cuda"), (["--device", "auto"], 8, "auto")],
+)
+def test_the_command_line_overrides_the_machine_file_also_with_a_default(arguments, threads, device):
+    settings = settings_of(parse(Matrix, "it", "", arguments), Machine(threads=8, device="cuda"))
+    assert (settings.threads, settings.device, settings.seed) == (threads, device, Settings.seed)
 
 
 def test_every_rank_has_the_keys_of_gpus_and_network_in_its_environment():

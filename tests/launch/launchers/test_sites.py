@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.config import Settings
 from launch.launchers import detect, machine_files
-from launch.launchers.machine_files import applied, read
+from launch.launchers.machine_files import read
+from launch.matrix import settings_of
 from launch.run import job_scripts
 from launch.run.options import Matrix, RunSettings
 from launch.run.plan import plan
@@ -71,7 +71,7 @@ def test_a_job_and_its_ranks_ask_for_what_the_site_documents(name, monkeypatch):
     monkeypatch.setattr(job_scripts, "SETUP_FILES", ())
     system, queue, expected, command = SITES[name]
     machine = read(name)
-    settings = applied(machine, Settings())
+    settings = settings_of(Matrix(), machine)
     jobs = plan(["ddp"], ["cnn"], [2 * machine.ranks_per_node], 9, machine.ranks_per_node, settings)
     matrix = Matrix(sizes=(2 * machine.ranks_per_node,), queue=queue, repeats=9, run=RunSettings())
     text = job_scripts.text(system, matrix, jobs, machine, Path("/here"))
@@ -85,7 +85,7 @@ def test_a_job_and_its_ranks_ask_for_what_the_site_documents(name, monkeypatch):
 def test_a_rank_of_frontier_sees_only_the_gpu_beside_its_cores_and_uses_all_interfaces():
     machine = read("frontier")
     assert (machine.variables["NCCL_SOCKET_IFNAME"], "module load rccl-net-plugin" in machine.prologue) == ("hsn0,hsn1,hsn2,hsn3", True)
-    jobs = plan(["ddp"], ["cnn"], [16], 1, 8, applied(machine, Settings()))
+    jobs = plan(["ddp"], ["cnn"], [16], 1, 8, settings_of(Matrix(), machine))
     command = " ".join(start_of(jobs[0], detect.choose(machine=machine, pretend=True)).argv())
     assert " --gpus-per-task=1 --gpu-bind=closest bash -lc " in command
 
@@ -93,7 +93,7 @@ def test_a_rank_of_frontier_sees_only_the_gpu_beside_its_cores_and_uses_all_inte
 def test_one_agent_of_torchrun_has_the_cores_of_all_ranks_of_its_node():
     launcher = detect.choose("torchrun", machine=read("aurora"), pretend=True)
     launcher = launcher._replace(agent_launcher=("pals", "mpiexec"), first_node="x1")
-    jobs = plan(["ddp"], ["cnn"], [24], 1, 12, applied(read("aurora"), Settings()))
+    jobs = plan(["ddp"], ["cnn"], [24], 1, 12, settings_of(Matrix(), read("aurora")))
     assert start_of(jobs[0], launcher).argv()[:9] == ["mpiexec", "-n", "2", "--ppn", "1", "--depth", "96", "--cpu-bind", "depth"]
 
 

@@ -25,10 +25,10 @@ def _without_modules(monkeypatch):
     monkeypatch.setattr(job_scripts, "SETUP_FILES", ())
 
 
-def printed(tmp_path, system, sizes=(1, 2, 8), machine=PLAIN, device="auto", cores_per_rank=None, **options):
+def printed(tmp_path, system, sizes=(1, 2, 8), machine=PLAIN, device=None, cores_per_rank=None, **options):
     """The texts of the jobs of a matrix, after shellcheck has read each of them and the script around them."""
     matrix = Matrix(sizes=sizes, backends=",".join(NAMES), run=RunSettings(device=device, cores_per_rank=cores_per_rank), **options)
-    settings = Settings(device=device, cores_per_rank=cores_per_rank)
+    settings = Settings(device=device or "auto", cores_per_rank=cores_per_rank)
     jobs = plan(NAMES, ["cnn"], sizes, matrix.repeats, matrix.ranks_per_node, settings)
     text = job_scripts.text(system, matrix, jobs, machine, FOLDER)
     scripts = [script for _, script in re.findall(r"<<'(\w+)'\n(.*?)\n\1\n", text, re.DOTALL)]
