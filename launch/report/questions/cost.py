@@ -21,7 +21,6 @@ QUESTION = "What does each backend cost?"
 STARTUP = ("launch", "import", "init")
 # The column of the table with the seconds of each stage, in order; those of STARTUP precede the timed part.
 STAGES = {stage: f"{stage}_seconds" for stage in (*STARTUP, "load")} | {"train": "training_seconds", "evaluate": "evaluation_seconds"}
-MEDIAN_STEP = "median_step_seconds"
 GPU_MEMORY = {
     "peak GPU memory allocated (MiB)": "peak_allocated_bytes",
     "reserved (MiB)": "peak_reserved_bytes",
@@ -37,39 +36,27 @@ def answer(runs: Runs) -> Findings:
     tables = [table for comparison in comparisons for table in choice(comparison, limit_of)]
     sentences = [f"{slow.text}." for slow in environments.slow_products(records)]
     for comparison in comparisons:
-        entries = [entry for entry in comparison.entries if entry.ok]
-        tables += filled(comparison.name, [_row(comparison, entry) for entry in entries])
-        if entries:
-            largest = max(entries, key=lambda entry: (not entry.oversubscribed, entry.num_ranks))
-            of_size = [entry for entry in entries if (entry.num_ranks, entry.oversubscribed) == (largest.num_ranks, largest.oversubscribed)]
-            sentences.append(_sentence(comparison.name, of_size))
+        tables += filled(comparison.name, [_row(entry) for entry in comparison.entries if entry.ok])
+        by_size = comparison.by_size() or comparison.by_size(oversubscribed=True)
+        completed = [completed for entries in by_size.values() if (completed := [entry for entry in entries if entry.ok])]
+        sentences += [_sentence(comparison.name, of_size) for of_size in completed[-1:]]
     if all(record.energy_joules is None for record in records):
         sentences.append(f"Energy: {NOT_MEASURED}.")
     return Findings(sentences, tables)
 
 
-def _row(comparison: Comparison, entry: Entry) -> Cells:
+def _row(entry: Entry) -> Cells:
     return (
         entry.cells
         | {f"{stage} (s)": seconds for stage, seconds in stages(entry).items()}
         | {
             "peak memory per rank (MiB)": peak_mib(entry),
-            "median step (ms)": in_unit(entry.trimmed_mean(MEDIAN_STEP), MILLI),
-            "step increase over own 1 rank (ms)": in_unit(_step_increase_seconds(comparison, entry), MILLI),
+            "median step (ms)": in_unit(entry.trimmed_mean("median_step_seconds"), MILLI),
         }
         | {f"{kind.replace('_', ' ')} (MiB)": _state_mib(entry, kind) for kind in ("parameters", "gradients", "optimizer_state")}
         | {heading: _gpu_mib(entry, key) for heading, key in GPU_MEMORY.items()}
         | {"energy (J)": entry.trimmed_mean("energy_joules")}
     )
-
-
-def _step_increase_seconds(comparison: Comparison, entry: Entry) -> float | None:
-    """Returns how much longer the median step is than at the backend's own 1 rank, where each rank has the same work."""
-    single_rank = comparison.entry(entry.backend, 1)
-    median, single_rank_median = entry.trimmed_mean(MEDIAN_STEP), single_rank and single_rank.trimmed_mean(MEDIAN_STEP)
-    # Under strong scaling the batch per rank shrinks with the number of ranks, and so does the step.
-    same_work = entry.batch_ratio == entry.num_ranks > 1 and not entry.oversubscribed
-    return median - single_rank_median if same_work and median is not None and single_rank_median is not None else None
 
 
 def _sentence(name: str, of_size: Sequence[Entry]) -> str:

@@ -23,14 +23,6 @@ def test_costs_are_trimmed_means():
     assert (row["train (s)"], row["evaluate (s)"], row[MEMORY], row["median step (ms)"]) == (8.0, 1.0, 150.0, 2000.0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "increase"), [({}, pytest.approx(20.0)), ({"scaling": "strong"}, None), ({"oversubscribed": True}, None)]
-)
-def test_the_step_increase_is_for_weak_scaling_without_oversubscription(changes, increase):
-    records = [made(step_seconds=[0.1] * 4, **changes), made(num_ranks=2, step_seconds=[0.1, 0.12, 0.12, 0.5], **changes)]
-    assert lines(records, "cost", table=COSTS)[1]["step increase over own 1 rank (ms)"] == increase
-
-
 def test_quantities_without_measurement_are_named():
     assert section([made()], "cost").sentences[-1] == "Energy: not measured."
     assert "measured" not in section([made(energy_joules=50.0)], "cost").sentences[-1]
