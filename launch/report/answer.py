@@ -101,7 +101,7 @@ def answer_of(runs: Runs) -> Answer:
         for comparison in comparisons
         if (groups := first.groups_of(comparison))
     ]
-    sizes = set(map(_largest_size, comparisons))
+    sizes = set(map(_largest_size, comparisons)) - {0}
     size = ranks_of(*sizes) if len(sizes) == 1 else ""
     workloads = list(names.values()) if size and len(comparisons) <= MAX_IN_HEADING else []
     causes = [*_slow_products(comparisons), *_factors(comparisons, workloads), *_communication(comparisons)]

@@ -135,12 +135,6 @@ def test_a_path_is_checked_without_creating_it_and_written_atomically_without_lo
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.md", "half ? a character")]
 
 
-def test_the_picture_has_every_comparison_without_oversubscribed_entries():
-    strong = {"scaling": "strong", "workload_digest": "e" * 64}
-    text = picture(answered([made(), made(num_ranks=8, seconds=77.0, oversubscribed=True), made(seconds=33.0, **strong)]))
-    assert [part in text for part in ("cnn, weak scaling", "cnn, strong scaling", "ddp 33.00 s", "77.00 s")] == [True, True, True, False]
-
-
 def test_the_label_of_a_mark_begins_beyond_it():
     charts = drawn(answered([*repeats([9.0, 9.5, 10.0]), *repeats([8.0, 8.5, 9.0], backend="single"), ended("failed", backend="fsdp")]))
     (bars,), ratios = charts["answer"], charts["first"][0]
