@@ -26,7 +26,7 @@ from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.run import available, best, check, job_scripts, lock, resume, runner, verify
 from launch.run.best import Gain
 from launch.run.options import Matrix
-from launch.run.plan import Job, plan, stamped
+from launch.run.plan import Job, plan
 from launch.run.session import run_all
 
 PROGRAM = "launch/matrix.sh"
@@ -114,8 +114,7 @@ def dry_run(prepared: Prepared) -> int:
     """Prints the commands of the runs that are to be done. It asks no backend whether it can run."""
     launcher = prepared.choose(pretend=True)
     available.check(prepared.jobs, launcher)
-    beginning = begin(prepared, prepared.jobs)
-    for job in resume.divided(named_jobs(prepared.jobs, beginning)).missing:
+    for job in resume.divided(resume.named(prepared.jobs, *begin(prepared, prepared.jobs))).missing:
         print(commands.shell_command(runner.start_of(job, launcher)))
     return 0
 
@@ -132,7 +131,7 @@ def start(prepared: Prepared) -> int:
             beginning = begin(prepared, jobs)
             resume.write(file, resume.MatrixFile(prepared.identity, *beginning, matrix.repeats, resume.runs_of(jobs)))
         stamp = beginning.stamp
-        all_jobs = named_jobs(jobs, beginning)
+        all_jobs = resume.named(jobs, *beginning)
         resume.wait_until_ended(all_jobs)
         run_records, jobs = resume.divided(all_jobs)
         if not jobs:
@@ -199,11 +198,6 @@ def begin(prepared: Prepared, jobs: list[Job]) -> Beginning:
     if first_seed != Settings.seed:
         print(f"first seed: {first_seed}, after those of earlier matrices; --seed {Settings.seed} repeats these", file=sys.stderr)
     return Beginning(stamp, first_seed)
-
-
-def named_jobs(jobs: list[Job], beginning: Beginning) -> list[Job]:
-    """Returns the jobs with names and seeds that begin so."""
-    return stamped(resume.with_seeds(jobs, beginning.first_seed), beginning.stamp)
 
 
 def records_in(folder: Path) -> list[Record]:

@@ -84,11 +84,6 @@ def _rotated(runs: list[tuple[str, Settings, str]], number: int) -> list[tuple[s
     return runs[first:] + runs[:first]
 
 
-def stamped(jobs: Iterable[Job], stamp: str) -> list[Job]:
-    """Returns the jobs with run names that begin with a stamp."""
-    return [job._replace(settings=dataclasses.replace(job.settings, run_id=f"{stamp}-{job.settings.run_id}")) for job in jobs]
-
-
 def check(backends: Sequence[str], workloads: Sequence[str], sizes: Sequence[int]) -> None:
     """Raises UserError for invalid or empty axes of a matrix."""
     for axis, values in (("backend", backends), ("workload", workloads), ("size", sizes)):

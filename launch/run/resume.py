@@ -145,9 +145,16 @@ def runs_of(jobs: Iterable[Job]) -> list[list[str | int]]:
     return [list(run) for run in sorted(runs)]
 
 
-def with_seeds(jobs: list[Job], first_seed: int) -> list[Job]:
-    """Returns the jobs with the seeds from the first one on: the verdicts of two matrices are from different trainings."""
-    return [job._replace(settings=dataclasses.replace(job.settings, seed=first_seed + job.settings.repeat)) for job in jobs]
+def named(jobs: Iterable[Job], stamp: str, first_seed: int) -> list[Job]:
+    """Returns the jobs with names that begin with a stamp, and with the seeds from the first one on.
+
+    So the verdicts of two matrices are from different trainings.
+    """
+    named_jobs = []
+    for job in jobs:
+        run_id, seed = f"{stamp}-{job.settings.run_id}", first_seed + job.settings.repeat
+        named_jobs.append(job._replace(settings=dataclasses.replace(job.settings, run_id=run_id, seed=seed)))
+    return named_jobs
 
 
 def divided(jobs: Iterable[Job]) -> Divided:

@@ -185,7 +185,7 @@ FIRST = "20260101-000000"
 def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, drawn):
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
     first = resume.first_seed(jobs, typed(earlier), [])
-    assert [job.settings.seed for job in resume.with_seeds(jobs, first)] == [seed for seed in drawn for _ in range(2)]
+    assert [job.settings.seed for job in resume.named(jobs, FIRST, first)] == [seed for seed in drawn for _ in range(2)]
 
 
 @pytest.mark.parametrize(
