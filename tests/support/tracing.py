@@ -4,6 +4,7 @@ import functools
 import subprocess
 from typing import NamedTuple
 
+from launch.run.lock import waited_for
 from launch.trace import build, profile, traced
 from tests.support.running import BIN, ROOT, completed, environ
 
@@ -41,7 +42,11 @@ class Traced(NamedTuple):
 @functools.cache
 def library():
     """The interposer of this checkout, built where its sources have changed: the environment's stays as it is."""
-    return build.build(ROOT / ".pytest_cache" / build.NAME)
+    folder = ROOT / ".pytest_cache"
+    folder.mkdir(exist_ok=True)
+    # Another process of the tests may be building it.
+    with waited_for(folder / f"{build.NAME}.lock"):
+        return build.build(folder / build.NAME)
 
 
 def compiled(folder, source, *flags):
