@@ -225,7 +225,8 @@ def network(facts: Facts) -> Lines:
     try:
         yield OK, f"the first node is {first} ({socket.gethostbyname(first)}){f', with host suffix {suffix}' if suffix else ''}"
     except OSError as problem:
-        yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); correct host_suffix in the machine file"
+        remedy = "correct host_suffix in the machine file" if suffix else "give names that resolve here by --hosts"
+        yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); {remedy}"
 
 
 def backends(facts: Facts) -> Lines:

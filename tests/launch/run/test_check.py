@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 import subprocess
 from types import SimpleNamespace
 
@@ -99,6 +100,19 @@ def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, ro
     assert what in text
     assert remedy in text
     assert {line[1] for line in not_ok(facts(tmp_path, **changes)) if line[0] == "problem"} == {subject}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "remedy"), [("i", "correct host_suffix in the machine file"), ("", "give names that resolve here by --hosts")]
+)
+def test_a_first_node_without_an_address_is_told_in_the_resolvers_words(suffix, remedy, root, tmp_path, monkeypatch):
+    monkeypatch.setattr(socket, "gethostbyname", raises(errno.EHOSTUNREACH))
+    (tmp_path / "nodes").write_text("there.invalid\n")
+    launcher = LOCAL._replace(hosts=str(tmp_path / "nodes"), variables={"TANDEM_HOST_SUFFIX": suffix})
+    on_two_nodes = facts(tmp_path, launcher=launcher)
+    on_two_nodes = on_two_nodes._replace(jobs=[job._replace(ranks_per_node=1) for job in on_two_nodes.jobs])
+    (text,) = [text for _, subject, text in not_ok(on_two_nodes) if subject == "network"]
+    assert text == (f"the first node, there{suffix or '.invalid'}, has no address here (No route to host); {remedy}")
 
 
 @pytest.mark.parametrize(
