@@ -44,7 +44,7 @@ def help_of_settings() -> dict[str, Help]:
         name: "; ".join(f"{workload}: {WORKLOADS[workload].describe_default(name)}" for workload in BY_DEFAULT)
         for name in WORKLOADS[Settings.workload].defaults()
     }
-    of_workload = Help(f"Workload: {', '.join(targeted)}; for throughput only: {throughput}.")
+    of_workload = Help(f"Workload: {', '.join(targeted)}; for throughput only: {throughput}; or a file, as --model takes.")
     return {"workload": of_workload} | {name: Help(default=f"(default: {text})") for name, text in defaults.items()}
 
 

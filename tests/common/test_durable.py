@@ -13,7 +13,6 @@ from common import durable
 from frameworks.shared.deepspeed import configuration
 from launch.launchers import hosts
 from tests.support.mistakes import refused
-from tests.support.running import ROOT
 
 # What a replacement calls: write_text, fsync for the part, replace, and fsync for the folder.
 STEPS = ((Path, "write_text"), (os, "fsync"), (os, "replace"))
@@ -91,13 +90,6 @@ def test_the_part_is_on_the_disk_before_the_file_is_replaced_and_the_folder_afte
     assert part.startswith("file.")
     assert part.endswith(durable.PART)
     assert calls == [("write_text", part), ("fsync", part), ("replace", part), ("fsync", tmp_path.name)]
-
-
-@pytest.mark.parametrize("module", ["common/record/files.py", "common/training/checkpoints.py", "common/chrome_trace.py"])
-def test_what_must_survive_a_crash_is_written_so(module):
-    text = (ROOT / module).read_text()
-    assert "durable." in text
-    assert "os.replace" not in text
 
 
 @pytest.mark.parametrize("is_there", [True, False])
