@@ -43,6 +43,9 @@ from common.record.parts import (
 )
 from common.workloads import WORKLOADS
 
+# The errors of runs without a fault, which were ended from outside.
+INTERRUPTED, ENDED_BY_JOB = "interrupted", "ended by the time limit of the job; the same command with --resume goes on"
+
 # The version of the layout. A record of another version is refused.
 Schema = Literal[3]
 (SCHEMA,) = get_args(Schema)

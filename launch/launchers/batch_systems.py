@@ -1,5 +1,6 @@
 """The batch systems: which one is around this process and when its allocation ends, and how a job is written for some of them."""
 
+import functools
 import os
 import re
 import subprocess
@@ -85,6 +86,7 @@ JOB_SYNTAXES = {
 }  # fmt: skip
 
 
+@functools.cache
 def end_time() -> float | None:
     """Returns the end in seconds since 1970; None outside an allocation, for one without an end, and without an answer to the question."""
     for variable, (command, pattern, time_format) in DESCRIPTIONS.items():

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from common import backends
-from common.record.definition import Record
+from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from common.words import listed
 from launch.report import environments, notes
 from launch.report.entries import Comparison, Entry
@@ -87,6 +87,7 @@ def _mending(entries: Iterable[Entry]) -> list[str]:
     for entry in entries:
         for record in entry.records:
             status = failed.MISSED if record.status == "ok" and record.reached is False else record.status
+            status = "started" if record.error in (INTERRUPTED, ENDED_BY_JOB) else status
             backends_of.setdefault(status, {})[entry.backend] = None
     return [step.format(listed(list(backends_of[status]))) for status, step in NEXT_STEPS.items() if status in backends_of]
 

@@ -9,6 +9,7 @@ from common.apart import describe_status
 from common.progress import Progress
 from common.ranks import machine, slurm
 from common.ranks.messages import Hang
+from common.record.definition import ENDED_BY_JOB
 from launch.launchers.commands import LAUNCHERS, SIGNAL_NUMBERS, Launcher
 
 # Messages that name the rank come first: Hydra's, which names a process, may be about an agent of another launcher.
@@ -24,6 +25,8 @@ NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
 # What Open MPI's launcher prints to root, as whom programs run in most containers.
 REFUSES_ROOT = re.compile("attempt to run as root")
+# What Slurm and PBS print when they end a job.
+JOB_IS_OVER = re.compile("DUE TO TIME LIMIT|job killed: walltime")
 # Hydra's lines, which give no run's reason.
 BANNER = re.compile("=|YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ|\\W*$")
 # The signals of a process that uses memory which /dev/shm has promised and does not have, and of a process that finds out by itself.
@@ -70,13 +73,15 @@ def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
 
 def is_cause(line: str) -> bool:
     """Returns whether a line gives the reason why a run failed, wherever it stands in the output."""
-    return any(pattern.search(line) for pattern in (NO_TRANSPORT, REFUSES_ROOT))
+    return any(pattern.search(line) for pattern in (NO_TRANSPORT, REFUSES_ROOT, JOB_IS_OVER))
 
 
 def reported(lines: Iterable[str]) -> str | None:
     """Returns the error that a library or the launcher printed, with a remedy; None where there is none."""
     if match := next(filter(None, map(NO_TRANSPORT.search, lines)), None):
         return f"MPI cannot start: UCX has {match[1]}; unset UCX_TLS, or name in it what this node has, such as tcp,sm,self"
+    if any(map(JOB_IS_OVER.search, lines)):
+        return ENDED_BY_JOB
     if any(map(REFUSES_ROOT.search, lines)):
         return "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun"
     return None

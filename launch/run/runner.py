@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import secrets
 import signal
 import time
@@ -20,8 +21,9 @@ from common.ranks import binding, machine, messages
 from common.ranks.launcher_variables import Ranks, expect_variables_argument
 from common.ranks.messages import Hang, Leaving
 from common.record import definition, environment, files
-from common.record.definition import Record
+from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from common.training import clock
+from launch.launchers import batch_systems
 from launch.launchers.commands import LAUNCHERS, THREADS_VARIABLE, Launcher, Start, shell_command
 from launch.run import failures, processes
 from launch.run.plan import Job
@@ -98,7 +100,7 @@ def run_job(
     of_turns = {clock.TURNS_VARIABLE: clock.node(), clock.TURN_SHARE_VARIABLE: str(turn_share)} if turn_share else {}
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch), messages.VARIABLE: secrets.token_hex(8)} | of_turns
     argv = start.with_passed(variables)._replace(program=(*start.program, expect_variables_argument(variables))).argv()
-    ending, outcome, received = Ending("failed", "interrupted"), None, Received(on_progress)
+    ending, outcome, received = Ending("failed", INTERRUPTED), None, Received(on_progress)
     num_kills_before = machine.num_oom_kills()
     traced.clear(job.settings)
     # Stopped ranks receive no SIGTERM, which is all that an mpiexec sends them. Those of a cluster's launcher its daemons kill.
@@ -118,6 +120,8 @@ def run_job(
     except OSError as error:
         ending = Ending("failed", f"{launcher.executable} could not be started: {error.strerror}")
     finally:
+        if ending.error == INTERRUPTED and (batch_systems.end_time() or math.inf) <= time.time():
+            ending = Ending("failed", ENDED_BY_JOB)
         record = _complete(job, launch, ending, outcome, received, _num_kills_since(num_kills_before))
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
         traced.add_to_record(job.settings, record)

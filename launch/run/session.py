@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from common.record.definition import Record
+from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
 from launch.run import runner, turns
@@ -65,7 +65,10 @@ def without_final_record(jobs: Iterable[Job]) -> list[str]:
 
 def failed_at_start(run_records: Iterable[Record]) -> bool:
     """Returns whether a run failed before its first step, for another reason than that it was interrupted."""
-    return any(record.status == "failed" and record.pids_by_rank is None and record.error != "interrupted" for record in run_records)
+    return any(
+        record.status == "failed" and record.pids_by_rank is None and record.error not in (INTERRUPTED, ENDED_BY_JOB)
+        for record in run_records
+    )
 
 
 def run_group(

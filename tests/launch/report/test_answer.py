@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from rich.console import Console
 
+from common.record.definition import ENDED_BY_JOB
 from launch.report.answer import BETWEEN_MACHINES
 from launch.report.export import json as as_json
 from launch.report.export import screen
@@ -178,6 +179,7 @@ def test_where_no_run_reached_the_target_seconds_per_epoch_are_compared():
         ([made(), ended("failed", backend="fsdp")], ["--check, and --resume once the error of fsdp is mended"]),
         ([made(), ended("timeout", backend="fsdp")], ["--resume with a longer --time-limit for fsdp, which reached it"]),
         ([made(), ended("started", backend="fsdp")], ["--resume for fsdp, which did not end"]),
+        ([made(), ended("failed", backend="fsdp") | {"error": ENDED_BY_JOB}], ["--resume for fsdp, which did not end"]),
         ([made(), not_reached(backend="fsdp")], ["more --epochs for fsdp, which missed the target"]),
         (
             [made(seconds=9.0 + place, backend=name, num_ranks=2) for place, name in enumerate(MANY)],
@@ -185,7 +187,17 @@ def test_where_no_run_reached_the_target_seconds_per_epoch_are_compared():
         ),
         ([made(), *on("there", [made(started_at="2026-02-01T00:00:00Z")])], [BETWEEN_MACHINES]),
     ],
-    ids=["one run", "six repeats", "failure", "time limit", "interrupted", "missed target", "16 backends", "two sets"],
+    ids=[
+        "one run",
+        "six repeats",
+        "failure",
+        "time limit",
+        "interrupted",
+        "time limit of the job",
+        "missed target",
+        "16 backends",
+        "two sets",
+    ],
 )
 def test_every_situation_has_its_next_step(records, advice):
     assert of(records).advice == advice

@@ -13,6 +13,7 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from common.ranks import slurm
+from common.record.definition import ENDED_BY_JOB
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, check, lock, node, session
@@ -283,7 +284,13 @@ def test_the_frameworks_say_it_so_where_they_find_no_gpu():
 
 @pytest.mark.parametrize(
     ("status", "error", "pids_by_rank", "expected"),
-    [("failed", "x", None, True), ("failed", "interrupted", None, False), ("failed", "x", [7], False), ("ok", None, [7], False)],
+    [
+        ("failed", "x", None, True),
+        ("failed", "interrupted", None, False),
+        ("failed", ENDED_BY_JOB, None, False),
+        ("failed", "x", [7], False),
+        ("ok", None, [7], False),
+    ],
 )
 def test_a_run_that_failed_before_its_first_step_leads_to_the_check(status, error, pids_by_rank, expected):
     assert session.failed_at_start([SimpleNamespace(status=status, error=error, pids_by_rank=pids_by_rank)]) == expected

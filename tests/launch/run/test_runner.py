@@ -1,6 +1,7 @@
 """The status and error of a run from the end of its processes."""
 
 import json
+import time
 
 import pytest
 
@@ -9,7 +10,9 @@ from common.errors import UserError
 from common.ranks import slurm
 from common.ranks.messages import Leaving
 from common.record import files
+from common.record.definition import ENDED_BY_JOB
 from common.record.parts import Environment
+from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
 from launch.run.plan import Job
@@ -39,6 +42,10 @@ CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose w
             # As Open MPI frames what it has to say.
             Outcome(1, False, ["MPI_INIT has failed", 74 * "-"]),
             ("failed", "ended with exit status 1; the last line: MPI_INIT has failed"),
+        ),
+        (
+            Outcome(143, False, ["slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT 2026-11-24T10:00:00 DUE TO TIME LIMIT ***", "x"]),
+            ("failed", ENDED_BY_JOB),
         ),
         (Outcome(143, False, [NO_TRANSPORT, "Abort(1): Fatal error"]), ("failed", WITHOUT_TRANSPORT)),
     ],
@@ -90,6 +97,18 @@ def run(tmp_path, monkeypatch):
         return turns.alone(runner.run_job(job, Launcher("mpich", "mpiexec"), 30.0, None))
 
     return run
+
+
+@pytest.mark.parametrize(("seconds_left", "error"), [(None, "interrupted"), (60, "interrupted"), (-1, ENDED_BY_JOB)])
+def test_a_run_that_is_interrupted_when_its_job_is_over_was_ended_by_that(seconds_left, error, run, tmp_path, monkeypatch):
+    def start(*_, **__):
+        yield from ()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch_systems, "end_time", lambda: seconds_left and time.time() + seconds_left)
+    with pytest.raises(KeyboardInterrupt):
+        run(None, start=start)
+    assert files.read(tmp_path / "here" / "run.json").error == error
 
 
 @pytest.mark.parametrize(

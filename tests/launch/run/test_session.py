@@ -82,7 +82,9 @@ def test_the_end_is_what_the_batch_system_prints(variable, program, printed, exp
     (tmp_path / program).chmod(0o755)
     for name in ALLOCATIONS:
         monkeypatch.delenv(name, raising=False)
+    batch_systems.end_time.cache_clear()
     assert batch_systems.end_time() is None
+    batch_systems.end_time.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(variable, "7")
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
