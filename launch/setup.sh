@@ -36,7 +36,7 @@ die() {
 # What a job has to load again, as launch/run/job_scripts.py reads it.
 note_modules() {
   local name
-  for name in LOADEDMODULES CONDA_PREFIX VIRTUAL_ENV; do
+  for name in MODULEPATH LOADEDMODULES CONDA_PREFIX VIRTUAL_ENV; do
     [ -z "${!name-}" ] || echo "$name=${!name}"
   done >"$1"
 }

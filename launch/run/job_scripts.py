@@ -57,6 +57,11 @@ cd {folder}
 exec {command}"""
 # What launch/setup.sh has noted of the modules that were loaded when it ran: for the environment, else for a site's Python.
 SETUP_FILES = (ROOT / ".venv" / "tandem-modules", ROOT / ".light" / "modules")
+# Environment Modules 3.2 return 0 also for a module that is not there.
+LOAD = """for module in {modules}; do
+  module load "$module"
+  [[ ":${{LOADEDMODULES-}}:" == *":$module:"* ]] || {{ echo "error: module load $module has failed" >&2; exit 1; }}
+done"""
 SETUP_TITLE = "# Loaded when launch/setup.sh ran:"
 
 
@@ -94,7 +99,8 @@ def noted_at_setup(files: Iterable[Path]) -> dict[str, str]:
 def prologue_of(variables: Mapping[str, str]) -> str:
     """Returns lines of bash that load what these variables name; empty where they name nothing."""
     modules = [name for name in variables.get("LOADEDMODULES", "").split(":") if name]
-    lines = [f"module load {shlex.join(modules)}"] if modules else []
+    lines = [f"export MODULEPATH={shlex.quote(path)}"] if modules and (path := variables.get("MODULEPATH")) else []
+    lines += [LOAD.format(modules=shlex.join(modules))] if modules else []
     for name in ("CONDA_PREFIX", "VIRTUAL_ENV"):
         if folder := variables.get(name):
             # The function `conda` is not there in every shell.

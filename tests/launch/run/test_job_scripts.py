@@ -88,10 +88,19 @@ def test_each_job_is_of_one_size_and_waits_for_the_end_of_the_one_before(system,
     assert [after in line for line in re.findall(r"^submit .*$", text, re.MULTILINE)] == [False, True, True]
 
 
-LOADED = {"LOADEDMODULES": "craype/2.7:gcc-native/13.2", "CONDA_PREFIX": "/opt/my conda", "VIRTUAL_ENV": "/home/me/venv"}
+LOADED = {
+    "MODULEPATH": "/own modules:/site",
+    "LOADEDMODULES": "craype/2.7:gcc-native/13.2",
+    "CONDA_PREFIX": "/opt/my conda",
+    "VIRTUAL_ENV": "/home/me/venv",
+}
 LINES = """
 # Loaded when launch/setup.sh ran:
-module load craype/2.7 gcc-native/13.2
+export MODULEPATH='/own modules:/site'
+for module in craype/2.7 gcc-native/13.2; do
+  module load "$module"
+  [[ ":${LOADEDMODULES-}:" == *":$module:"* ]] || { echo "error: module load $module has failed" >&2; exit 1; }
+done
 export CONDA_PREFIX='/opt/my conda' PATH='/opt/my conda/bin':$PATH
 export VIRTUAL_ENV=/home/me/venv PATH=/home/me/venv/bin:$PATH
 """
@@ -113,6 +122,19 @@ def test_a_job_loads_what_the_set_up_had_loaded_and_then_the_prologue_of_the_mac
     monkeypatch.setattr(job_scripts, "noted_at_setup", lambda _: loaded)
     _, scripts = printed(tmp_path, "slurm", machine=Machine(prologue=prologue))
     assert [f"{lines}set -euo" in script for script in scripts] == [True] * 3
+
+
+# That of a site, where the environment modules of 2012 return 0 for a module that is not there.
+MODULE = 'module() { [ "$MODULEPATH $2" = "/own gone/1" ] || LOADEDMODULES=${LOADEDMODULES-}:$2; }'
+
+
+@pytest.mark.parametrize(
+    ("path", "printed"), [("/own", (1, "", "error: module load gone/1 has failed\n")), ("/other", (0, ":gcc/13:gone/1\n", ""))]
+)
+def test_a_module_that_is_not_there_ends_the_job_with_its_name(path, printed):
+    lines = job_scripts.prologue_of({"MODULEPATH": path, "LOADEDMODULES": "gcc/13:gone/1"})
+    done = completed("bash", "-c", f'unset LOADEDMODULES\n{MODULE}\n{lines}\necho "$LOADEDMODULES"')
+    assert (done.returncode, done.stdout, done.stderr) == printed
 
 
 def test_what_the_set_up_noted_is_that_of_the_environment_before_that_of_a_sites_python(tmp_path):

@@ -300,10 +300,14 @@ def test_the_constraints_of_a_container_do_not_bind_what_is_installed_beside_its
         (fresh / "bin" / tool).symlink_to(shutil.which(tool))
     light = fresh / "tandem/.light"
     make_script(fresh / "bin/python3", FAKE_PYTHON.format(light=light, log=fresh / "log"))
-    environ = environ_of_setup(fresh) | {"PIP_CONSTRAINT": "/etc/pip/constraint.txt", "LOADEDMODULES": "gcc/13:openmpi/5"}
+    environ = environ_of_setup(fresh) | {
+        "PIP_CONSTRAINT": "/etc/pip/constraint.txt",
+        "MODULEPATH": "/own",
+        "LOADEDMODULES": "gcc/13:openmpi/5",
+    }
     command = [fresh / "tandem/launch/setup.sh", "--light"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     (line,) = (fresh / "log").read_text().splitlines()
     assert line.endswith(f"--target {light}/packages rich==0 none")
-    assert (light / "modules").read_text() == "LOADEDMODULES=gcc/13:openmpi/5\n"
+    assert (light / "modules").read_text() == "MODULEPATH=/own\nLOADEDMODULES=gcc/13:openmpi/5\n"
