@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from common.words import listed, ranks_of
 from launch.report import environments
-from launch.report.entries import Comparison
+from launch.report.entries import Comparison, Entry
 from launch.report.questions import difference, first, leaving_horovod, machines, step
 from launch.report.questions.first import Group
 from launch.report.ratio_text import in_percent, runs_against
@@ -101,7 +101,7 @@ def answer_of(runs: Runs) -> Answer:
         for comparison in comparisons
         if (groups := first.groups_of(comparison))
     ]
-    sizes = set(map(_largest_size, comparisons)) - {0}
+    sizes = {entry.num_ranks for comparison in comparisons for entry in _at_largest_size(comparison)}
     size = ranks_of(*sizes) if len(sizes) == 1 else ""
     workloads = list(names.values()) if size and len(comparisons) <= MAX_IN_HEADING else []
     causes = [*_slow_products(comparisons), *_factors(comparisons, workloads), *_communication(comparisons)]
@@ -208,9 +208,9 @@ def _slow_products(comparisons: Iterable[Comparison]) -> list[Cause]:
     return [Cause("products", slow.text, {}) for slow in environments.slow_products(records)]
 
 
-def _largest_size(comparison: Comparison) -> int:
-    """Returns the largest number of ranks that have cores of their own; 0 without any."""
-    return max(comparison.by_size(), default=0)
+def _at_largest_size(comparison: Comparison) -> list[Entry]:
+    """Returns the entries of the largest size whose ranks have cores of their own; nothing without any."""
+    return next(reversed(comparison.by_size().values()), [])
 
 
 def _factors(comparisons: Sequence[Comparison], workloads: Sequence[str]) -> list[Cause]:
@@ -221,7 +221,7 @@ def _factors(comparisons: Sequence[Comparison], workloads: Sequence[str]) -> lis
     ratios_of: dict[tuple[str, str], dict[str, Ratio]] = {}
     names = short_names(comparisons)
     for comparison in comparisons:
-        for effect in difference.effects(first.comparable(comparison.of_size(_largest_size(comparison), oversubscribed=False))):
+        for effect in difference.effects(first.comparable(_at_largest_size(comparison))):
             ratios_of.setdefault((effect.factor, effect.name), {})[names[comparison.name]] = effect.ratio
     largest_of = {key: max(ratio.value for ratio in ratios.values()) for key, ratios in ratios_of.items()}
     return [
@@ -242,19 +242,20 @@ def _communication(comparisons: Sequence[Comparison]) -> list[Cause]:
     texts = []
     names = short_names(comparisons)
     for comparison in comparisons:
-        size = _largest_size(comparison)
         by_transport: dict[str, list[float]] = {}
         noises_of: dict[str, list[float]] = {}
-        for entry in comparison.of_size(size, oversubscribed=False) if size > 1 else ():
+        for entry in _at_largest_size(comparison):
             exposed, noise = step.parts(comparison, entry).get(step.EXPOSED), step.noise_above_exposed(comparison, entry)
-            if noise is not None and entry.transport:
+            if entry.num_ranks == 1 or not entry.transport:
+                continue
+            if noise is not None:
                 noises_of.setdefault(entry.transport, []).append(noise)
-            elif exposed is not None and entry.transport:
+            elif exposed is not None:
                 by_transport.setdefault(entry.transport, []).append(exposed)
-        parts = [f"{transport} {_span(values)}" for transport, values in sorted(by_transport.items())]
-        parts += [f"{transport} {step.below_noise(noises)}" for transport, noises in sorted(noises_of.items())]
-        if parts:
-            texts.append(f"{', '.join(parts)} on {names[comparison.name]}")
+        spans = [f"{transport} {_span(values)}" for transport, values in sorted(by_transport.items())]
+        spans += [f"{transport} {step.below_noise(noises)}" for transport, noises in sorted(noises_of.items())]
+        if spans:
+            texts.append(f"{', '.join(spans)} on {names[comparison.name]}")
     return [Cause("step", f"exposed communication, ms: {'; '.join(texts)}", {})] if texts else []
 
 
@@ -269,7 +270,7 @@ def _migration(comparisons: Sequence[Comparison]) -> str:
     texts: dict[str, list[str]] = {}
     for comparison in comparisons:
         by_framework: dict[str, leaving_horovod.Move] = {}
-        for move in leaving_horovod.moves(comparison, _largest_size(comparison)):
+        for move in leaving_horovod.moves(_at_largest_size(comparison)):
             by_framework.setdefault(move.framework, move)
         for move in by_framework.values():
             texts.setdefault(move.alternative.backend, []).append(f"{in_percent(move.ratio)} on {names[comparison.name]}")

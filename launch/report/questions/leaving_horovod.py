@@ -8,7 +8,7 @@ from common.declarations import ALONE
 from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report import measures, statistics
-from launch.report.entries import Comparison, Entry
+from launch.report.entries import Entry
 from launch.report.findings import NOT_MEASURED, Cells, Findings
 from launch.report.questions import cost, difference, first
 from launch.report.questions.difference import Factors
@@ -59,11 +59,11 @@ def answer(runs: Runs) -> Findings:
     frameworks: set[str] = set()
     for comparison in runs.comparisons:
         rows = []
-        for size in comparison.sizes:
-            of_size = moves(comparison, size)
+        for size, entries in comparison.by_size().items():
+            of_size = moves(entries)
             texts += _of_size(f"{comparison.name}, {ranks_of(size)}", of_size)
             rows += of_size
-            frameworks |= {declaration_of(entry.backend).framework for entry in _candidates(comparison, size) if _is_of_horovod(entry)}
+            frameworks |= {declaration_of(entry.backend).framework for entry in _candidates(entries) if _is_of_horovod(entry)}
         tables += filled(comparison.name, map(_row, rows))
         all_moves += rows
     not_measured = sorted(frameworks - {move.framework for move in all_moves})
@@ -73,9 +73,9 @@ def answer(runs: Runs) -> Findings:
     return Findings([*texts, *_in_the_code(all_moves)], tables)
 
 
-def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
-    """Returns the moves at a size, those to the fastest first: to data-parallel backends of other libraries; none at 1 rank."""
-    candidates = _candidates(comparison, num_ranks)
+def moves(entries: Sequence[Entry]) -> list[Move]:
+    """Returns the moves between entries of one size, those to the fastest first: to data-parallel backends of other libraries."""
+    candidates = _candidates(entries)
     by_factors = difference.entries_by_factors(candidates)
     moves_of_size = []
     for (framework, name, transport), alternative in by_factors.items():
@@ -88,9 +88,9 @@ def moves(comparison: Comparison, num_ranks: int) -> list[Move]:
     return moves_of_size
 
 
-def _candidates(comparison: Comparison, num_ranks: int) -> list[Entry]:
-    """Returns the entries of a size, the fastest first, whose seconds per epoch are comparable; none at 1 rank."""
-    return first.comparable(comparison.of_size(num_ranks, oversubscribed=False)) if num_ranks > 1 else []
+def _candidates(entries: Sequence[Entry]) -> list[Entry]:
+    """Returns those of the entries of one size whose seconds per epoch are comparable, the fastest first; none at 1 rank."""
+    return [entry for entry in first.comparable(entries) if entry.num_ranks > 1]
 
 
 def _is_of_horovod(entry: Entry) -> bool:
