@@ -111,7 +111,7 @@ class Backend(NamedTuple):
     # Its memory and communication
 
     sharing: str | Mapping[str, str | None] | None = None
-    """Its way of sharing the training, a name in WAYS of common/cost/sharing.py, or {variant: name}; None: there is no formula for it."""
+    """Its strategy, a name in STRATEGIES of common/cost/sharing.py, or {variant: name}; None: there is no formula for it."""
     deals: bool = False
     """Whether a rank's share of what is sharded is whole tensors."""
     buffers: str | None = None

@@ -1,7 +1,7 @@
-"""Each way of sharing a training, in theory: the bytes of state that a rank holds, and those that it sends in a step.
+"""Each strategy of sharing a training, in theory: the bytes of state that a rank holds, and those that it sends in a step.
 
-A backend's declaration names its way (`sharing` in common/backends.py). The formulas, for n ranks and P bytes of parameters, are those of
-Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054, sections 5 and 7); that of the ring all-reduce is from Patarasuk and Yuan 2009.
+A backend's declaration names its strategy (`sharing` in common/backends.py). The formulas, for n ranks and P bytes of parameters, are
+those of Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054, sections 5 and 7); that of the ring all-reduce is from Patarasuk and Yuan 2009.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ BUS_FACTORS = {
 
 
 class Sharing(NamedTuple):
-    """One way of sharing.
+    """One strategy of sharing.
 
     `formula` gives the bytes that a rank sends in a step. `sent` gives those among the ranks of a replica, in units of P, from their
     number and the settings. A rank holds only a shard of the PARTS in `sharded`. Where `by_node`, each node has a replica.
@@ -75,7 +75,7 @@ def _element_bytes(settings: Settings) -> int:
     return PRECISIONS[settings.precision].parameters
 
 
-WAYS = {
+STRATEGIES = {
     "replicated": Sharing("2(n-1)/n P", _all_reduce),
     # In float16 or bfloat16.
     "two_bytes": Sharing("4(n-1)/n N", lambda n, settings: _all_reduce(n, settings) * TWO_BYTES / _element_bytes(settings)),
@@ -99,23 +99,23 @@ WAYS = {
 
 
 def of(name: str) -> Sharing | None:
-    """Returns the scheme of a backend, or a variant; None where none is declared."""
-    scheme = backends.by_variant(_by_variant(name), name)
-    return WAYS[scheme] if scheme else None
+    """Returns the strategy of a backend, or a variant; None where none is declared."""
+    strategy = backends.by_variant(_by_variant(name), name)
+    return STRATEGIES[strategy] if strategy else None
 
 
-def every_way() -> list[str]:
-    """Returns the names of all backends, and of their variants that share in another way."""
-    ways = []
+def backends_and_variants() -> list[str]:
+    """Returns the names of all backends, and of their variants with another strategy."""
+    names = []
     for backend in declared():
-        ways += [backend, *(f"{backend}@{variant}" for variant in _by_variant(backend) if variant)]
-    return ways
+        names += [backend, *(f"{backend}@{variant}" for variant in _by_variant(backend) if variant)]
+    return names
 
 
 def _by_variant(name: str) -> Mapping[str, str | None]:
-    """Returns the name of each variant's way. The way of all other variants is that of the empty name."""
-    ways = declaration_of(name).sharing
-    return {"": ways} if isinstance(ways, str | None) else ways
+    """Returns the name of each variant's strategy. That of all other variants is that of the empty name."""
+    strategies = declaration_of(name).sharing
+    return {"": strategies} if isinstance(strategies, str | None) else strategies
 
 
 def sent_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 1) -> float | None:
@@ -131,7 +131,7 @@ def sent_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 1
 
 
 def state_bytes(name: str, num_ranks: int, settings: Settings, num_nodes: int = 1) -> float | None:
-    """Returns the bytes of parameters, gradients and optimizer state that each rank holds; None without a declared way."""
+    """Returns the bytes of parameters, gradients and optimizer state that each rank holds; None without a declared strategy."""
     sharing = of(name)
     if sharing is None:
         return None

@@ -42,18 +42,18 @@ def state(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | N
     masters, and in stage 1 no others after the backward pass. Where no sharing is declared, it is one model for each shard of a
     global batch, without optimizer state unless the ranks divide the model, since it may be elsewhere.
     """
-    declaration, scheme = declaration_of(name), sharing.of(name)
+    declaration, strategy = declaration_of(name), sharing.of(name)
     whole = sharing.whole_bytes(name, workload_of(settings).num_parameters, settings)
-    if scheme is None:
+    if strategy is None:
         share = parallelism.degree(name, settings, num_ranks, ranks_per_node) / num_ranks
         return {
             kind: num_bytes * share * (kind != "optimizer_state" or bool(declaration.model_parallel)) for kind, num_bytes in whole.items()
         }
     num_nodes = parallelism.num_nodes(num_ranks, ranks_per_node)
-    bytes_of_rank = sharing.held_bytes(scheme, num_ranks, whole, num_nodes)
-    if declaration.float32_masters and scheme.sharded:
+    bytes_of_rank = sharing.held_bytes(strategy, num_ranks, whole, num_nodes)
+    if declaration.float32_masters and strategy.sharded:
         element = sharing.element_bytes(name, settings)
-        masters = sharing.FLOAT32_BYTES / element if "parameters" in scheme.sharded or element < sharing.FLOAT32_BYTES else 0
+        masters = sharing.FLOAT32_BYTES / element if "parameters" in strategy.sharded or element < sharing.FLOAT32_BYTES else 0
         bytes_of_rank["gradients"] = whole["gradients"] / num_ranks * (1 + masters)
     return bytes_of_rank
 
@@ -101,7 +101,7 @@ def _fitting(settings: Settings, num_ranks: int, num_local_ranks: int, device: s
     """Returns the exact backends and variants whose state fits, those with the least state first; at most NUM_NAMED."""
     without_variant = dataclasses.replace(settings, **{setting: getattr(Settings(), setting) for setting in variant_settings()})
     bytes_by_name = {}
-    for name in filter(is_exact, sharing.every_way()):
+    for name in filter(is_exact, sharing.backends_and_variants()):
         variant = settings_of(name, without_variant)
         problem = parallelism.problem(name, variant, num_ranks, num_local_ranks)
         if not problem and not _shortage(name, variant, num_ranks, num_local_ranks, device):

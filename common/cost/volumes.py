@@ -1,6 +1,6 @@
 """Bytes of state that a rank holds and bytes that it sends in a step: as counted in a run, and as theory expects them.
 
-All functions return None for what the run has not counted, and where the backend declares no way of sharing.
+All functions return None for what the run has not counted, and where the backend declares no strategy of sharing.
 """
 
 from common.config import Settings
@@ -46,13 +46,13 @@ def sent_bytes(record: Record) -> float | None:
 
 
 def expected_state_bytes(record: Record) -> float | None:
-    """Returns the state_bytes that the theory of the backend's way of sharing expects."""
+    """Returns the state_bytes that the theory of the backend's strategy expects."""
     settings = theory_settings(record)
     return settings and sharing.state_bytes(record.backend, record.num_ranks, settings, record.num_nodes or 1)
 
 
 def expected_sent_bytes(record: Record) -> float | None:
-    """Returns the sent_bytes that the formula of the backend's way of sharing expects."""
+    """Returns the sent_bytes that the formula of the backend's strategy expects."""
     settings = theory_settings(record)
     return settings and sharing.sent_bytes(record.backend, record.num_ranks, settings, record.num_nodes or 1)
 

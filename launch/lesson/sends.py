@@ -1,4 +1,4 @@
-"""What each way of sharing a training sends: one epoch with each, and the bytes that a rank sends in a step beside the formula.
+"""What each strategy of sharing a training sends: one epoch with each, and the bytes that a rank sends in a step beside the formula.
 
 python -m launch.lesson.sends [RANKS] [OPTIONS OF launch/matrix.sh], such as 4 --backends ddp,fsdp --workloads transformer
 """
@@ -34,7 +34,7 @@ def table_of(records: Iterable[Record]) -> list[Table]:
 
 def main() -> None:
     """Runs the lesson."""
-    backends = ",".join(backend for backend in sharing.every_way() if backend != BASELINE)
+    backends = ",".join(backend for backend in sharing.backends_and_variants() if backend != BASELINE)
     completed = running.matrix("sends", "2", "--backends", backends, "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
     of_backend = {record.backend: sharing.of(record.backend) for record in completed}
     lines = [f"{backend}: {shared.formula}" for backend, shared in of_backend.items() if shared]

@@ -28,8 +28,8 @@ def test_every_approximate_variant_has_its_bounds():
 
 def test_declarations_name_formulas_that_are_there():
     for backend in backends.declared().values():
-        ways = backend.sharing.values() if isinstance(backend.sharing, dict) else [backend.sharing]
-        assert set(ways) <= {None, *sharing.WAYS}
+        strategies = backend.sharing.values() if isinstance(backend.sharing, dict) else [backend.sharing]
+        assert set(strategies) <= {None, *sharing.STRATEGIES}
 
 
 def test_every_setting_of_training_that_a_backend_reads_is_changed_in_the_runs_of_all():

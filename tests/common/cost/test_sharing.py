@@ -1,4 +1,4 @@
-"""What theory expects of each way of sharing, at several numbers of ranks."""
+"""What theory expects of each strategy of sharing, at several numbers of ranks."""
 
 import pytest
 
@@ -102,19 +102,19 @@ def test_each_node_has_a_replica_in_the_shards_of_its_ranks():
         assert function("fsdp", 8, SGD, num_nodes=4) == function("fsdp", 8, SGD)
 
 
-def test_the_ways_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
-    ways = [way for way in sharing.every_way() if way.partition("@")[0] in ("ddp", "zero_redundancy")]
-    assert ways == ["ddp", "ddp@fp16", "ddp@bf16", "ddp@powersgd", "zero_redundancy"]
+def test_the_strategies_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
+    names = [name for name in sharing.backends_and_variants() if name.partition("@")[0] in ("ddp", "zero_redundancy")]
+    assert names == ["ddp", "ddp@fp16", "ddp@bf16", "ddp@powersgd", "zero_redundancy"]
 
 
-def test_every_way_that_is_declared_has_its_theory():
+def test_every_strategy_that_is_declared_has_its_theory():
     for name, declaration in backends.declared().items():
-        ways = declaration.sharing if isinstance(declaration.sharing, dict) else {"": declaration.sharing}
-        variants = {f"{name}@{variant}" for variant in ways if variant}
+        strategies = declaration.sharing if isinstance(declaration.sharing, dict) else {"": declaration.sharing}
+        variants = {f"{name}@{variant}" for variant in strategies if variant}
         assert variants <= set(backends.variants_of(name))
-        assert set(ways.values()) <= {None, *sharing.WAYS}
+        assert set(strategies.values()) <= {None, *sharing.STRATEGIES}
         # PowerSGD's bytes depend on the shapes of the parameters.
-        assert None not in ways.values() or not declaration.sharing or variants == {"ddp@fp16", "ddp@bf16", "ddp@powersgd"}
+        assert None not in strategies.values() or not declaration.sharing or variants == {"ddp@fp16", "ddp@bf16", "ddp@powersgd"}
 
 
 # The table at the end of nccl-tests' doc/PERFORMANCE.md, at 4 ranks; all-to-all and send and receive as in alltoall.cu and sendrecv.cu.
