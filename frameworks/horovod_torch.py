@@ -41,7 +41,7 @@ class Trainer(ModuleTrainer):
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         reduction = horovod.reduction(hvd, settings)
         self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **reduction)
-        steps.clip_after_synchronize(self.optimizer, settings)
+        steps.finish_synchronize(self.optimizer, settings)
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
         # Needed only when rank 0 alone reads a checkpoint; here every rank reads it.
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)

@@ -56,23 +56,36 @@ def clip_before_steps(optimizer: Optimizer, settings: Settings) -> Optimizer:
     return optimizer
 
 
-def clip_after_synchronize(optimizer: Any, settings: Settings) -> None:
-    """Makes Horovod's optimizer clip when it has averaged the gradients, which it does within its step. Raises UserError for Adasum."""
-    if (limit := workload_of(settings).clip_norm) is None:
+def finish_synchronize(optimizer: Any, settings: Settings) -> None:
+    """Makes Horovod's optimizer clip when it has averaged the gradients, which it does within its step. Raises UserError for Adasum.
+
+    Before that it leaves out the gradients that no rank has had: Horovod makes them 0, with which momentum goes on.
+    """
+    workload = workload_of(settings)
+    limit, misses_gradients = workload.clip_norm, workload.model.misses_gradients()
+    if limit is None and not misses_gradients:
         return
-    if settings.reduction == "adasum":
+    if limit is not None and settings.reduction == "adasum":
         raise UserError("Adasum combines updates, so that there is no whole gradient to clip; leave adasum or CLIP_NORM out")
     synchronize = optimizer.synchronize
 
-    def synchronize_and_clip() -> None:
+    def synchronize_and_finish() -> None:
         synchronize()
-        _clip(optimizer, limit)
+        for parameter in _parameters(optimizer) if misses_gradients else ():
+            if parameter.grad is not None and not parameter.grad.any():
+                parameter.grad = None
+        if limit is not None:
+            _clip(optimizer, limit)
 
-    optimizer.synchronize = synchronize_and_clip
+    optimizer.synchronize = synchronize_and_finish
 
 
 def _clip(optimizer: Optimizer, limit: float) -> None:
-    clip_grad_norm_([parameter for group in optimizer.param_groups for parameter in group["params"]], limit)
+    clip_grad_norm_(_parameters(optimizer), limit)
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def options_of(optimizer: Optimizer) -> dict[str, Any]:
