@@ -23,7 +23,7 @@ ENDINGS = {
         "import ctypes\nprint('last words', flush=True)\nctypes.string_at(0)\n",
         "was killed by SIGSEGV; its last line: last words",
     ),
-    "endless-import": ("while True: print('again')\n", "its process has not ended after 8 s; its last line: again"),
+    "endless-import": ("while True: print('again')\n", "its process has not ended after 4 s; its last line: again"),
     "descriptors": ("import os\nos.closerange(3, 1000)\n", "its process ended with exit status 1; its last line: "),
 }
 
@@ -36,7 +36,7 @@ def asking(monkeypatch):
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_an_ending_is_one_line(name, tmp_path, asking, monkeypatch):
-    monkeypatch.setattr(apart, "LIMIT_SECONDS", 8.0 if name.startswith("endless") else 60.0)
+    monkeypatch.setattr(apart, "LIMIT_SECONDS", 4.0 if name.startswith("endless") else 60.0)
     path = written(tmp_path, ENDINGS[name][0] + PLAIN)
     with refused(f"--model {path}: ", ENDINGS[name][1]):
         user_model.described(str(path), None)

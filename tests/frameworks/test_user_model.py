@@ -63,6 +63,7 @@ def optimizer(parameters):
 FLOAT64 = ("--precision", "fp64", "--scaling", "strong", "--epochs", "2", "--warmup-epochs", "0")
 
 
+@pytest.mark.matrix
 def test_the_example_reaches_its_target(tmp_path):
     command = [BIN / "python", "-m", "frameworks.single", "--model", EXAMPLE, "--results", tmp_path, "--run-id", "r", "--machine", "m"]
     done = completed(*command, "--no-step-breakdown")

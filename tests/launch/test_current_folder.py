@@ -51,6 +51,7 @@ def test_an_exported_cdpath_and_what_a_site_runs_in_every_bash_change_nothing(co
     assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
 
 
+@pytest.mark.matrix
 def test_an_empty_part_of_a_sites_path_is_not_the_current_folder(trap, tmp_path_factory):
     """`export PYTHONPATH=$PYTHONPATH:/x`, where it was empty, names the current folder too."""
     checkout = copied(tmp_path_factory.mktemp("site"))

@@ -1,5 +1,6 @@
 """The library with which MKL takes the kernels for the processor's instruction sets, and the runs that have it."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -27,7 +28,7 @@ import frameworks, torch
 from common.config import Settings
 from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch import devices
-devices.pick_device(Settings(mkl_kernels={!r}, device="cpu"), Ranks())
+devices.pick_device(Settings(mkl_kernels="fast", device="cpu"), Ranks())
 torch.mm(torch.ones(64, 64), torch.ones(64, 64))
 """
 
@@ -39,10 +40,10 @@ def library():
         build_mkl_kernels.build()
 
 
-def libraries_asked(folder, value, *arguments):
+def libraries_asked(folder, *arguments):
     """The names of the libraries whose function MKL calls in a rank with these arguments, as the loader prints them (ld.so(8))."""
     environ = os.environ | {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(folder / "bindings")}
-    command = [sys.executable, "-c", RANK.format(value), *arguments]
+    command = [sys.executable, "-c", RANK, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=100, check=False)
     assert not done.returncode, done.stderr
     lines = [line for path in folder.glob("bindings.*") for line in path.read_text().splitlines() if f"`{mkl_kernels.FUNCTION}'" in line]
@@ -51,12 +52,17 @@ def libraries_asked(folder, value, *arguments):
 
 @needs_mkl
 def test_mkl_asks_the_library_for_the_vendor_where_fast_kernels_are_requested(tmp_path):
-    assert libraries_asked(tmp_path, "fast", "--seed", "2", "--mkl_kernels=fast", "--epochs", "1") == {mkl_kernels.LIBRARY.name}
+    assert libraries_asked(tmp_path, "--seed", "2", "--mkl_kernels=fast", "--epochs", "1") == {mkl_kernels.LIBRARY.name}
 
 
-@needs_mkl
-def test_mkl_asks_itself_by_default(tmp_path):
-    assert mkl_kernels.LIBRARY.name not in libraries_asked(tmp_path, "default", "--mkl-kernels", "default")
+@pytest.mark.parametrize(
+    ("arguments", "is_loaded"), [(["--mkl-kernels", "fast"], True), (["--mkl-kernels", "default"], False), ([], False)]
+)
+def test_the_library_is_loaded_where_fast_kernels_are_requested_alone(arguments, is_loaded, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(ctypes, "CDLL", lambda path, **_: loaded.append(path))
+    mkl_kernels.load(arguments)
+    assert loaded == [str(mkl_kernels.LIBRARY)] * is_loaded
 
 
 @needs_mkl

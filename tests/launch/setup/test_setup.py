@@ -125,6 +125,7 @@ OLD_PYTHON = f'exec {PYTHON} -c "import sys; sys.version_info = (3, 10); exec(sy
 
 
 # Nothing of it is downloaded: this pip looks into an empty folder alone.
+@pytest.mark.matrix
 @pytest.mark.parametrize("arguments", [(), pytest.param(("--download", "wheels"), marks=pytest.mark.long)])
 def test_what_a_folder_of_wheels_lacks_is_named(arguments, fresh):
     for tool in ("mktemp", "mv", "rm"):
