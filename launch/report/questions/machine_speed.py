@@ -49,13 +49,13 @@ def describe_speed(records: Iterable[Record]) -> list[str]:
     if not percent_at:
         return []
     num_runs = len({run for *_, run in percent_at})
-    disturbed = {run for (*_, run), percent in percent_at.items() if abs(percent) > STEADY_PERCENT}
+    deviating = {run for (*_, run), percent in percent_at.items() if abs(percent) > STEADY_PERCENT}
     steady = f"The machine's speed was within {STEADY_PERCENT:g} % of its median"
-    if not disturbed:
+    if not deviating:
         return [f"{steady} before and after every run."]
     (_, when, run), percent = max(percent_at.items(), key=lambda item: abs(item[1]))
     largest = f"{abs(percent):.0f} % {'above' if percent > 0 else 'below'} it {when} {run}"
-    return [f"{steady} beside {num_runs - len(disturbed)} of {num_runs} runs, and {largest}."]
+    return [f"{steady} beside {num_runs - len(deviating)} of {num_runs} runs, and {largest}."]
 
 
 def _slow_ranks(records: Iterable[Record]) -> list[str]:
