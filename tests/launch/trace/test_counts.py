@@ -82,6 +82,8 @@ EXPECTED = {
 CONTROL_BYTES = 7 * 16 + 4 + 11
 PAYLOAD_BYTES = sum(size_bytes for _, size_bytes in EXPECTED.values()) - CONTROL_BYTES
 KINDS = {"payload": (22, PAYLOAD_BYTES), "control": (10, CONTROL_BYTES), "completion": (1, 0), "other": (4, 0), "io": (0, 0)}
+# Enough bytes that writing them takes several milliseconds.
+NUM_WRITTEN = 2**26
 # Message sizes: calls and average bytes. 11 and 16 bytes are counted together.
 SIZES = {"MPI_Allreduce": [("7", "16.0"), ("10", "800.0")], "MPI_Bcast": [("2", "13.5")]}
 
@@ -156,13 +158,15 @@ def test_mpi_io_is_not_communication(tmp_path):
     text = f"""
 from mpi4py import MPI
 file = MPI.File.Open(MPI.COMM_WORLD, "{tmp_path}/data", MPI.MODE_CREATE | MPI.MODE_WRONLY)
-file.Write_at_all(0, b"12345")
+file.Write_at_all(0, bytes({NUM_WRITTEN}))
 file.Close()
 """
     counted = run_python(tmp_path, text).only()
     num_calls = sum(sums.num_calls for name, sums in counted.routines.items() if name.startswith("MPI_File_"))
-    assert counted.kinds["io"][:2] == (num_calls, 5)
+    assert counted.kinds["io"][:2] == (num_calls, NUM_WRITTEN)
     assert num_calls > 2
+    # Communication is told in milliseconds.
+    assert counted.kinds["io"].seconds > 0.005
     seconds = sum(sums.seconds for kind, sums in counted.kinds.items() if kind != "io")
     assert counted.communication_seconds == pytest.approx(seconds, abs=1e-3)
 
