@@ -108,6 +108,7 @@ def examine(settings: Settings) -> Examination:
         return Examination({"training": of_reading}, [], None, [], [], STEP_SECONDS)
     of_steps, of_ranks, without_gradient = _of_steps(subject, halved(subject, subject.train))
     of_shards, of_optimizer = _of_optimizer(subject)
+    of_shards = _of_forward(subject) or of_shards
     wrong = {"training": of_steps, "optimizer": of_optimizer}
     if len(subject.test):
         held_out = halved(subject, subject.test)
@@ -205,6 +206,18 @@ def _of_gradients(subject: Subject, build: Callable[[], Any], batches: _Batches)
                 "CLIP_NORM clips the averaged gradient"
             )
     return None
+
+
+def _of_forward(subject: Subject) -> str | None:
+    """Compares the parameters before and after a step without an update."""
+    module = module_of(subject)
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    step_of(subject, module, halved(subject, subject.train).whole)
+    changed = [
+        name for (name, parameter), value in zip(module.named_parameters(), before, strict=True) if _distance(parameter.detach(), value)
+    ]
+    names = shortened(", ".join(changed), MAX_NAMED)
+    return f"the forward pass changes {names}, of which a library that shards parameters has a copy for the step" if changed else None
 
 
 def _of_evaluation(subject: Subject, batches: _Batches) -> str | None:

@@ -34,6 +34,7 @@ WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 FAILURES = {
     "__init__() missing": "the library makes the class of optimizer() anew from the parameters alone; give its other arguments defaults",
     "mixed torch.Tensor and DTensor": "optimizer() or the model computes with plain tensors of its own beside FSDP's shards (DTensor)",
+    "collective mismatch": "a rank leaves out a part of the model that another one computes, which this library does not take",
 }
 # Errors whose cause lies in what the ranks have before they train.
 OF_PROCESSES = ("different parameters before training", "read different data")
