@@ -174,7 +174,7 @@ def test_two_ranks_on_one_gpu_are_refused_before_they_train_unless_they_may_shar
     """The ranks compute on the CPU and say that they compute on a GPU."""
     data = small_data.write_digits(tmp_path / "data", 20)
     runs = [("ddp", "on_one_gpu", *data, "--share-gpu"), ("ddp", "on_gpus_of_their_own", *data), ("horovod_torch", "on_one_gpu", *data)]
-    *trained, (refused, _) = train_in_turn(2, tmp_path, [(*run, "--epochs", 1) for run in runs])
+    *trained, (refused, _) = train_in_turn(2, tmp_path, [(*run, "--small", "--epochs", 1, "--batch-size", 4) for run in runs])
     for record, _ in trained:
         assert (record["status"], record["transport"]) == ("ok", "gloo")
         assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"
