@@ -8,9 +8,9 @@ import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, TypeVar, final
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from common.metric import Metric
 from common.model import model_file, weights
 from common.model.model_file import ModelFile
 from common.model.weights import DTYPES, Initial, constant
+
+Result = TypeVar("Result")
 
 
 class Layer(NamedTuple):
@@ -88,6 +90,10 @@ class Model(ABC):
     @abstractmethod
     def file_in(self, framework: str) -> ModelFile:
         """Returns the file that computes it in `pytorch` or `tensorflow`."""
+
+    @abstractmethod
+    def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Calls a function of a module that runs the model's code: in a process of its own where that is a user's."""
 
     @abstractmethod
     def parts(self) -> Sequence[Part]:
@@ -241,6 +247,10 @@ class BuiltIn(Model):
     def file_in(self, framework: str) -> ModelFile:
         name = type(self).__module__.rpartition(".")[2]
         return model_file.of_module(f"frameworks.shared.networks.{name}_{framework}", description=self)
+
+    @final
+    def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return function(*arguments)
 
     @final
     def initial_values(self, seed: int, precision: str) -> dict[str, np.ndarray]:

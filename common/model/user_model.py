@@ -4,7 +4,7 @@ import contextlib
 import functools
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -15,7 +15,7 @@ from common import apart
 from common.command_line import shortened
 from common.errors import UserError
 from common.model import model_file, user_data
-from common.model.description import Layer, Model, Part, Samples, Workload
+from common.model.description import Layer, Model, Part, Result, Samples, Workload
 from common.model.model_file import ModelFile
 from common.model.user_data import NUM_FIRST
 from common.model.weights import BUILT, DTYPES, OPTIMIZER_STATE, Initial
@@ -99,6 +99,9 @@ class UserModel(Model):
     def identity(self) -> dict[str, Any]:
         """Returns what identifies the model, wherever its file lies."""
         return {"source": self.described.digest, "arguments": model_file.arguments_of(self.arguments)}
+
+    def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return apart.call(f"--model {self.source}", function, *arguments)
 
     def parts(self) -> list[Part]:
         """Returns one part, which no pipeline cuts."""

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from rich.console import Console
 
-from common import apart, workloads
+from common import workloads
 from common.backends import file_of, name_of, needs_mpi, settings_of
 from common.config import Settings, cores_per_rank
 from common.cost import parallelism, state_memory
@@ -56,18 +56,11 @@ def check(jobs: Iterable[Job], launcher: Launcher) -> None:
         runner.start_of(job, launcher).argv()
         settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
-            num_samples[settings.workload] = num_samples_of(settings)
+            num_samples[settings.workload] = workloads.workload_of(settings).model.call(datasets.num_samples, settings)
         plan = workloads.batch_plan(settings, job.degree)
         sharding.num_trained_steps(num_samples[settings.workload], plan.global_batch)
         if settings.deepspeed_config:
             configuration.of(settings, job.num_ranks)
-
-
-def num_samples_of(settings: Settings) -> int:
-    """Reads the data of a training once and returns its number of samples. A user's code has a process of its own."""
-    if settings.model:
-        return apart.call(f"--model {settings.model}", datasets.num_samples, settings)
-    return datasets.num_samples(settings)
 
 
 def expect_memory(jobs: Iterable[Job]) -> None:
