@@ -242,10 +242,10 @@ LAUNCHERS = {
     # It sorts the nodes of a list. Without --kill-on-bad-exit the other ranks would wait for a failed one, without --overlap a run would
     # wait for those beside it, and without --export a job that was submitted with --export=NONE would pass on no variable. Slurm counts
     # hardware threads: only with one per core does a rank get as many physical cores as it needs, bound to
-    # threads as at JSC and OLCF.
+    # threads as at JSC and OLCF. By default it would deal the ranks of a node out over the sockets, away from the GPUs of their numbers.
     "srun": Kind(
         "--nodes={num_nodes} --ntasks={num_ranks} --ntasks-per-node={ranks_per_node} --cpus-per-task={cores_per_rank} --threads-per-core=1 "
-        "--cpu-bind=threads --mpi={mpi} --kill-on-bad-exit=1 --overlap --export=ALL",
+        "--distribution=block:block --cpu-bind=threads --mpi={mpi} --kill-on-bad-exit=1 --overlap --export=ALL",
         hosts_option="--nodelist {nodes_of_ranks} --distribution=arbitrary",
         program="srun", signatures=("slurm",), allocations=("SLURM_JOB_ID",), places="cluster", mpi_variable=slurm.MPI_TYPE,
         rank_variables=SLURM, node_rank=SLURM.rank, killed=KILLED_BY_SLURM, mpich_variables=MPICH_UNDER_SLURM,

@@ -35,6 +35,8 @@ def test_the_page_has_the_command_of_a_cluster_and_of_three_sites_and_names_ever
     machines = [re.search(r"--machine-file (\w+)|$", arguments)[1] for arguments, _, _ in OF_SITES]
     assert machines == [None, "jsc", "perlmutter", "polaris"]
     assert [name for name in machine_files.names() if f"`{name}`" not in PAGE] == []
+    # What the step asks for, the allocation must have been asked for.
+    assert all("--threads-per-core=1" in command for command in re.findall(r"salloc [^`]*`", PAGE))
 
 
 def test_every_key_of_a_machine_file_is_on_the_page():

@@ -29,8 +29,8 @@ COMMANDS = {
     "openmpi": "the/launcher -n 6 --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none --host x1,x2,x3 -x OMP_NUM_THREADS=3 -x |A=with space|",
     "pals": "the/launcher -n 6 --ppn 2 --depth 3 --cpu-bind depth --hostfile hosts --env OMP_NUM_THREADS=3 --env |A=with space|",
     "aprun": "the/launcher -n 6 -N 2 --cc depth -d 3 -L x1,x2,x3 -e OMP_NUM_THREADS=3 -e |A=with space|",
-    "srun": "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --threads-per-core=1 --cpu-bind=threads --mpi=pmi2 "
-    "--kill-on-bad-exit=1 --overlap --export=ALL --nodelist x1,x1,x2,x2,x3,x3 --distribution=arbitrary",
+    "srun": "the/launcher --nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --threads-per-core=1 --distribution=block:block "
+    "--cpu-bind=threads --mpi=pmi2 --kill-on-bad-exit=1 --overlap --export=ALL --nodelist x1,x1,x2,x2,x3,x3 --distribution=arbitrary",
     "torchrun": "mpiexec -n 3 -ppn 1 -bind-to none -hosts x1,x2,x3 -genv OMP_NUM_THREADS 3 -genv A |with space| "
     '--further |of mpich| sh -c |export PET_NODE_RANK=$PMI_RANK; exec "$@"| sh '
     "the/launcher --nproc-per-node=2 --nnodes=3 --master-addr=x1.hsn --master-port=29400",
