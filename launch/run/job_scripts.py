@@ -13,6 +13,7 @@ from common.declarations import ROOT
 from common.errors import UserError
 from common.words import ranks_of
 from launch.launchers.batch_systems import JOB_SYNTAXES, JobSyntax
+from launch.launchers.commands import LAUNCHERS
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
 from launch.run.options import Matrix
 from launch.run.plan import Job
@@ -70,9 +71,8 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
 
     `folder`: where the command was given, from which its paths are.
     """
-    kind = JOB_SYNTAXES[system]
-    if matrix.queue is not None and len(matrix.queue.split()) != 1:
-        raise UserError(f"--queue is {matrix.queue!r}; give the name of one queue, a word")
+    kind, jobs = JOB_SYNTAXES[system], list(jobs)
+    _expect_taken(system, matrix.queue, max(job.num_nodes for job in jobs), machine)
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())
     modules = "\n".join(filter(None, lines)) or "# module load …"
     most_minutes = machine.queues.get(matrix.queue or "", MOST_MINUTES)
@@ -87,6 +87,21 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
         ranks = ", ".join(map(ranks_of, sizes_of(jobs_of_script)))
         parts.append(JOB.format(after=after, end=end_of(script), script=script, ranks=ranks))
     return "".join(parts)
+
+
+def _expect_taken(system: str, queue: str | None, num_nodes: int, machine: Machine) -> None:
+    """Raises UserError for jobs that the machine's batch system or their queue would not take."""
+    if queue is not None and len(queue.split()) != 1:
+        raise UserError(f"--queue is {queue!r}; give the name of one queue, a word")
+    allocations = LAUNCHERS[machine.launcher].allocations if machine.launcher else ()
+    systems = [name for name in JOB_SYNTAXES if any(variable.startswith(name.upper()) for variable in allocations)]
+    if systems and system not in systems:
+        launcher = f"the machine file's launcher, {machine.launcher}, starts ranks under {systems[0]}"
+        raise UserError(f"--print-jobs is {system}, and {launcher}; give --print-jobs {systems[0]}")
+    if num_nodes > (most_nodes := machine.queue_nodes.get(queue or "", num_nodes)):
+        raise UserError(
+            f"{num_nodes} nodes are planned, and a job in {queue} has {most_nodes} at most; give another --queue, or fewer ranks"
+        )
 
 
 def noted_at_setup(files: Iterable[Path]) -> dict[str, str]:
