@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ def write_report(page: Path, run_records: Sequence[Record], has_ended: bool) -> 
 
 def links_to(page: Path) -> list[str]:
     """Returns where the page of a matrix is, and the command that prints all of its tables."""
-    tables = f"all tables: {PYTHON} -m launch.compare {page.with_suffix('')}-*.json --full"
+    tables = f"all tables: {PYTHON} -m launch.compare {shlex.quote(str(page.with_suffix('')))}-*.json --full"
     return [f"page: {page}", tables] if page.exists() else [tables]
 
 

@@ -58,5 +58,5 @@ def main(order: str, size: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in ORDERS or not sys.argv[2].isdigit() or from_environment().size != 2:
-        running.refuse(f"start two ranks: mpiexec -n 2 python -m launch.lesson.deadlock {'|'.join(ORDERS)} BYTES")
+        running.refuse(f"start two ranks: .venv/bin/mpiexec -n 2 .venv/bin/python -m launch.lesson.deadlock {'|'.join(ORDERS)} BYTES")
     main(*sys.argv[1:])

@@ -52,5 +52,5 @@ def main(fault: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [] or sys.argv[1] not in FAULTS:
-        running.refuse(f"start ranks: mpiexec -n 2 python -m launch.lesson.faults {'|'.join(FAULTS)} [OPTIONS]")
+        running.refuse(f"start ranks: .venv/bin/mpiexec -n 2 .venv/bin/python -m launch.lesson.faults {'|'.join(FAULTS)} [OPTIONS]")
     main(sys.argv.pop(1))

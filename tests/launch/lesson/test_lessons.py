@@ -106,7 +106,7 @@ def test_blocking_sends_of_large_messages_hang_and_the_cures_do_not(order, size,
 
 @pytest.mark.parametrize("arguments", [(), ("backwards", 8), ("in_turn", "much")])
 def test_what_is_no_exchange_is_refused(arguments):
-    message = "error: start two ranks: mpiexec -n 2 python -m launch.lesson.deadlock sends_first|in_turn|together BYTES"
+    message = "error: start two ranks: .venv/bin/mpiexec -n 2 .venv/bin/python -m launch.lesson.deadlock sends_first|in_turn|together BYTES"
     assert run_module("launch.lesson.deadlock", *arguments, PMI_RANK="0", PMI_SIZE="2") == (2, "", f"{message}\n")
 
 
