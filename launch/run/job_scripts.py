@@ -73,7 +73,8 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
     """
     kind, jobs = JOB_SYNTAXES[system], list(jobs)
     _expect_taken(system, matrix.queue, max(job.num_nodes for job in jobs), machine)
-    lines = (prologue_of(noted_at_setup(SETUP_FILES)), machine.prologue.strip())
+    prologue = f"{{ {machine.prologue.strip()}\n}} || exit" if machine.prologue else ""
+    lines = (prologue_of(noted_at_setup(SETUP_FILES)), prologue)
     modules = "\n".join(filter(None, lines)) or "# module load …"
     most_minutes = machine.queues.get(matrix.queue or "", MOST_MINUTES)
     parts = [HEAD.format(submit=kind.submit, number=kind.number, program=kind.submit.split()[0])]

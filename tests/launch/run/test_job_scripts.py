@@ -113,9 +113,9 @@ PROLOGUE = "module load torch\nEND_OF_JOB\ntouch on_the_login_node\nEND_OF_JOB_"
     [
         ({}, "", "\n# module load …\n"),
         ({"LOADEDMODULES": ""}, "", "\n# module load …\n"),
-        ({}, f"{PROLOGUE}\n", f"\n{PROLOGUE}\n"),
+        ({}, f"{PROLOGUE}\n", f"\n{{ {PROLOGUE}\n}} || exit\n"),
         (LOADED, "", LINES),
-        (LOADED, PROLOGUE, f"{LINES}{PROLOGUE}\n"),
+        (LOADED, PROLOGUE, f"{LINES}{{ {PROLOGUE}\n}} || exit\n"),
     ],
 )
 def test_a_job_loads_what_the_set_up_had_loaded_and_then_the_prologue_of_the_machine(loaded, prologue, lines, tmp_path, monkeypatch):
