@@ -117,6 +117,11 @@ WITHOUT_GPU = (
     ),
 )
 
+# After the substitution that makes it 17.
+CPP_20 = Substitution(
+    "horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 17)", "set(CMAKE_CXX_STANDARD 20)", "headers of PyTorch 2.15 are C++20"
+)
+
 # Not HOROVOD_CPU…, which Horovod reads when it runs.
 BUILD_FLAG = re.compile(r"HOROVOD_(WITH|GPU|NCCL|CUDA)[A-Z_]*")
 FLAGS = {"HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MXNET": "1"}
@@ -191,9 +196,19 @@ def build_flags(environ: Mapping[str, str], frameworks: Iterable[str], with_mpi:
 
 
 def substitutions_for(flags: Mapping[str, str], torch_package: str | None) -> tuple[Substitution, ...]:
+    chosen = SUBSTITUTIONS
     if flags.get("HOROVOD_GPU_OPERATIONS"):
-        return SUBSTITUTIONS + WITH_GPU
-    return SUBSTITUTIONS + WITHOUT_GPU if torch_package and not torch_package.endswith("+cpu") else SUBSTITUTIONS
+        chosen += WITH_GPU
+    elif torch_package and not torch_package.endswith("+cpu"):
+        chosen += WITHOUT_GPU
+    return (*chosen, CPP_20) if torch_package and torch_needs_cpp_20() else chosen
+
+
+def torch_needs_cpp_20() -> bool:
+    """Returns whether the headers of PyTorch refuse an older standard than C++20, as those of 2.15 do."""
+    torch = importlib.util.find_spec("torch")
+    header = Path(torch.origin).with_name("include") / "torch/csrc/api/include/torch/all.h" if torch and torch.origin else None
+    return header is not None and header.exists() and "C++20" in header.read_text()
 
 
 def find_mpicc() -> str | None:

@@ -12,6 +12,7 @@ import pytest
 
 from launch.setup import build_horovod
 from launch.setup.build_horovod import (
+    CPP_20,
     SUBSTITUTIONS,
     WITH_GPU,
     WITHOUT_GPU,
@@ -56,6 +57,15 @@ def test_a_folder_without_the_source_is_named(tmp_path, monkeypatch):
 )
 def test_gpu_code_is_changed_only_where_it_is_built_or_would_be(flags, torch_package, expected):
     assert build_horovod.substitutions_for(flags, torch_package) == expected
+
+
+@pytest.mark.parametrize(("cpp", "expected"), [("C++17 or later", SUBSTITUTIONS), ("C++20 or later", (*SUBSTITUTIONS, CPP_20))])
+def test_the_standard_is_that_of_pytorchs_headers(cpp, expected, tmp_path, monkeypatch):
+    header = tmp_path / "torch/include/torch/csrc/api/include/torch/all.h"
+    header.parent.mkdir(parents=True)
+    header.write_text(f"#error {cpp} compatible compiler is required\n")
+    monkeypatch.setattr(build_horovod.importlib.util, "find_spec", lambda name: SimpleNamespace(origin=tmp_path / name / "__init__.py"))
+    assert build_horovod.substitutions_for({}, "torch 2.15.0+cpu") == expected
 
 
 @pytest.mark.parametrize(
