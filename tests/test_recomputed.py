@@ -366,6 +366,8 @@ OF_REPORT = [
     (r"reaches \d+ GFLOP/s", lambda _: [max(record["peak_flops_per_second"] for record in records_of("zen5-default")) / 1e9]),
     (r"(\S+Z) \(seeds \d+ to \d+\)", lambda _, begun: seeds_of_session(begun)),
     (r"\((\d+) (?:pairs|runs each)", lambda *_: [len(size("cnn").runs["ddp"])]),
+    # A name.
+    (r"under Keras \d", lambda _: [3]),
     (r"\d+ runs each, side by side", lambda _: [1 + max(record["repeat"] for record in records_of("zen5-default"))]),
 ]
 

@@ -18,6 +18,10 @@ from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 
 LIBRARY = "Horovod"
 QUESTION = f"Should I leave {LIBRARY}?"
+STAYING = (
+    f"What staying costs: {LIBRARY} builds with current frameworks only when its source is changed, its elastic driver has a "
+    "vulnerability, and under Keras 3 its optimizer never all-reduces (frameworks/HOROVOD.md)."
+)
 
 
 class Move(NamedTuple):
@@ -70,7 +74,7 @@ def answer(runs: Runs) -> Findings:
     if not_measured:
         owners = listed([framework + "'s" for framework in not_measured])
         texts.append(f"{owners} own strategy: {NOT_MEASURED}.")
-    return Findings([*texts, *_in_the_code(all_moves)], tables)
+    return Findings([*texts, *_in_the_code(all_moves), *([STAYING] if frameworks else [])], tables)
 
 
 def moves(entries: Sequence[Entry]) -> list[Move]:
