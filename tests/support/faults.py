@@ -257,7 +257,7 @@ def none(_):
 def same_shard(_):
     """Every rank reads the shard of rank 0."""
     training_shard = sharding.training_shard
-    replace(sharding, "training_shard", lambda epoch, place, num_losses: training_shard(epoch, place._replace(shard=0), num_losses))
+    replace(sharding, "training_shard", lambda epoch, shard, num_losses: training_shard(epoch, shard._replace(number=0), num_losses))
 
 
 def unlike_start(_):
