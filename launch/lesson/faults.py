@@ -23,7 +23,7 @@ def no_all_reduce(backend: ModuleType) -> Replacement:
 def same_shard(_: ModuleType) -> Replacement:
     """Every rank reads the shard of rank 0: the other samples of a batch are never seen."""
     training_shard = sharding.training_shard
-    return sharding, "training_shard", lambda epoch, of_rank, num_losses: training_shard(epoch, of_rank._replace(shard=0), num_losses)
+    return sharding, "training_shard", lambda epoch, of_rank, num_losses: training_shard(epoch, of_rank._replace(number=0), num_losses)
 
 
 def summed_gradients(backend: ModuleType) -> Replacement:
