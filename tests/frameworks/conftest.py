@@ -39,7 +39,12 @@ def data(tmp_path_factory):
 
 def runs_of(items):
     """[(name, ranks, run)] of all runs that tests need, by the function of its parameters in its mark `runs`."""
-    marked = [(mark.kwargs["needed"], getattr(item, "callspec", None)) for item in items if (mark := item.get_closest_marker("runs"))]
+    # A test without a value for its parameters is skipped.
+    marked = [
+        (mark.kwargs["needed"], getattr(item, "callspec", None))
+        for item in items
+        if (mark := item.get_closest_marker("runs")) and not item.get_closest_marker("skip")
+    ]
     return list(dict.fromkeys(run for needed, callspec in marked for run in needed(**(callspec.params if callspec else {}))))
 
 
