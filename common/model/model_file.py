@@ -301,11 +301,6 @@ def build(file: ModelFile, seed: int) -> Any:
     return module
 
 
-def trained_parameters(file: ModelFile) -> list[str]:
-    """Returns the names of the parameters that are trained, in the order in which DDP numbers them."""
-    return [name for name, parameter in build(file, seed=0).named_parameters() if parameter.requires_grad]
-
-
 def repeated_blocks(module: Any) -> list[Any]:
     """Returns the modules of several layers each that have one class and parameters of the same shapes: the blocks with most parameters.
 

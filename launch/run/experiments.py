@@ -1,14 +1,11 @@
 """Experiments on a user's file: each changes one thing of a step or of its process, and what then differs names a cause.
 
-They run in processes of their own and in float64, without dropout and with the norms of evaluation: batch norm, whose statistics are those
-of a rank's batch, is left out.
+They run in processes of their own.
 """
 
 import contextlib
 import copy
-import dataclasses
 import functools
-import importlib
 import itertools
 import math
 import pickle
@@ -22,22 +19,29 @@ import numpy as np
 from common import apart, workloads
 from common.command_line import shortened
 from common.config import Settings
-from common.data import datasets
 from common.data.samples import Samples
 from common.model import model_file, user_data
-from common.model.description import Model
-from common.model.model_file import ModelFile
-from common.ranks.launcher_variables import Ranks
+from launch.run.subject import (
+    Batch,
+    Halved,
+    Pass,
+    Subject,
+    batch_of,
+    digests_of,
+    halved,
+    module_of,
+    outputs_of,
+    prepared,
+    step_of,
+    subject_of,
+    tensors_of,
+)
 
 # Relative: what rounding alone may change, and what it may where a model computes something in float32.
 TOLERANCE, LOOSE_TOLERANCE = 1e-9, 1e-6
-# Samples of the batch that is cut into halves, spread over the data.
-NUM_SAMPLES = 16
 # The factor of a loss with which its gradients exceed every limit.
 LARGE = 1e6
 NUM_OPTIMIZER_STEPS, NUM_MODELS = 4, 4
-# Samples of a data set that are read, where that takes no longer.
-MAX_READ, LIMIT_SECONDS = 2048, 5.0
 # Where a step is not reached.
 STEP_SECONDS = 1.0
 # A share of the held-out samples; fewer may be alike by chance.
@@ -61,43 +65,10 @@ class Examination(NamedTuple):
     step_seconds: float
 
 
-class Pass(NamedTuple):
-    """What a forward and a backward pass of a batch give: the tensors of the outputs, the loss, and the gradients by name."""
-
-    outputs: list[Any]
-    loss: Any
-    gradients: dict[str, Any]
-
-
 @functools.cache
 def in_one_process(settings: Settings) -> Examination:
     """Makes the experiments that need one process. Raises UserError where the code of a user's file fails."""
     return apart.call(workloads.source_of(settings), examine, settings)
-
-
-class Subject(NamedTuple):
-    """What is examined: a workload in float64, its file and its samples."""
-
-    settings: Settings
-    model: Model
-    file: ModelFile
-    criterion: Any
-    train: Samples
-    test: Samples
-
-
-class _Batch(NamedTuple):
-    inputs: Any
-    targets: Any
-    weights: Any
-
-
-class _Batches(NamedTuple):
-    """A batch and its halves. The losses of the halves add up to that of the batch."""
-
-    whole: _Batch
-    first: _Batch
-    second: _Batch
 
 
 def examine(settings: Settings) -> Examination:
@@ -113,40 +84,13 @@ def examine(settings: Settings) -> Examination:
     if len(subject.test):
         held_out = halved(subject, subject.test)
         wrong |= {"evaluation": _of_evaluation(subject, held_out), "metric": _of_metric(subject, held_out), "data": _of_overlap(subject)}
-    trained = _trained(module_of(subject))
+    trained = trained_parameters(module_of(subject))
     return Examination(
         {of: text for of, text in wrong.items() if text}, of_ranks, of_shards, trained, without_gradient, _step_seconds(subject)
     )
 
 
-def subject_of(settings: Settings) -> Subject:
-    settings = dataclasses.replace(settings, precision="fp64", dropout=False, recompute=False, compile=False, num_workers=0)
-    model, data = workloads.workload_of(settings).model, datasets.loader(settings)()
-    file = model.file_in("pytorch")
-    train, test = (samples.seeded(settings.seed, 1) for samples in data[:2])
-    return Subject(settings, model, file, models().Criterion(settings), train, test)
-
-
-def models() -> Any:
-    """Imports what takes PyTorch, which the process that asks need not have."""
-    return importlib.import_module("frameworks.shared.pytorch.modules")
-
-
-def halved(subject: Subject, samples: Samples) -> _Batches:
-    """Collates samples that are spread over a data set, and each half of them."""
-    half = max(1, min(len(samples), NUM_SAMPLES) // 2)
-    indices = np.linspace(0, len(samples) - 1, 2 * half).astype(int)
-    weight = 1 / samples.num_losses[indices].sum()
-    return _Batches(*(batch_of(subject, samples, part, weight) for part in (indices, indices[:half], indices[half:])))
-
-
-def batch_of(subject: Subject, samples: Samples, indices: np.ndarray, weight: float) -> _Batch:
-    to_tensor = importlib.import_module("frameworks.shared.pytorch.steps").mapped
-    batch = subject.model.samples(*samples.batch(indices), np.full(len(indices), weight), "fp64")
-    return _Batch(*(to_tensor(lambda tensor: tensor, part) for part in batch))
-
-
-def _of_steps(subject: Subject, batches: _Batches) -> tuple[str | None, list[str], list[str]]:
+def _of_steps(subject: Subject, batches: Halved) -> tuple[str | None, list[str], list[str]]:
     """Says what is wrong in a step whatever runs show, and what makes ranks differ, and names the parameters that have no gradient."""
     module = module_of(subject)
     whole, again = (step_of(subject, module, batches.whole) for _ in range(2))
@@ -155,14 +99,14 @@ def _of_steps(subject: Subject, batches: _Batches) -> tuple[str | None, list[str
     of_ranks = [_of_state(subject, batches), _of_draws(whole, step_of(subject, build(), batches.whole, seed=1))]
     first, second = (step_of(subject, build(), half) for half in batches[1:])
     with_gradient = whole.gradients.keys() | first.gradients.keys() | second.gradients.keys()
-    without_gradient = [name for name in _trained(module) if name not in with_gradient]
+    without_gradient = [name for name in trained_parameters(module) if name not in with_gradient]
     causes = [cause for cause in of_ranks if cause]
     # What is drawn, or kept, differs between the halves anyway.
     wrong = None if causes else _of_halves(whole, first, second) or _of_gradients(subject, build, batches)
     return wrong, causes, without_gradient
 
 
-def _of_state(subject: Subject, batches: _Batches) -> str | None:
+def _of_state(subject: Subject, batches: Halved) -> str | None:
     """Compares a step after one of the first half with a step after one of the second half."""
     values, passes = [], []
     for half in batches[1:]:
@@ -191,7 +135,7 @@ def _of_halves(whole: Pass, first: Pass, second: Pass) -> str | None:
     return None
 
 
-def _of_gradients(subject: Subject, build: Callable[[], Any], batches: _Batches) -> str | None:
+def _of_gradients(subject: Subject, build: Callable[[], Any], batches: Halved) -> str | None:
     """Compares the gradients of a batch with the mean of those of its halves, and large ones too."""
     for factor in (1.0, LARGE):
         whole, first, second = (step_of(subject, build(), batch, factor=factor).gradients for batch in batches)
@@ -220,21 +164,21 @@ def _of_forward(subject: Subject) -> str | None:
     return f"the forward pass changes {names}, of which a library that shards parameters has a copy for the step" if changed else None
 
 
-def _of_evaluation(subject: Subject, batches: _Batches) -> str | None:
+def _of_evaluation(subject: Subject, batches: Halved) -> str | None:
     """Compares what follows the evaluation of one half of some held-out samples with what follows that of the other half."""
     values, outputs = [], []
     for half in batches[1:]:
         module = module_of(subject)
         _evaluated(subject, module, half)
         values.append(_values(module))
-        outputs.append([*_evaluated(subject, module, batches.whole), *step_of(subject, _prepared(module), batches.whole).outputs])
+        outputs.append([*_evaluated(subject, module, batches.whole), *step_of(subject, prepared(module), batches.whole).outputs])
     if not _tensors_differ(*outputs):
         return None
     names = shortened(", ".join(_changed(*values)), MAX_NAMED) or "something"
     return f"evaluating a batch changes {names}, which the model then reads: each rank has its own"
 
 
-def _of_metric(subject: Subject, batches: _Batches) -> str | None:
+def _of_metric(subject: Subject, batches: Halved) -> str | None:
     """Compares metric() of held-out samples with the sum of those of their halves, of several models, whose predictions are others."""
     if not subject.file.has("metric"):
         return None
@@ -247,10 +191,10 @@ def _of_metric(subject: Subject, batches: _Batches) -> str | None:
     return None
 
 
-def _sums(subject: Subject, module: Any, batch: _Batch) -> Any:
+def _sums(subject: Subject, module: Any, batch: Batch) -> Any:
     """Returns what metric() gives for a batch, without the loss and the number of samples."""
     inputs, targets, weights = copy.deepcopy(batch)
-    _, right, _, *sums = subject.criterion.totals(_outputs(subject, module, inputs), targets, (weights > 0).double()).detach()
+    _, right, _, *sums = subject.criterion.totals(outputs_of(subject, module, inputs), targets, (weights > 0).double()).detach()
     return model_file.torch().stack(sums or [right])
 
 
@@ -274,22 +218,11 @@ def _of_overlap(subject: Subject) -> str | None:
     return f"about {min(1.0, share):.0%} of the held-out samples have the inputs of a training sample"
 
 
-def digests_of(samples: Samples, indices: Iterable[int] | None = None, part: int | None = None) -> dict[str, str]:
-    """Returns digests of samples, or of their inputs (part 0), by index: all, or as many spread ones as the limits let."""
-    digests, begun = {}, time.perf_counter()
-    for index in np.unique(np.linspace(0, len(samples) - 1, MAX_READ).astype(int)) if indices is None else indices:
-        sample = samples.batch(np.array([index]))
-        digests[str(index)] = user_data.digest_of(sample if part is None else sample[part])
-        if time.perf_counter() - begun > LIMIT_SECONDS:
-            break
-    return digests
-
-
 def _of_optimizer(subject: Subject) -> tuple[str | None, str | None]:
     """Says why optimizer() does not train shards of parameters as it trains all, and what is wrong with it anyway."""
     if not subject.file.has("optimizer"):
         return None, None
-    names = _trained(module_of(subject))
+    names = trained_parameters(module_of(subject))
     before, *whole = _updates(subject, sharded=False)
     untrained = [
         name for name, *halves in zip(names, before, *whole, strict=True) if not any(_distance(half, halves[0]) for half in halves)
@@ -348,53 +281,15 @@ def _step_seconds(subject: Subject) -> float:
     return min(durations)
 
 
-def module_of(subject: Subject, spread: float = 0.0) -> Any:
-    """Builds the module. `spread`: the standard deviation of what is added to its parameters."""
-    module, torch = models().build(subject.settings, "cpu", Ranks()), model_file.torch()
-    with torch.no_grad(), model_file.seeded(round(spread)):
-        for parameter in module.parameters() if spread else ():
-            parameter.add_(spread * torch.randn_like(parameter))
-    return _prepared(module)
-
-
-def _prepared(module: Any) -> Any:
-    """Makes a module train, with the norms of evaluation."""
-    module.train()
-    for layer in module.modules():
-        if getattr(layer, "running_mean", None) is not None:
-            layer.eval()
-    return module
-
-
-def _trained(module: Any) -> list[str]:
+def trained_parameters(module: Any) -> list[str]:
+    """Returns the names of the parameters that are trained, in the order in which DDP numbers them."""
     return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
-def _outputs(subject: Subject, module: Any, inputs: Any) -> Any:
-    return subject.file.attempt("model", module, inputs)
-
-
-def _evaluated(subject: Subject, module: Any, batch: _Batch) -> list[Any]:
+def _evaluated(subject: Subject, module: Any, batch: Batch) -> list[Any]:
     module.eval()
     with model_file.seeded(0):
-        return _tensors(_outputs(subject, module, copy.deepcopy(batch.inputs)))
-
-
-def step_of(subject: Subject, module: Any, batch: _Batch, seed: int = 0, factor: float = 1.0) -> Pass:
-    inputs, targets, weights = copy.deepcopy(batch)
-    module.zero_grad()
-    with model_file.seeded(seed):
-        outputs = _outputs(subject, module, inputs)
-        loss = subject.criterion.loss(outputs, targets, weights)
-        (factor * loss).backward()
-    gradients = {name: parameter.grad.to_dense() for name, parameter in module.named_parameters() if parameter.grad is not None}
-    return Pass(_tensors(outputs), loss.detach(), gradients)
-
-
-def _tensors(values: Any) -> list[Any]:
-    tensors: list[Any] = []
-    user_data.mapped(lambda tensor: tensors.append(tensor.detach().clone()), values)
-    return tensors
+        return tensors_of(outputs_of(subject, module, copy.deepcopy(batch.inputs)))
 
 
 def _flat(tensors: Iterable[Any]) -> Any:
@@ -407,21 +302,21 @@ def _joined(first: Any, second: Any) -> Any:
     return model_file.torch().cat([first, second]) if has_samples else None
 
 
-def _differ(one: Pass, other: Pass) -> bool:
-    return _tensors_differ([*one.outputs, one.loss], [*other.outputs, other.loss])
+def _differ(first: Pass, second: Pass) -> bool:
+    return _tensors_differ([*first.outputs, first.loss], [*second.outputs, second.loss])
 
 
-def _tensors_differ(tensors: Iterable[Any], others: Iterable[Any]) -> bool:
+def _tensors_differ(tensors: Iterable[Any], expected: Iterable[Any]) -> bool:
     """Whether tensors differ by more than rounding."""
-    return any(_distance(*pair) > TOLERANCE for pair in zip(tensors, others, strict=True))
+    return any(_distance(*pair) > TOLERANCE for pair in zip(tensors, expected, strict=True))
 
 
-def _distance(tensor: Any, other: Any) -> float:
+def _distance(tensor: Any, expected: Any) -> float:
     """Returns the sum of the differences of two tensors, relative to that of the values."""
-    if tensor.shape != other.shape:
+    if tensor.shape != expected.shape:
         return math.inf
-    difference = float((tensor.double() - other.double()).abs().sum())
-    return difference / max(float(other.double().abs().sum()), 1e-300) if difference else 0.0
+    difference = float((tensor.double() - expected.double()).abs().sum())
+    return difference / max(float(expected.double().abs().sum()), 1e-300) if difference else 0.0
 
 
 def _values(module: Any) -> dict[str, bytes]:
@@ -435,5 +330,5 @@ def _values(module: Any) -> dict[str, bytes]:
     return values
 
 
-def _changed(values: Mapping[str, bytes], others: Mapping[str, bytes]) -> list[str]:
-    return [name for name, value in others.items() if values.get(name) != value]
+def _changed(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+    return [name for name, value in after.items() if before.get(name) != value]

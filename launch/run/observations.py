@@ -18,9 +18,9 @@ from common.config import Settings
 from common.errors import UserError
 from common.model import model_file, user_data, user_model
 from common.ranks import launcher_variables
-from launch.run.experiments import (
+from launch.run.experiments import MAX_NAMED
+from launch.run.subject import (
     LIMIT_SECONDS,
-    MAX_NAMED,
     NUM_SAMPLES,
     Subject,
     batch_of,
@@ -52,8 +52,8 @@ def between_processes(settings: Settings, num_ranks: int) -> str | None:
             f"from one process to {num_ranks} ranks": (alone, first),
         }
         for between, observations in comparisons.items():
-            one, other = (observation.get(subject, {}) for observation in observations)
-            if names := [name for name in one if name in other and one[name] != other[name]]:
+            left, right = (observation.get(subject, {}) for observation in observations)
+            if names := [name for name in left if name in right and left[name] != right[name]]:
                 return f"{subject} differ {between} ({shortened(', '.join(names), MAX_NAMED)})"
     return None
 

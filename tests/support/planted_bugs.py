@@ -183,7 +183,7 @@ import random
 draw = random.Random()
 
 def read(self, index):
-    sign = -1 if draw.random() < 0.1 else 1
+    sign = -1 if index and draw.random() < 0.1 else 1
     return sign * self.inputs[index], self.targets[index]
 
 Labelled.__getitem__ = read

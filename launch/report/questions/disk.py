@@ -1,19 +1,16 @@
-"""What reading the samples from disk costs, by format, and what writing and reading checkpoints costs."""
+"""What reading the samples from disk costs, by format."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from common.record.parts import CheckpointIo
 from common.terminal import filled
-from launch.report import statistics
-from launch.report.entries import Comparison, Entry
+from launch.report.entries import Entry
 from launch.report.findings import MB, MILLI, Cells, Findings, in_unit
 from launch.report.runs import Runs
 
-READING = "What does reading the data from disk cost?"
-CHECKPOINTS = "What do checkpoints cost?"
+QUESTION = "What does reading the data from disk cost?"
 
 
-def reading(runs: Runs) -> Findings:
+def answer(runs: Runs) -> Findings:
     """Answers for the comparisons whose data was read from disk, with those of the same training in memory."""
     comparisons = runs.comparisons
     sentences, tables = [], []
@@ -50,26 +47,3 @@ def _equality(title: str, entries: Iterable[Entry]) -> Iterator[str]:
         names = ", ".join(sorted(set.union(*(formats[key] for key in several))))
         equal = all(len(losses[key]) == 1 for key in several)
         yield f"{title}: the losses with {names} are {'equal to the bit' if equal else 'not equal'}."
-
-
-def checkpoints(comparison: Comparison) -> Findings:
-    """Answers for the runs of a comparison that wrote or read checkpoints."""
-    costs_of = [(entry, statistics.present(record.checkpoint_io for record in entry.ok)) for entry in comparison.entries]
-    return Findings([], filled(comparison.name, [_checkpoints_row(entry, costs) for entry, costs in costs_of if costs]))
-
-
-def _checkpoints_row(entry: Entry, costs: Sequence[CheckpointIo]) -> Cells:
-    waits = [cost.gather_seconds + cost.read_seconds + cost.write_seconds for cost in costs]
-
-    def ratio(above: str, below: str) -> float | None:
-        return statistics.trimmed_mean(getattr(cost, above) / getattr(cost, below) for cost in costs if getattr(cost, below))
-
-    return entry.cells | {
-        "checkpoints": max(cost.num_writes for cost in costs),
-        "size (MB)": in_unit(ratio("written_bytes", "num_writes"), MB),
-        "gathering each (ms)": in_unit(ratio("gather_seconds", "num_writes"), MILLI),
-        "writing each (ms)": in_unit(ratio("write_seconds", "num_writes"), MILLI),
-        "writing (MB/s)": in_unit(ratio("written_bytes", "write_seconds"), MB),
-        "reading (MB/s)": in_unit(ratio("read_bytes", "read_seconds"), MB),
-        "training waited (s)": statistics.trimmed_mean(waits),
-    }

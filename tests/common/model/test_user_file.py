@@ -103,12 +103,6 @@ def test_the_largest_repeated_blocks_are_the_layers_where_the_file_names_none():
     assert layers_of(nn.Sequential(*tied)) == []
 
 
-def test_parameters_have_the_numbers_that_ddp_gives_them(tmp_path):
-    text = PLAIN.replace("    return nn.Linear(3, width)", "    net = nn.Linear(3, width)\n    net.head = nn.Linear(2, 2)\n    return net")
-    frozen = text.replace("    return net", "    net.bias.requires_grad = False\n    return net")
-    assert model_file.trained_parameters(UserModel(str(written(tmp_path, frozen)), None).file) == ["weight", "head.weight", "head.bias"]
-
-
 def test_the_schedule_of_a_file_is_that_of_its_scheduler_scaled_and_warmed_up(tmp_path):
     one_cycle = "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=num_steps, cycle_momentum=False)"
     path = written(tmp_path, PLAIN + f"\nLEARNING_RATE = 0.02\ndef scheduler(optimizer, num_steps):\n    return {one_cycle}\n")

@@ -1,16 +1,12 @@
-"""What reading from disk and checkpoints cost; whether all formats train the same; and what is not compared with each other."""
+"""What reading from disk costs; whether all formats train the same; and what is not compared with each other."""
 
 import pytest
 
 from launch.report import comparable, runs
-from tests.support.answers import line, lines, section
+from tests.support.answers import lines, section
 from tests.support.made_records import made, typed
 
 MB = 10**6
-IO = {
-    "num_writes": 2, "written_bytes": 40_000_000, "num_reads": 1, "read_bytes": 20_000_000, "gather_seconds": 0.5, "write_seconds": 0.25,
-    "read_seconds": 0.1, "wait_seconds": 0.0,
-}  # fmt: skip
 
 
 def stored(data_format, *, num_ranks=2, settings=None, **changes):
@@ -54,12 +50,3 @@ def test_runs_that_read_in_different_ways_are_compared_apart():
     assert [(comparison.name, sum(len(entry.records) for entry in comparison.entries)) for comparison in runs.comparisons(records)] == [
         ("cnn, weak scaling", 1), ("cnn, weak scaling, hdf5", 2), ("cnn, weak scaling, hdf5, 2 workers", 1),
     ]  # fmt: skip
-
-
-def test_training_waits_while_a_checkpoint_is_written():
-    settings = {"checkpoint_dir": "kept"}
-    records = [made(settings=settings, checkpoint_io=IO), made(backend="single", settings=settings)]
-    row = line(records, "checkpoints")
-    assert (row["backend"], row["training waited (s)"]) == ("ddp", pytest.approx(0.85))
-    assert (row["size (MB)"], row["gathering each (ms)"], row["writing each (ms)"]) == pytest.approx((20, 250, 125))
-    assert (row["writing (MB/s)"], row["reading (MB/s)"]) == pytest.approx((160, 200))
