@@ -7,12 +7,12 @@ import torch
 
 from common.config import Settings
 from launch.run import experiments
-from tests.support import planted_bugs
+from tests.support import planted_bugs, sound_models
 from tests.support.planted_bugs import BugIn, written
 from tests.support.user_models import SOUND
 
 BUGS = [(kind, name, bug) for kind, bugs in planted_bugs.IN_ONE_PROCESS.items() for name, bug in bugs.items()]
-SOUND_MODELS = SOUND | planted_bugs.SOUND
+SOUND_MODELS = SOUND | sound_models.LOOK_WRONG
 
 
 def examination(folder, name, text):
@@ -40,7 +40,7 @@ def test_nothing_is_found_in_sound_models(name, tmp_path):
 
 
 def test_parameters_to_which_no_gradient_comes_are_named(tmp_path):
-    examined = examination(tmp_path, "unused", planted_bugs.UNUSED)
+    examined = examination(tmp_path, "unused", sound_models.UNUSED)
     assert (examined.wrong, examined.without_gradient) == ({}, ["forgotten.weight", "forgotten.bias"])
     assert examined.trained == ["head.weight", "head.bias", "forgotten.weight", "forgotten.bias"]
 

@@ -6,7 +6,7 @@ from common.backends import file_of, settings_of
 from common.command_line import flag
 from common.config import Settings
 from launch.run import verify
-from tests.support import planted_bugs
+from tests.support import planted_bugs, sound_models
 from tests.support.made_records import typed
 from tests.support.running import train_in_turn
 from tests.support.user_models import BEGINNING, SOUND, TRAPS
@@ -132,8 +132,8 @@ LATE = "a-rank-that-changes-later"
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["ddp", "horovod_torch"])
 def test_planted_mistakes_of_ranks_differ_with_their_causes_and_sound_models_agree(backend, tmp_path):
-    sound = {name: text for name, text in planted_bugs.SOUND.items() if name != "few-different-samples"}
-    texts = {name: bug.text for name, bug in PLANTED.items()} | sound | {"unused": planted_bugs.UNUSED}
+    sound = {name: text for name, text in sound_models.LOOK_WRONG.items() if name != "few-different-samples"}
+    texts = {name: bug.text for name, bug in PLANTED.items()} | sound | {"unused": sound_models.UNUSED}
     paths = {name: planted_bugs.written(tmp_path, name, text) for name, text in texts.items()}
     # The late one needs more steps than an epoch has.
     flags = {name: tuple(flags_of(SETTINGS | {"batch_size": 2 if name == LATE else 4, "epochs": 2})) for name in paths}

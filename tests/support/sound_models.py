@@ -1,0 +1,237 @@
+"""Sound models of the user's form that look like mistakes: nothing is wrong with them."""
+
+from tests.support.planted_bugs import LABELS, NET
+from tests.support.user_models import IMAGES, TRAPS, VECTORS
+
+UNUSED = TRAPS["unused-parameters"]
+LOOK_WRONG = {
+    "clamped-weights": VECTORS
+    + """
+class Net(nn.Linear):
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.clamp_(-0.1, 0.1)
+        return super().forward(x)
+
+def model():
+    return Net(4, 3)
+""",
+    "one-fixed-mask": VECTORS
+    + """
+class Net(nn.Linear):
+    def forward(self, x):
+        return super().forward(x * (torch.rand(4, generator=torch.Generator().manual_seed(3)) < 0.7))
+
+def model():
+    return Net(4, 3)
+""",
+    "global-augmentation": LABELS
+    + """
+import random
+
+def read(self, index):
+    return self.inputs[index] * (-1 if random.random() < 0.1 else 1) + 0.1 * torch.randn(4), self.targets[index]
+
+Labelled.__getitem__ = read
+""",
+    "functional-dropout": VECTORS
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head, self.drop = nn.Linear(4, 3), 0.5
+
+    def forward(self, x):
+        queries = x[:, None, :, None]
+        x = nn.functional.scaled_dot_product_attention(queries, queries, queries, dropout_p=0.5 * self.training).flatten(1)
+        return self.head(nn.functional.dropout(x, self.drop, self.training))
+"""
+    + NET,
+    "spectral-norm": VECTORS
+    + """
+def model():
+    return nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 8)), nn.ReLU(), nn.Linear(8, 3))
+""",
+    "counted-steps": VECTORS
+    + """
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+        self.register_buffer("num_steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        self.num_steps += int(self.training)
+        return super().forward(x) * (1 + 1 / (1 + self.num_steps))
+
+def model():
+    return Net()
+""",
+    "kept-outputs": VECTORS
+    + """
+class Net(nn.Linear):
+    last = None
+
+    def forward(self, x):
+        self.last = super().forward(x)
+        return self.last
+
+def model():
+    return Net(4, 3)
+""",
+    "frozen-layer": VECTORS
+    + """
+def model():
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    net[0].requires_grad_(False)
+    return net
+""",
+    "few-different-samples": """
+def data():
+    inputs = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 4)
+    return pairs(inputs.repeat(4, 1), inputs.repeat(4, 1).sum(1).long() % 3)
+
+def model():
+    return nn.Linear(4, 3)
+""",
+    "group-norm-and-augmented-images": IMAGES
+    + """
+def model():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
+""",
+    "summed-errors": """
+TARGET, LOWER_IS_BETTER = 0.1, True
+
+def data():
+    return pairs(numbers(32, 4), numbers(32, 4).sum(1, keepdim=True))
+
+def model():
+    return nn.Linear(4, 1)
+
+def loss(outputs, targets):
+    return nn.functional.mse_loss(outputs, targets)
+
+def metric(outputs, targets):
+    return ((outputs - targets) ** 2).sum(), targets.sum(), (targets**2).sum()
+
+def finish(sums, num_samples):
+    errors, total, squares = sums
+    return (errors / (squares - total**2 / num_samples)) ** 0.5
+""",
+    "derivatives-in-the-model": """
+def data():
+    return pairs(numbers(32, 2), numbers(32, 1))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        u = self.body(x)
+        return u, torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+
+def model():
+    return Net()
+
+def loss(outputs, targets):
+    u, slope = outputs
+    return ((u - targets) ** 2).mean() + ((slope.sum(1) - u[:, 0]) ** 2).mean()
+
+TARGET, LOWER_IS_BETTER = 0.1, True
+
+def metric(outputs, targets):
+    return ((outputs[0] - targets) ** 2).sum()
+""",
+    "named-tuple-and-dataclass": """
+import dataclasses
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: torch.Tensor
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    pair: Pair
+    names: tuple
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, shift):
+        self.samples = numbers(32, 4) + shift
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        return Inputs(Pair(self.samples[index, :2], self.samples[index, 2:]), ("left", "right")), index % 3
+
+def data():
+    return Pairs(0), Pairs(1)
+
+def collate(samples):
+    pairs = [inputs.pair for inputs, _ in samples]
+    pair = Pair(*(torch.stack(part) for part in zip(*pairs)))
+    return Inputs(pair, ("left", "right")), torch.tensor([target for _, target in samples])
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(2, 3), nn.Linear(2, 3)
+
+    def forward(self, inputs):
+        return self.left(inputs.pair.left) + self.right(inputs.pair.right)
+"""
+    + NET,
+    # Samples of other lengths lie one after the other, so that no axis is that of samples.
+    "ragged-batches-and-a-norm": """
+def data():
+    def samples(shift):
+        return [(numbers(index % 3 + 1, 4) + shift + index, index % 3) for index in range(32)]
+    return samples(0.0), samples(0.5)
+
+def collate(samples):
+    lengths = torch.tensor([len(part) for part, _ in samples])
+    return (torch.cat([part for part, _ in samples]), lengths), torch.tensor([label for _, label in samples])
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        parts, lengths = inputs
+        return self.head(self.norm(torch.stack([part.mean(0) for part in self.body(parts).split(lengths.tolist())])))
+"""
+    + NET,
+    "default-type-float64": VECTORS
+    + """
+torch.set_default_dtype(torch.float64)
+
+def model():
+    return nn.Linear(4, 3)
+""",
+    "sparse-embedding": """
+def data():
+    inputs = torch.arange(64).reshape(32, 2) % 16
+    return TensorDataset(inputs, classes(32)), TensorDataset((inputs + 5) % 16, classes(32))
+
+def model():
+    return nn.Sequential(nn.Embedding(16, 4, sparse=True), nn.Flatten(), nn.Linear(8, 3))
+""",
+    "experts": VECTORS
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(4, 8), nn.ModuleList([nn.Linear(4, 3) for _ in range(8)])
+
+    def forward(self, x):
+        weights, chosen = self.router(x).softmax(1).max(1)
+        outputs = x.new_zeros(len(x), 3)
+        for number in chosen.unique().tolist():
+            outputs[chosen == number] = self.experts[number](x[chosen == number])
+        return outputs * weights[:, None]
+"""
+    + NET,
+}
