@@ -111,7 +111,8 @@ class Answer(NamedTuple):
 def run(arguments: Memory) -> int:
     """Prints the forecast and returns the exit status. Raises UserError, before anything is printed, where nothing can be forecast."""
     limit = size_of(arguments.fits) if arguments.fits is not None else None
-    answer = apart.call(f"--model {arguments.model}", answer_of, **vars(arguments))
+    subject = f"--model {arguments.model}" if arguments.model else f"--workload {arguments.workload}"
+    answer = apart.call(subject, answer_of, **vars(arguments))
     if arguments.json:
         rows = [row._asdict() | ({} if limit is None else {"fits": row.peak <= limit}) for row in answer.forecasts]
         print(json.dumps({"backends": rows, "left_out": answer.left_out}, indent=2))

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from common.errors import UserError
 from frameworks.shared.pytorch import modules, steps
 from launch import memory
 from tests.support.forked import run_module
@@ -172,3 +173,13 @@ def test_a_size_has_a_number_and_a_unit():
     for text in ("GB", "-1GB", "1e2GB", "iB", "80iB", "much", "", "8", "0GB", "80gb"):
         with refused(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB"):
             memory.size_of(text)
+
+
+@pytest.mark.parametrize(("option", "subject"), [({}, "--workload transformer"), ({"model": "net.py"}, "--model net.py")])
+def test_what_a_process_that_ends_was_to_forecast_is_named(option, subject, monkeypatch):
+    def ended(named, *_, **__):
+        raise UserError(named)
+
+    monkeypatch.setattr(memory.apart, "call", ended)
+    with pytest.raises(UserError, match=subject):
+        memory.run(memory.Memory(**option))
