@@ -122,7 +122,7 @@ def _tell_others(failure: Failure, ranks: Ranks) -> int | None:
 def report(error: str) -> None:
     """Prints an error message, once, and sends it."""
     print(f"error: {error}", file=sys.stderr, flush=True)
-    messages.send(messages.Leaving(shortened(error.partition("\n")[0], MAX_ERROR)))
+    messages.send(messages.RankEnded(shortened(error.partition("\n")[0], MAX_ERROR)))
 
 
 def leave_import(kind: type[BaseException], problem: BaseException, frames: TracebackType | None) -> NoReturn:

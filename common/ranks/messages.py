@@ -52,14 +52,14 @@ class TurnEnded(NamedTuple):
     pids: list[Annotated[int, Bounds(at_least=1, at_most=MAX_PID)]]
 
 
-class Leaving(NamedTuple):
-    """A rank leaves the run: with its error, or with None where the run has recorded that it completed."""
+class RankEnded(NamedTuple):
+    """A rank has ended: with its error, or with None where the run has recorded that it completed."""
 
     error: str | None
 
 
-Message = Progress | Hang | TurnEnded | Leaving
-KINDS: dict[str, type[Message]] = {"progress": Progress, "hang": Hang, "turn ended": TurnEnded, "leaving": Leaving}
+Message = Progress | Hang | TurnEnded | RankEnded
+KINDS: dict[str, type[Message]] = {"progress": Progress, "hang": Hang, "turn ended": TurnEnded, "rank ended": RankEnded}
 
 
 def are_read() -> bool:

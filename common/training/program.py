@@ -319,4 +319,4 @@ def finish(trainer: Trainer, record: Record, path: Path | None) -> None:
     trainer.sum(np.zeros(1))
     trainer.close()
     if path:
-        messages.send(messages.Leaving(None))
+        messages.send(messages.RankEnded(None))

@@ -19,7 +19,7 @@ from common.apart import end_with_parent
 from common.progress import Progress
 from common.ranks import binding, messages
 from common.ranks.meeting import MASTER
-from common.ranks.messages import Hang, Leaving, Message, TurnEnded
+from common.ranks.messages import Hang, Message, RankEnded, TurnEnded
 from common.training import clock
 from launch.run import supervisor
 
@@ -58,7 +58,7 @@ def run(
     mark: str,
     cwd: Path | None,
     time_limit_seconds: float,
-    on_message: Callable[[Progress | Hang | Leaving], object],
+    on_message: Callable[[Progress | Hang | RankEnded], object],
     on_line: Callable[[str], object] = lambda line: None,
     death_signal: int = signal.SIGTERM,
 ) -> Generator[list[int], None, Outcome]:
@@ -143,13 +143,13 @@ class _Processes:
             if (seconds := time.monotonic() - begun) >= SUSPENDED_SECONDS:
                 self.problem = f"suspended for {seconds:.0f} s, which its clock cannot tell from training"
 
-    def wait_for_end(self, process: subprocess.Popen[bytes], message: Hang | Leaving) -> None:
+    def wait_for_end(self, process: subprocess.Popen[bytes], message: Hang | RankEnded) -> None:
         """Waits until the launcher has ended after a message that a rank leaves, but not for ever."""
         seconds = GRACE_SECONDS if isinstance(message, Hang) else LEAVING_SECONDS
         try:
             process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            if message == Leaving(None):
+            if message == RankEnded(None):
                 cause = "as where a process that a rank has started holds its output"
                 self.problem = f"the launcher had not ended {seconds:.0f} s after the run had completed, {cause}"
 
@@ -202,7 +202,7 @@ def _turn(
                 processes.problem = stopped
         elif isinstance(message, Progress):
             processes.begin_training()
-        elif isinstance(message, Hang | Leaving):
+        elif isinstance(message, Hang | RankEnded):
             processes.wait_for_end(process, message)
             return []
         elif processes.include(message.pids):
@@ -219,7 +219,7 @@ def _read(
     output: BinaryIO,
     secret: str,
     last_lines: deque[str],
-    on_message: Callable[[Progress | Hang | Leaving], object],
+    on_message: Callable[[Progress | Hang | RankEnded], object],
     on_line: Callable[[str], object],
     signals: queue.SimpleQueue[Message],
 ) -> None:

@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.progress import Progress
 from common.ranks import binding, machine, messages
 from common.ranks.launcher_variables import Ranks, expect_variables_argument
-from common.ranks.messages import Hang, Leaving
+from common.ranks.messages import Hang, RankEnded
 from common.record import definition, environment, files
 from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from common.training import clock
@@ -55,11 +55,11 @@ class Received:
         self.errors: list[str] = []
         self.causes: list[str] = []
 
-    def on_message(self, message: Progress | Hang | Leaving) -> None:
+    def on_message(self, message: Progress | Hang | RankEnded) -> None:
         """Keeps a message of the run."""
         if isinstance(message, Hang):
             self.hangs.append(message)
-        elif isinstance(message, Leaving):
+        elif isinstance(message, RankEnded):
             self.errors += [message.error] if message.error else []
         else:
             self.last_progress = message

@@ -14,7 +14,7 @@ import pytest
 
 from common.progress import Progress
 from common.ranks.meeting import MASTER
-from common.ranks.messages import VARIABLE, Hang, Leaving, Position, TurnEnded, format_line
+from common.ranks.messages import VARIABLE, Hang, Position, RankEnded, TurnEnded, format_line
 from launch.run import processes, supervisor, turns
 from tests.support import kills
 from tests.support.running import ROOT
@@ -49,9 +49,9 @@ def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
 @pytest.mark.parametrize("error", [None, "rank 1: no data"])
 def test_a_run_whose_output_is_held_when_its_ranks_have_left_is_ended(error, tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "LEAVING_SECONDS", 0.3)
-    outcome, messages = run(f"echo '{format_line(Leaving(error), SECRET)}'; sleep 60", tmp_path, 40)
+    outcome, messages = run(f"echo '{format_line(RankEnded(error), SECRET)}'; sleep 60", tmp_path, 40)
     problem = "the launcher had not ended 0 s after the run had completed, as where a process that a rank has started holds its output"
-    assert (outcome.timed_out, outcome.problem, messages) == (False, None if error else problem, [Leaving(error)])
+    assert (outcome.timed_out, outcome.problem, messages) == (False, None if error else problem, [RankEnded(error)])
     assert supervisor.processes_of(str(tmp_path)) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from common.config import Settings
 from common.errors import UserError
 from common.ranks import slurm
-from common.ranks.messages import Leaving
+from common.ranks.messages import RankEnded
 from common.record import files
 from common.record.definition import ENDED_BY_JOB
 from common.record.parts import Environment
@@ -60,7 +60,7 @@ def test_the_first_error_that_a_rank_sends_is_the_cause_and_none_that_is_printed
         on_message, on_line = arguments[-2:]
         on_line("error: printed by a user's file")
         for error in ("rank 1 on n2: no data", "rank 0: what came of it"):
-            on_message(Leaving(error))
+            on_message(RankEnded(error))
         return Outcome(2, False, ["error: printed by a user's file", NO_TRANSPORT])
 
     record = run(None, start=start)
