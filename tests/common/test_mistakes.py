@@ -9,7 +9,7 @@ from launch.run import available
 from tests.support.forked import run_module
 from tests.support.made_records import made
 from tests.support.mistakes import expect_refused
-from tests.support.running import BIN, ROOT, completed
+from tests.support.running import BIN, completed
 
 
 @pytest.mark.parametrize(
@@ -114,17 +114,3 @@ def test_only_rank_0_reports_a_mistake_of_all_ranks():
     done = completed(BIN / "mpiexec", "-n", "2", BIN / "python", "-m", "frameworks.ddp", "--epochs", "0")
     assert done.returncode != 0
     assert done.stderr.count("error: --epochs is 0") == 1
-
-
-@pytest.mark.matrix
-def test_horovod_refuses_ranks_that_it_does_not_see(tmp_path):
-    torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node=2", "-m", "frameworks.horovod_torch", "--results", tmp_path)
-    done = completed(*torchrun)
-    assert done.returncode != 0
-    assert "torchrun started 2 ranks, Horovod sees 1; start with the mpiexec" in done.stderr
-
-
-def test_setup_refuses_what_it_does_not_know():
-    done = completed(ROOT / "launch" / "setup.sh", "--fast")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "unknown argument '--fast'" in done.stderr

@@ -94,9 +94,13 @@ def test_gloo_under_the_controller_of_mpi_is_refused(value, monkeypatch):
         (lambda: horovod.begin(built(0, True), Settings(transport="gloo"), Ranks(), True), "cpu, or leave gloo out for NCCL or MPI"),
         (lambda: mpi_tensors.begin(Ranks(), torch.device("cuda", 0)), "use --device cpu, or leave mpi out for NCCL"),
         (lambda: horovod.reduction(built(0, False), Settings(reduction="adasum")), "start it over MPI, or leave adasum out"),
+        (
+            lambda: horovod.begin(built(0, True), Settings(), Ranks(0, 2, 0, 2, "torchrun"), False),
+            "torchrun started 2 ranks, Horovod sees 1; start with the mpiexec",
+        ),
     ],
 )
-def test_gradients_that_a_transport_does_not_take_are_refused(begin, message, monkeypatch):
+def test_gradients_that_a_transport_does_not_take_and_ranks_that_it_does_not_see_are_refused(begin, message, monkeypatch):
     monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
     with refused(message):
         begin()

@@ -1,4 +1,4 @@
-"""A model of the user's own trains alike with every PyTorch backend."""
+"""A model of the user's own on PyTorch; tests/launch/run/test_verified_models.py trains it with every backend."""
 
 import json
 
@@ -14,9 +14,8 @@ from common.ranks.launcher_variables import Ranks
 from common.workloads import resolve
 from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import modules, states, steps
-from tests.support.backends import started_with
 from tests.support.mistakes import refused
-from tests.support.running import BIN, completed, train_in_turn
+from tests.support.running import BIN, completed
 
 EXAMPLE = ROOT / "frameworks/own_model/rings.py"
 # Without batch norm, whose statistics are those of a rank.
@@ -60,7 +59,6 @@ def finish(sums, num_samples):
 def optimizer(parameters):
     return torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.1)
 """
-FLOAT64 = ("--precision", "fp64", "--scaling", "strong", "--epochs", "2", "--warmup-epochs", "0")
 
 
 @pytest.mark.matrix
@@ -160,29 +158,3 @@ def test_synchronized_batch_norm_is_refused_where_it_would_have_the_statistics_o
             modules.build(settings, "cpu", Ranks(0, 1))
     finally:
         dist.destroy_process_group()
-
-
-# With the libraries test_verified_models.py trains other models.
-@pytest.mark.matrix
-@pytest.mark.parametrize(
-    "backend", ["ddp", pytest.param("horovod_torch", marks=pytest.mark.long), pytest.param("deepspeed_zero", marks=pytest.mark.long)]
-)
-def test_every_step_has_the_loss_of_one_process(backend, tmp_path):
-    path = tmp_path / "sound.py"
-    path.write_text(SOUND)
-    names = ("ddp", "fsdp", "zero_redundancy", "gradient_averaging") if backend == "ddp" else (backend,)
-    assert set(names) <= set(started_with(backend))
-    arguments = ("--model", path, *FLOAT64)
-    ((plain, _),) = train_in_turn(1, tmp_path / "one", [("single", "none", *arguments)])
-    first_data = set()
-    for record, _ in train_in_turn(2, tmp_path / "two", [(name, "none", *arguments) for name in names]):
-        assert record["status"] == "ok", record["error"]
-        assert record["workload_digest"] == plain["workload_digest"]
-        assert len(record["losses"]) == 10
-        tolerance = 1e-6 if backend == "deepspeed_zero" else 1e-10
-        np.testing.assert_allclose(record["losses"], plain["losses"], rtol=tolerance)
-        np.testing.assert_allclose(record["accuracies"], plain["accuracies"], rtol=tolerance)
-        assert (record["metric"], record["lower_is_better"], record["reached"]) == ("metric", True, False)
-        assert record["sample_digests"] == plain["sample_digests"]
-        first_data.add(record["first_batch_digest"])
-    assert len(first_data) == 1

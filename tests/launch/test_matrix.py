@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from common.declarations import Backend, declared
 from common.record import files
 from launch.run import supervisor
-from tests.support import kills, made_backends
+from tests.support import kills
 from tests.support.running import completed, left_over, matrix, records_in, with_backends
 
 pytestmark = pytest.mark.matrix
@@ -22,20 +23,77 @@ BOUND = {"OMP_PLACES": "threads", "OMP_PROC_BIND": "spread"}
 ALONE, RANKS = ("single", "single_tf"), ("ddp", "horovod_tf")
 
 
-def test_a_crash_and_killed_ranks_leave_the_others_their_records_and_no_process(checkout, tmp_path):
-    faults = {"raised": ("ddp", "raised"), "killed": ("ddp", "killed"), "killed_horovod": ("horovod_torch", "killed")}
-    texts = {name: made_backends.faulty(*fault) for name, fault in faults.items()}
+# Another backend that does something more where it reports a step.
+MADE = """
+import os, signal
+
+from common.declarations import Backend, Bounds, Setting
+from common.training.program import main
+from frameworks import {backend}
+
+BACKEND = {declaration}
+
+
+class Trainer({backend}.Trainer):
+    def train_epoch(self, batches, observe):
+        def observed(loss, losses=[]):
+            losses.append(loss)
+            rank, step = self.ranks.rank, len(losses)
+            {statement}
+            observe(loss)
+
+        super().train_epoch(batches, observed)
+
+
+if __name__ == "__main__":
+    main(Trainer, __file__)
+"""
+# What rank 1 does in its fifth step.
+OF_RANK_1 = {
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
+    "raised": "raise RuntimeError('rank 1 has had enough')",
+}
+
+
+def made(backend, statement, declaration="Backend()"):
+    """The file of a backend. The statement, in one line, runs where a step is computed and communicated, and not reported yet.
+
+    It may use `rank`, and `step`, which is the number of the step in its epoch, from 1.
+    """
+    return MADE.format(backend=backend, statement=statement, declaration=declaration)
+
+
+def faulty(backend, fault):
+    """The file of a backend with a fault, which has the variants that the backend has."""
+    fields = [f"{field}={value!r}" for field, value in declared()[backend]._asdict().items() if value != Backend._field_defaults[field]]
+    return made(backend, f"if step == 5 and rank == 1: {OF_RANK_1[fault]}", f"Backend({', '.join(fields)})")
+
+
+# Longer than the first step takes, which is compiled, on cores that others use too.
+WATCHDOG_SECONDS = 15
+
+
+def test_a_crash_and_killed_and_stopped_ranks_leave_the_others_their_records_and_no_process(checkout, tmp_path):
+    faults = {
+        "raised": ("ddp", "raised"), "killed": ("ddp", "killed"), "killed_horovod": ("horovod_torch", "killed"),
+        "stopped": ("ddp", "stopped"), "stopped_horovod": ("horovod_torch", "stopped"),
+    }  # fmt: skip
+    texts = {name: faulty(*fault) for name, fault in faults.items()}
     killed = {"killed": "gloo", "killed@mpi": "mpi", "killed_horovod@gloo": "gloo"}
-    settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--batch-size", "32")
+    # One waits in Gloo, and one in MPI.
+    stopped = ["stopped", "stopped_horovod"]
+    failing = ["raised", *killed, *stopped]
+    settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--batch-size", "32", "--watchdog-timeout", WATCHDOG_SECONDS)
     with with_backends(checkout, texts):
-        done = matrix(checkout, tmp_path, "2", "--backends", ",".join(["raised", *killed, "ddp"]), *settings, variables=BOUND)
+        done = matrix(checkout, tmp_path, "2", "--backends", ",".join([*failing, "ddp"]), *settings, variables=BOUND)
     assert done.returncode == 1, done.stdout + done.stderr
     assert left_over(checkout) == []
     record_of_backend = {record["backend"]: record for record in records_in(tmp_path)}
     for record in record_of_backend.values():
         files.adapter().validate_json(json.dumps(record))
     statuses = {backend: record["status"] for backend, record in record_of_backend.items()}
-    assert statuses == dict.fromkeys(["raised", *killed], "failed") | {"ddp": "ok"}
+    assert statuses == dict.fromkeys(failing, "failed") | {"ddp": "ok"}
     assert record_of_backend["raised"]["error"] == "rank 1: in step 5/12 of epoch 1: RuntimeError: rank 1 has had enough"
     assert any("Traceback" in line for line in record_of_backend["raised"]["output_tail"])
     # Of Horovod over Gloo rank 0 has the server at which the ranks meet.
@@ -43,6 +101,11 @@ def test_a_crash_and_killed_ranks_leave_the_others_their_records_and_no_process(
         record = record_of_backend[backend]
         assert record["error"].startswith("rank 1 was killed by SIGKILL")
         assert record["transport"] == transport
+    for backend in stopped:
+        record = record_of_backend[backend]
+        assert record["error"].startswith("rank 1 hung without a report")
+        assert f"step 6/12 of epoch 1 for {WATCHDOG_SECONDS} s" in record["error"]
+        assert any("train_epoch" in line for line in record["output_tail"])
     record = record_of_backend["ddp"]
     assert (record["num_ranks"], record["num_nodes"], record["launcher"], record["in_sync"]) == (2, 1, "mpich", True)
     assert len(record["losses"]) == len(record["step_seconds"]) == 2 * (record["samples_per_epoch"] // 64)
@@ -155,7 +218,7 @@ def test_a_run_whose_proxy_is_killed_fails_and_those_beside_it_go_on(checkout, t
 )
 def test_a_matrix_whose_results_are_deleted_or_full_names_the_runs_without_a_final_record(statement, reason, checkout, tmp_path):
     (tmp_path / "here").mkdir()
-    text = made_backends.text("single", f"if step == 2: {statement.format(folder=str(tmp_path / 'here'))}", "Backend(one_rank=True)")
+    text = made("single", f"if step == 2: {statement.format(folder=str(tmp_path / 'here'))}", "Backend(one_rank=True)")
     # The mount is there for the matrix alone.
     around = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=300k tmpfs {tmp_path} && exec "$@"', "sh")
     with with_backends(checkout, {"breaking": text}):

@@ -1,5 +1,6 @@
 """How a rank ends: what it says of a failure, and that its launcher takes a completed run for completed and a failed one for failed."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -88,6 +89,18 @@ def test_exhausted_memory_is_one_line_without_a_traceback(problem, line, capsys)
     assert error.startswith(f"in step 3/9 of epoch 2: {line}")
     assert error.endswith(f"; {machine.LESS_MEMORY}")
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.matrix
+def test_a_run_out_of_memory_says_in_one_line_what_needs_less(tmp_path):
+    # A limit of addresses, of which libraries take about 3 GiB.
+    limited = f"ulimit -v {5 * 2**20}; exec {BIN / 'python'} -m frameworks.single --results {tmp_path} --machine here --run-id run"
+    done = completed("bash", "-c", f"{limited} --workload transformer --layers 64 --batch-size 512 --epochs 1 --no-step-breakdown")
+    record = json.loads((tmp_path / "here" / "run.json").read_text())
+    assert (done.returncode, record["status"]) == (1, "failed"), done.stderr
+    assert "before the first epoch: out of memory (" in record["error"]
+    assert record["error"].endswith(f"; {machine.LESS_MEMORY}")
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_a_full_disk_is_one_line_without_a_traceback(capsys):

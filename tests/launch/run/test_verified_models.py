@@ -6,6 +6,7 @@ from common.backends import file_of, settings_of
 from common.command_line import flag
 from common.config import Settings
 from launch.run import verify
+from tests.frameworks import test_user_model
 from tests.support import planted_bugs, sound_models
 from tests.support.made_records import typed
 from tests.support.running import train_in_turn
@@ -14,18 +15,20 @@ from tests.support.user_models import BEGINNING, SOUND, TRAPS
 pytestmark = pytest.mark.matrix
 # Four steps.
 SETTINGS = verify.SETTINGS | {"batch_size": 4, "epochs": 1}
-MODELS = SOUND | TRAPS
+# Nested samples in lists, a metric of several sums, and an optimizer and dropout of its own.
+NESTED = "nested-batches"
+MODELS = SOUND | TRAPS | {NESTED: test_user_model.SOUND}
 # The same number of samples, in micro-batches of half the size.
 BY_RANK = SETTINGS | {"batch_size": 2, "accumulate": 2}
 CLIPPED_BY_SHARDS = ("clipping-optimizer", "layer-wise-optimizer")
 # They agree with one process, or differ, at the end of a run. A run that fails is the last in its processes.
 TRAINED = {
-    "ddp": (*SOUND, "batch-norm", "hidden-state", "clipping-hook", "tied-weights", "unused-parameters"),
-    "gradient_averaging": ("all-functions", "clipping-optimizer"),
-    "zero_redundancy": ("all-functions", "clipping-optimizer", "accumulating-optimizer"),
-    "fsdp": ("all-functions", "vision-transformer", "batch-norm", *CLIPPED_BY_SHARDS, "tied-weights"),
-    "horovod_torch": ("all-functions", "batch-norm", "hidden-state", "clipping-optimizer", "tied-weights"),
-    "deepspeed_zero": ("all-functions", "batch-norm", *CLIPPED_BY_SHARDS, "accumulating-optimizer"),
+    "ddp": (*SOUND, NESTED, "batch-norm", "hidden-state", "clipping-hook", "tied-weights", "unused-parameters"),
+    "gradient_averaging": ("all-functions", NESTED, "clipping-optimizer"),
+    "zero_redundancy": ("all-functions", NESTED, "clipping-optimizer", "accumulating-optimizer"),
+    "fsdp": ("all-functions", NESTED, "vision-transformer", "batch-norm", *CLIPPED_BY_SHARDS, "tied-weights"),
+    "horovod_torch": ("all-functions", NESTED, "batch-norm", "hidden-state", "clipping-optimizer", "tied-weights"),
+    "deepspeed_zero": ("all-functions", NESTED, "batch-norm", *CLIPPED_BY_SHARDS, "accumulating-optimizer"),
     "deepspeed_zero@2": ("all-functions",),
     "deepspeed_zero@3": ("all-functions", "layer-wise-optimizer"),
 }
