@@ -12,7 +12,7 @@ from common.config import as_arguments, cores_per_rank
 from common.declarations import ROOT
 from common.errors import UserError
 from common.words import ranks_of
-from launch.launchers.batch_systems import JOB_SYNTAXES, JobSyntax
+from launch.launchers.batch_systems import BATCH_SYSTEMS, JOB_SYNTAXES, JobSyntax
 from launch.launchers.commands import LAUNCHERS
 from launch.launchers.machine_files import GPU_REQUESTS, Machine
 from launch.run.options import Matrix
@@ -95,7 +95,7 @@ def _expect_taken(system: str, queue: str | None, num_nodes: int, machine: Machi
     if queue is not None and len(queue.split()) != 1:
         raise UserError(f"--queue is {queue!r}; give the name of one queue, a word")
     allocations = LAUNCHERS[machine.launcher].allocations if machine.launcher else ()
-    systems = [name for name in JOB_SYNTAXES if any(variable.startswith(name.upper()) for variable in allocations)]
+    systems = [name.lower() for name, (variable, _) in BATCH_SYSTEMS.items() if variable in allocations]
     if systems and system not in systems:
         launcher = f"the machine file's launcher, {machine.launcher}, starts ranks under {systems[0]}"
         raise UserError(f"--print-jobs is {system}, and {launcher}; give --print-jobs {systems[0]}")

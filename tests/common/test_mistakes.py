@@ -47,14 +47,6 @@ def test_the_matrix_refuses_data_that_it_cannot_train_on(tmp_path):
     assert not results.exists()
 
 
-@pytest.mark.matrix
-def test_the_matrix_refuses_a_device_that_every_backend_lacks(tmp_path):
-    results = tmp_path / "results"
-    arguments = ("1", "--device", "cuda", "--backends", "single,ddp", "--results", results)
-    expect_refused("no backend can use a GPU: this PyTorch has no CUDA; use --device cpu", "launch.matrix", *arguments)
-    assert not results.exists()
-
-
 def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "available_bytes", lambda: 20e9)
     # Starting the backends takes seconds.

@@ -119,12 +119,8 @@ def test_a_name_that_is_not_there_is_refused(name, message):
     ("name", "settings", "num_ranks", "message"),
     [
         ("horovod_torch@adasum", {}, 6, "horovod_torch@adasum takes a power of 2 as the number of ranks, and 6 is none; choose"),
-        ("pipeline@interleaved", {"pipeline_schedule": "interleaved"}, 4, "into at most 4 stages, and 4 ranks have 8; choose fewer"),
         ("pipeline_ddp", {"scaling": "strong", "batch_size": 4}, 4, "4 micro-batches do not divide the batch of 2 samples"),
-        ("pipeline_ddp", {}, 3, "a multiple of 2 ranks (--stages), and 3 is none"),
         ("pipeline_ddp", {"stages": 0}, 2, "--stages is 0"),
-        ("pipeline", {"microbatches": 2}, 4, "as many micro-batches as its 4 stages, and 2 are fewer"),
-        ("pipeline", {"workload": "transformer-alcf"}, 2, "pipeline does not train transformer-alcf"),
         ("pipeline", {"workload": "transformer-gpt2"}, 2, "pipeline does not train transformer-gpt2"),
     ],
 )

@@ -68,9 +68,9 @@ def test_each_option_is_in_the_help_of_those_programs_that_take_it():
 
 
 def test_a_run_has_the_settings_that_its_backend_declares():
-    backend = help_of("frameworks.post_local_sgd")["backend options"]
-    assert list(backend) == ["--averaging-period", "--local-after"]
-    assert "post_local_sgd: steps with averaged gradients" in backend["--local-after"]
+    helps = help_of("frameworks.ddp")["backend options"]
+    assert sorted(helps) == sorted(flag(setting.name) for setting in backends.declared()["ddp"].settings)
+    assert "with powersgd: rank of the factors" in helps["--powersgd-rank"]
 
 
 def test_every_setting_of_a_run_is_explained_with_its_default():

@@ -9,8 +9,6 @@ import importlib
 import itertools
 import os
 import signal
-import threading
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -20,8 +18,6 @@ import numpy as np
 from common import workloads
 from common.data import datasets, sharding
 from common.model import cnn, weights
-from common.ranks import binding, gpus
-from common.ranks.gpus import Device
 from common.ranks.launcher_variables import from_environment
 from common.training import loop, step_breakdown
 from frameworks.shared.replaced import replaced
@@ -289,34 +285,6 @@ def worker_fails_in_step_10(backend):
 def killed_in_its_step_breakdown(_):
     """The process is killed when it has trained and measures its step breakdown."""
     replace(step_breakdown, "measure", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-
-
-def a_thread_on_all_cores(_):
-    """A thread of rank 1 leaves the cores of its rank in the warm-up."""
-
-    def leave_cores():
-        os.sched_setaffinity(0, binding.INHERITED_CORES)
-        time.sleep(60)
-
-    def warmed_up(turns):
-        if from_environment().rank == 1:
-            threading.Thread(target=leave_cores, daemon=True).start()
-            time.sleep(0.5)
-        return turns
-
-    change_result(loop, "prepare", warmed_up)
-
-
-def on_one_gpu(backend):
-    """All ranks have one GPU, as it seems to them."""
-    replace(backend.Trainer, "describe_device", lambda _: Device("cuda", 0, True, None, None, None))
-    replace(gpus, "pci_bus_id", lambda _: "0000:07:00.0")
-
-
-def on_gpus_of_their_own(backend):
-    """No fault: every rank has a GPU of its own, as it seems to it, which its framework describes."""
-    bus_id = f"0000:{7 + from_environment().rank:02x}:00.0"
-    replace(backend.Trainer, "describe_device", lambda _: Device("cuda", 0, True, None, None, None, pci_bus_id=bus_id))
 
 
 # No faults: another training, library or processor, for what is compared

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,10 +18,10 @@ from common.ranks.launcher_variables import Ranks
 from common.record import environment
 from common.record.parts import Gpu, GpuMemoryByRank
 from common.training import loop
-from tests.support import nvml, small_data
+from tests.support import nvml
 from tests.support.mistakes import refused
 from tests.support.rank_0 import ON_CPU, Rank0
-from tests.support.running import ROOT, train_in_turn
+from tests.support.running import ROOT
 
 ON_GPU_1 = Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
 
@@ -167,19 +166,6 @@ def test_the_driver_is_asked_for_the_pci_bus_id_and_the_number_of_gpus(tmp_path)
         environ = os.environ | {"CUDA_VISIBLE_DEVICES": first, "LD_LIBRARY_PATH": str(tmp_path)}
         done = subprocess.run([sys.executable, "-c", ASK_DRIVER], cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == answer
-
-
-@pytest.mark.matrix
-def test_two_ranks_on_one_gpu_are_refused_before_they_train_unless_they_may_share_it(tmp_path):
-    """The ranks compute on the CPU and say that they compute on a GPU."""
-    data = small_data.write_digits(tmp_path / "data", 20)
-    runs = [("ddp", "on_one_gpu", *data, "--share-gpu"), ("ddp", "on_gpus_of_their_own", *data), ("horovod_torch", "on_one_gpu", *data)]
-    *trained, (refused, _) = train_in_turn(2, tmp_path, [(*run, "--small", "--epochs", 1, "--batch-size", 4) for run in runs])
-    for record, _ in trained:
-        assert (record["status"], record["transport"]) == ("ok", "gloo")
-        assert record["environment"]["gpu"]["pci_bus_id"] == "0000:07:00.0"
-    assert (refused["status"], refused["losses"]) == ("failed", [])
-    assert re.match(r"ranks 0 and 1 share the GPU 0000:07:00\.0; ", refused["error"])
 
 
 # As NCCL and aws-ofi-nccl print them.

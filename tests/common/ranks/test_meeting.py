@@ -51,17 +51,6 @@ def test_a_rank_does_not_wait_longer_for_the_others_than_it_is_told():
 
 
 @pytest.mark.matrix
-def test_the_record_of_ranks_of_which_one_lacks_its_data_has_the_line_of_that_one(tmp_path):
-    write_digits(tmp_path / "data", 50)
-    program = (BIN / "python", "-m", "frameworks.ddp", *ONE_EPOCH, "--results", tmp_path, "--dataset", "mnist", "--batch-size", 1)
-    started = [("-n", 1, *program, "--data-dir", tmp_path / folder) for folder in ("data", "absent")]
-    done = completed(BIN / "mpiexec", *started[0], ":", *started[1])
-    record = json.loads((tmp_path / "here" / "run.json").read_text())
-    assert (done.returncode, record["status"]) == (2, "failed")
-    assert record["error"].startswith(f"rank 1 on {socket.gethostname()}: --data-dir {tmp_path}/absent is not a folder")
-
-
-@pytest.mark.matrix
 def test_the_record_under_torchrun_has_the_line_of_the_worker_that_failed(tmp_path):
     write_digits(tmp_path / "data", 50)
     program = (BIN / "python", "-m", "frameworks.ddp", *ONE_EPOCH, "--results", tmp_path, "--dataset", "mnist", "--batch-size", "1")

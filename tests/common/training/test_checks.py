@@ -20,7 +20,7 @@ from common.training import checks
 from tests.common.training.test_checkpoints import ABOUT
 from tests.common.training.test_loop import new_record
 from tests.support.rank_0 import ON_CPU, Rank0
-from tests.support.running import BIN, FEW_STEPS, completed, train
+from tests.support.running import BIN, FEW_STEPS, completed
 
 
 def on_ranks(*calls):
@@ -219,20 +219,22 @@ def test_every_thread_is_on_the_cores_of_its_rank_and_the_main_thread_on_all_of_
     assert done.stdout.strip() == cores
 
 
+def test_a_thread_on_cores_of_others_ends_the_run_on_all_ranks(monkeypatch):
+    monkeypatch.setattr(checks, "misplaced", lambda cores: {0, 1} if cores == {1} else None)
+    errors = on_ranks(*(lambda trainer, core=core: checks.expect_on_cores(trainer, {core}, True) for core in (0, 1)))
+    assert {type(error) for error in errors} == {RunError}
+    (text,) = set(map(str, errors))
+    assert text.startswith("rank 1 has core 1, and a thread of it may run on cores 0, 1: ")
+
+
 SHORT = ("--epochs", "1", "--no-step-breakdown", "--device", "cpu", "--machine", "here", "--run-id", "run")
 
 
 @NEEDS_TWO_CORES
 @pytest.mark.matrix
-@pytest.mark.parametrize(
-    ("backend", "variables"),
-    [
-        ("ddp", {"OMP_PLACES": "threads", "OMP_PROC_BIND": "spread", "TF_NUM_INTRAOP_THREADS": "2"}),
-        ("horovod_tf", {"GOMP_CPU_AFFINITY": "0-1", "HOROVOD_THREAD_AFFINITY": "1,0"}),
-    ],
-)
-def test_ranks_that_are_started_by_hand_have_cores_of_their_own_whatever_variables_say(backend, variables, tmp_path):
-    command = (BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", *SHORT, "--results", tmp_path)
+def test_ranks_that_are_started_by_hand_have_cores_of_their_own_whatever_variables_say(tmp_path):
+    variables = {"OMP_PLACES": "threads", "GOMP_CPU_AFFINITY": "0-1", "HOROVOD_THREAD_AFFINITY": "1,0", "TF_NUM_INTRAOP_THREADS": "2"}
+    command = (BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "frameworks.horovod_tf", *SHORT, "--results", tmp_path)
     done = completed(*command, variables=variables | FEW_STEPS)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "here" / "run.json").read_text())
@@ -240,12 +242,3 @@ def test_ranks_that_are_started_by_hand_have_cores_of_their_own_whatever_variabl
     assert record["environment"]["ignored_variables"] == variables
     assert record["oversubscribed"] is False
     assert (done.stdout + done.stderr).count("ignored, since a run binds its ranks") == 1
-
-
-@NEEDS_TWO_CORES
-@pytest.mark.matrix
-def test_a_run_with_a_thread_on_cores_of_others_has_failed(tmp_path):
-    status, record, _ = train("ddp", 2, tmp_path, "--epochs", "1", fault="a_thread_on_all_cores")
-    first, second = sorted(os.sched_getaffinity(0))[:2]
-    assert (status, record["status"]) == (1, "failed")
-    assert record["error"].startswith(f"rank 1 has core {second}, and a thread of it may run on cores {first}, {second}: ")

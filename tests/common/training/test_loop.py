@@ -12,7 +12,7 @@ from common import workloads
 from common.config import Settings
 from common.data import sharding
 from common.data.samples import Dataset, InMemory
-from common.errors import Diverged
+from common.errors import Diverged, UserError
 from common.model import weights
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import Ranks
@@ -23,6 +23,7 @@ from common.training import checkpoints, clock, loop
 from common.training.clock import Turns
 from launch.report import table
 from launch.run.display import outcome
+from tests.support.mistakes import refused
 from tests.support.small_models import RESNET
 
 LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
@@ -327,6 +328,19 @@ def test_training_starts_from_the_initial_parameters():
     assert record.parameter_digests == [weights.digest(PARAMETERS).hex()]
     of_a_point = {"parameters": [8], "gradients": [4], "optimizer_state": [2]}
     assert dataclasses.asdict(record.tensor_bytes_by_rank) == dict.fromkeys(POINTS, of_a_point)
+
+
+def test_ranks_that_share_a_gpu_are_refused_before_the_warm_up_unless_they_may(monkeypatch):
+    def refuse(*_):
+        raise UserError("ranks 0 and 1 share the GPU")
+
+    monkeypatch.setattr(loop.gpus, "expect_own", refuse)
+    trainer = Timed()
+    with refused("ranks 0 and 1 share the GPU"):
+        loop.prepare(trainer, SETTINGS, new_record())
+    assert trainer.now == 0
+    loop.prepare(trainer, dataclasses.replace(SETTINGS, share_gpu=True), new_record())
+    assert trainer.now > 0
 
 
 def test_a_run_whose_library_skips_a_step_of_the_warm_up_ends_before_training():

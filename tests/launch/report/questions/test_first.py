@@ -114,11 +114,6 @@ MORE_EPOCHS = {"accuracies": [0.5, 0.6, 0.98], "train_seconds": [0.5] * 3, "eval
         ),
         ([*six(5.0, oversubscribed=True)], {"ddp": "fastest"}, "ddp reached the target first, in 5.00 s."),
         ([not_reached()], {"ddp": None}, "no backend reached the target: ddp (not reached (0.9), 4.50 s an epoch)."),
-        (
-            [*six(9.0, import_seconds=5.0), *six(10.0, backend="horovod_torch"), *six(11.0, backend="horovod_tf", launch_seconds=None)],
-            {"ddp": "fastest", "horovod_torch": "slower", "horovod_tf": "slower"},
-            "ddp reached …With start-up horovod_torch is first, in 13.25 s.",
-        ),
     ],
 )
 def test_backends_of_a_size_are_ordered_by_seconds_per_epoch_with_verdicts(records, verdicts, sentence):
