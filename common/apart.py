@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import typing
@@ -57,8 +58,9 @@ def call(subject: str, function: Callable[Parameters, Result], *arguments: Param
     # A program's own module is named __main__.
     inner: Any = inspect.unwrap(function)
     command = [sys.executable, str(ROOT / "launch" / "run_module.py"), "common.apart", inner.__globals__["__spec__"].name, inner.__name__]
-    with os.fdopen(os.memfd_create("answer"), "rb") as answer:
-        end = _run([*command, str(answer.fileno())], pickle.dumps((arguments, named)), answer.fileno())
+    temporary = tempfile.TemporaryDirectory(prefix="tandem-", ignore_cleanup_errors=True)
+    with os.fdopen(os.memfd_create("answer"), "rb") as answer, temporary:
+        end = _run([*command, str(answer.fileno())], pickle.dumps((arguments, named)), answer.fileno(), temporary.name)
         answer.seek(0)
         text = answer.read()
     try:
@@ -70,13 +72,14 @@ def call(subject: str, function: Callable[Parameters, Result], *arguments: Param
     return returned
 
 
-def _run(command: list[str], arguments: bytes, answer: int) -> str:
-    """Runs the process of a call, to its end or to the time limit, and describes how it ended."""
+def _run(command: list[str], arguments: bytes, answer: int, temporary: str) -> str:
+    """Runs the process of a call, to its end or to the time limit, and describes how it ended. `temporary`: its temporary folder."""
     output, deadline = b"", time.monotonic() + LIMIT_SECONDS
     # It has a session of its own, in which what it has started ends with it.
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[answer], start_new_session=True
-    )
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[answer], start_new_session=True,
+        env=os.environ | {"TMPDIR": temporary},
+    )  # fmt: skip
     assert process.stdin, "it is a pipe"
     assert process.stdout, "it is a pipe"
     try:

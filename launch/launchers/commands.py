@@ -51,6 +51,12 @@ class Launcher(NamedTuple):
     def further_arguments(self) -> tuple[str, ...]:
         return self.arguments.get(self.name, ())
 
+    def runs_elsewhere(self, num_nodes: int) -> bool:
+        """Returns whether ranks on so many nodes may be on others than this one."""
+        if LAUNCHERS[self.name].places == "node":
+            return num_nodes > 1
+        return bool(self.hosts) or LAUNCHERS[self.name].places == "cluster" or allocation() is not None
+
 
 class Start(NamedTuple):
     """The ranks that a launcher starts."""

@@ -39,7 +39,8 @@ def train(name: str, num_ranks: int, options: Iterable[str], folder: Path) -> Re
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps({"launcher": launcher.name, "command": shell_command(start)})}
     print(f"training with {ranks_of(num_ranks)}: {name}", flush=True)
     mark = f"lesson-{os.uname().nodename}-{os.getpid()}-{name}"
-    outcome = turns.alone(processes.run(start.argv(), variables, mark, ROOT, TIME_LIMIT_SECONDS, lambda _: None))
+    is_here = not launcher.runs_elsewhere(start.num_nodes)
+    outcome = turns.alone(processes.run(start.argv(), variables, mark, ROOT, TIME_LIMIT_SECONDS, lambda _: None, is_here=is_here))
     if not (paths := [*folder.glob(f"*/{name}.json")]):
         print("\n".join(outcome.last_lines), file=sys.stderr)
         sys.exit(outcome.returncode)

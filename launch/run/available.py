@@ -153,10 +153,7 @@ def mpi_problem(backend: str, launcher: str) -> str | None:
 
 def runs_elsewhere(jobs: Iterable[Job], launcher: Launcher) -> bool:
     """Returns whether ranks may run on other nodes than this one."""
-    places = commands.LAUNCHERS[launcher.name].places
-    if places == "node":
-        return any(job.num_nodes > 1 for job in jobs)
-    return bool(launcher.hosts) or places == "cluster" or commands.allocation() is not None
+    return any(launcher.runs_elsewhere(job.num_nodes) for job in jobs)
 
 
 def can_ask_elsewhere(launcher: Launcher) -> bool:
@@ -177,7 +174,8 @@ def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_la
     try:
         # Another matrix may ask for the same job: each ends what has its mark.
         mark = f"{runner.mark_of(job)}.probe-{os.getpid()}"
-        outcome = turns.alone(processes.run(argv, variables, mark, ROOT, LIMIT_SECONDS, lambda _: None))
+        run = processes.run(argv, variables, mark, ROOT, LIMIT_SECONDS, lambda _: None, is_here=not through_launcher)
+        outcome = turns.alone(run)
     except OSError as error:
         raise UserError(f"{argv[0]} could not be started: {error.strerror}") from None
     json_text = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)

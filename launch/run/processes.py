@@ -1,11 +1,13 @@
 """Starts a run and ends it with all its ranks, wherever on this node the launcher has put them."""
 
+import contextlib
 import functools
 import os
 import queue
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import deque
@@ -61,6 +63,7 @@ def run(
     on_message: Callable[[Progress | Hang | RankEnded], object],
     on_line: Callable[[str], object] = lambda line: None,
     death_signal: int = signal.SIGTERM,
+    is_here: bool = True,
 ) -> Generator[list[int], None, Outcome]:
     """Runs a command to its end or to the time limit, with no process of it left behind in any case, also where this process is killed.
 
@@ -69,7 +72,8 @@ def run(
     on. All processes of the run carry `mark`, which no other run has. A run whose ranks report a hang is ended when its launcher has had
     its time to do so: torchrun takes half a minute. `on_message` is called with each message of the run but TurnEnded, `on_line` with all
     other lines. The time limit leaves out the time between turns. A run whose ranks are all stopped within a turn has failed.
-    `death_signal`: what the kernel sends to the launcher when this process ends, also where the supervisor was killed.
+    `death_signal`: what the kernel sends to the launcher when this process ends, also where the supervisor was killed. `is_here`: whether
+    all of its processes are on this node, where they have a temporary folder of their own, which goes with the run.
     """
     # Runs side by side would all meet at the port that a job script has exported.
     passed_on = {name: value for name, value in binding.without_owned_variables(os.environ).items() if name not in MASTER}
@@ -80,10 +84,13 @@ def run(
     output = open(read_end, "rb")  # noqa: SIM115
     secret = variables.get(messages.VARIABLE, "")
     reader = threading.Thread(target=_read, args=(output, secret, last_lines, on_message, on_line, signals), daemon=True)
-    # The supervisor starts before the run, so that there is no moment at which the run could be left alone.
-    with supervisor.supervised(mark, GRACE_SECONDS, output) as note:
-        processes = _Processes(mark, note)
-        note(filter(None, [variables.get(clock.TURN_SHARE_VARIABLE)]))
+    begun, processes = time.time(), _Processes(mark)
+    with contextlib.ExitStack() as until_end:
+        temporary = until_end.enter_context(tempfile.TemporaryDirectory(prefix="tandem-", ignore_cleanup_errors=True))
+        environ |= {"TMPDIR": temporary} if is_here else {}
+        # The supervisor starts before the run, so that there is no moment at which the run could be left alone.
+        paths = filter(None, [temporary, variables.get(clock.TURN_SHARE_VARIABLE)])
+        until_end.enter_context(supervisor.supervised(mark, GRACE_SECONDS, output, paths))
         with open(write_end, "wb") as pipe:
             process = subprocess.Popen(
                 argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True,
@@ -100,7 +107,7 @@ def run(
                 supervisor.proceed(pids)
             timed_out, problem = pids is None, processes.problem or _describe_killed(argv[0], process)
         finally:
-            supervisor.end(mark, GRACE_SECONDS, processes.files)
+            supervisor.end(mark, GRACE_SECONDS, begun)
             # The environment of the launcher, and so its mark, may not be readable.
             process.kill()
             process.wait()
@@ -110,15 +117,14 @@ def run(
 
 @final
 class _Processes:
-    """The processes of a run, as they look from outside: their `files`, which `note` passes on, and why they hang, as `problem`.
+    """The processes of a run, as they look from outside, and why they hang, as `problem`.
 
     A run is looked for among the processes of this node until it begins to train, and its ranks alone afterwards: that takes no time.
     """
 
-    def __init__(self, mark: str, note: Callable[[Iterable[str]], None]) -> None:
-        self.files: set[str] = set()
+    def __init__(self, mark: str) -> None:
         self.problem: str | None = None
-        self._note, self._mark, self._is_training = note, mark, False
+        self._mark, self._is_training = mark, False
         self._names: dict[int, str] = {}
         self._ranks: list[int] = []
 
@@ -167,9 +173,6 @@ class _Processes:
 
     def _find(self) -> None:
         pids = supervisor.processes_of(self._mark)
-        if files := supervisor.files_of(pids) - self.files:
-            self.files |= files
-            self._note(files)
         self._ranks = supervisor.ranks_among(pids)
         self._names = {pid: name for pid in supervisor.helpers_among(pids) if (name := supervisor.name_of(pid))}
 

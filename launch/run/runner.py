@@ -115,6 +115,7 @@ def run_job(
             received.on_message,
             received.on_line,
             death_signal=death_signal,
+            is_here=not launcher.runs_elsewhere(job.num_nodes),
         )
         ending = ending_of(outcome, time_limit_seconds, launcher, received.errors, received.causes)
     except OSError as error:

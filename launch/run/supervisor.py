@@ -1,8 +1,7 @@
 """The processes of a run on this node: found by their mark, and ended with their files, also when the matrix that started them was killed.
 
-Beside each run runs `python -I launch/run/supervisor.py RUN GRACE_SECONDS`. Its standard input is a pipe from the matrix, which the
-kernel closes with the matrix, however that ends; through it come the paths of the files to remove. It imports little, so that it takes no
-time from the run that starts beside it.
+Beside each run runs `python -I launch/run/supervisor.py RUN GRACE_SECONDS PATH…`. Its standard input is a pipe from the matrix, which the
+kernel closes with the matrix, however that ends. It imports little, so that it takes no time from the run that starts beside it.
 
 A subreaper (PR_SET_CHILD_SUBREAPER) finds them without a mark, but has to start the run: if it were killed, the run would fail, and nobody
 would find a process of the run that has a session of its own.
@@ -12,11 +11,13 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import psutil
 
@@ -26,33 +27,27 @@ POLL_SECONDS = 0.05
 # The states of a process that was stopped by a signal, or has ended and is not waited for.
 STOPPED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 # Memory that the processes of a run share. A library that is killed does not remove it, and a container has 64 MB of it. The names are
-# those of MPICH, Intel MPI, Open MPI, UCX, NCCL and PyTorch: users may keep their data in this folder too.
-SHARED_MEMORY = re.compile(r"/dev/shm/(?:mpich_shm_|Intel_MPI_|(?:vader|sm)_segment\.|ucx_shm_posix_|nccl-|torch_)[^/\s]*$")
+# those of MPICH, Intel MPI, Open MPI, UCX and NCCL: users may keep their data in this folder too.
+SHARED_MEMORY = Path("/dev/shm")
+OF_LIBRARIES = re.compile(r"mpich_shm_|Intel_MPI_|(?:vader|sm)_segment\.|ucx_shm_posix_|nccl-")
 
 
 @contextlib.contextmanager
-def supervised(run: str, grace_seconds: float, output: io.BufferedReader) -> Iterator[Callable[[Iterable[str]], None]]:
-    """Within this context a run is ended when this process is gone. `run` is the value of the mark.
+def supervised(run: str, grace_seconds: float, output: io.BufferedReader, paths: Iterable[str]) -> Iterator[None]:
+    """Within this context a run is ended, and its files and folders are removed, when this process is gone. `run` is the value of the mark.
 
-    The context is a function that takes the paths of files to remove then. `output` is the file into which the run prints. The supervisor
-    holds it open too: a rank that printed into a pipe without a reader would fail, and record this failure, before it is ended.
+    `output` is the file into which the run prints. The supervisor holds it open too: a rank that printed into a pipe without a reader
+    would fail, and record this failure, before it is ended.
     """
-    command = [sys.executable, "-I", os.path.abspath(__file__), run, str(grace_seconds)]
+    command = [sys.executable, "-I", os.path.abspath(__file__), run, str(grace_seconds), *paths]
     # It has a session of its own, since it must outlive what a terminal, or a signal to the group, does to the matrix.
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         pass_fds=[output.fileno()],
     )  # fmt: skip
     assert process.stdin, "standard input is a pipe"
-    descriptor = process.stdin.fileno()
-
-    def note(files: Iterable[str]) -> None:
-        # The supervisor may have been killed.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(descriptor, b"".join(os.fsencode(path) + b"\0" for path in files))
-
     try:
-        yield note
+        yield
     finally:
         process.stdin.close()
         process.wait()
@@ -91,23 +86,41 @@ def helpers_among(pids: list[int]) -> list[int]:
     return helpers[1:]
 
 
-def files_of(pids: Iterable[int]) -> set[str]:
-    """Returns the paths of the files which libraries of these processes share and do not remove when they are killed."""
-    files = set()
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            files |= {mapped.path for mapped in psutil.Process(pid).memory_maps() if SHARED_MEMORY.fullmatch(mapped.path)}
-    return files
+def remove_shared_memory(since: float) -> None:
+    """Removes the files OF_LIBRARIES that this user has made since a time, in seconds since 1970, and that no process uses any more.
+
+    A process that is killed before it is looked at, as where this memory is full, leaves one too.
+    """
+    unused = set()
+    for path in SHARED_MEMORY.glob("*"):
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            if OF_LIBRARIES.match(path.name) and about.st_uid == os.geteuid() and about.st_ctime >= since:
+                unused.add(path)
+    for pid in psutil.pids() if unused else ():
+        # A file is open until it is mapped: whoever looks in this order misses none.
+        for look in (_opened, _mapped):
+            with contextlib.suppress(OSError):
+                used = look(pid)
+                unused = {path for path in unused if str(path) not in used}
+    for path in unused:
+        path.unlink(missing_ok=True)
 
 
-def end(run: str, grace_seconds: float, files: Iterable[str] = ()) -> None:
-    """Ends a run and removes its files: `files`, and those of its processes.
+def _opened(pid: int) -> set[str]:
+    return {os.readlink(descriptor) for descriptor in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def _mapped(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text(errors="replace")
+
+
+def end(run: str, grace_seconds: float, since: float) -> None:
+    """Ends a run that has begun at a time, in seconds since 1970, and removes the memory that its processes have shared.
 
     Its launcher is asked first, so that it can end ranks on other nodes; then what is left here is killed.
     """
-    files = set(files)
     if pids := processes_of(run):
-        files |= files_of(pids)
         # All others are descendants of the launcher.
         _terminate(pids[0], pids)
         _wait_for(lambda: pids[0] not in processes_of(run), grace_seconds)
@@ -115,9 +128,7 @@ def end(run: str, grace_seconds: float, files: Iterable[str] = ()) -> None:
     # While a process becomes another program (execve) it has no environment for a moment, and is not found.
     time.sleep(POLL_SECONDS)
     _wait_for(lambda: _kill(run), grace_seconds)
-    for path in files:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+    remove_shared_memory(since)
 
 
 def _terminate(launcher: int, pids: list[int]) -> None:
@@ -172,12 +183,14 @@ def _wait_for(condition: Callable[[], bool], limit_seconds: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def main(run: str, grace_seconds: str) -> None:
-    """Waits until the other end of standard input is closed, ends the run and removes the files whose paths came in."""
-    paths = b""
-    while chunk := os.read(0, 1 << 16):
-        paths += chunk
-    end(run, float(grace_seconds), filter(None, os.fsdecode(paths).split("\0")))
+def main(run: str, grace_seconds: str, *paths: str) -> None:
+    """Waits until the other end of standard input is closed, ends the run and removes its files and folders."""
+    os.read(0, 1)
+    end(run, float(grace_seconds), psutil.Process().create_time())
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 if __name__ == "__main__":

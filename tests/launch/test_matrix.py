@@ -4,14 +4,12 @@ import json
 import os
 import re
 import signal
-from pathlib import Path
 
 import psutil
 import pytest
 
 from common.declarations import Backend, declared
 from common.record import files
-from launch.run import supervisor
 from tests.support import kills
 from tests.support.running import completed, left_over, matrix, records_in, with_backends
 
@@ -157,8 +155,8 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
     process = kills.start(checkout, tmp_path, *arguments, backends=backends, variables={"TMPDIR": str(temporary)})
     kills.wait_until_training(tmp_path, num_runs=2)
     assert len(left_over(checkout)) > 4
-    shared_memory = supervisor.files_of(kills.ranks_of(tmp_path))
-    assert any("/mpich_shm_" in file for file in shared_memory) == (launcher == "mpich")
+    shared_memory = kills.shared_memory_of(kills.ranks_of(tmp_path))
+    assert any(path.name.startswith("mpich_shm_") for path in shared_memory) == (launcher == "mpich")
     for child in psutil.Process(process.pid).children() if supervisors_too else []:
         if "supervisor.py" in " ".join(child.cmdline()):
             child.kill()
@@ -170,12 +168,12 @@ def test_a_signal_ends_the_runs_side_by_side_and_leaves_no_process_and_no_file(
     # Nobody is left to complete the records where the matrix was killed, but what supervises the runs ends them, or else the kernel.
     kills.wait_until(lambda: not left_over(checkout), 60 if number == signal.SIGKILL else 0)
     if not supervisors_too:
-        assert not any(map(os.path.exists, shared_memory))
-        assert list(temporary.glob("tandem-*")) == []
+        assert not any(path.exists() for path in shared_memory)
+        assert list(temporary.iterdir()) == []
     if number == signal.SIGKILL:
         assert [record["status"] for record in records_in(tmp_path)] == ["started"] * 2
         for path in shared_memory:
-            Path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         return
     assert process.returncode == 130, output
     for record in records_in(tmp_path):
@@ -191,7 +189,7 @@ def test_a_run_whose_proxy_is_killed_fails_and_those_beside_it_go_on(checkout, t
     process = kills.start(checkout, tmp_path, *arguments, backends="ddp,horovod_torch")
     try:
         kills.wait_until_training(tmp_path, num_runs=2)
-        files = supervisor.files_of(kills.ranks_of(tmp_path))
+        shared_memory = kills.shared_memory_of(kills.ranks_of(tmp_path))
         launchers = [child for child in psutil.Process(process.pid).children() if child.name() == "mpiexec"]
         (launcher,) = (child for child in launchers if "frameworks.ddp" in child.cmdline())
         (proxy,) = launcher.children()
@@ -205,7 +203,7 @@ def test_a_run_whose_proxy_is_killed_fails_and_those_beside_it_go_on(checkout, t
     # Its ranks are stopped, and end with it, or run.
     assert re.search(rf"^hydra_pmi_proxy \(pid {proxy.pid}\)|^ended with exit status 255, since its hydra_pmi_proxy", error_of["ddp"])
     assert left_over(checkout) == []
-    assert not any(map(os.path.exists, files))
+    assert not any(path.exists() for path in shared_memory)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, and so takes root")

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import time
+from pathlib import Path
 
 from launch.run import supervisor
 from tests.support.running import BIN, environ, records_in
@@ -49,6 +50,12 @@ def wait_until_training(folder, num_runs=1):
 def ranks_of(folder):
     """The numbers of the processes on this machine that belong to runs with their record in a folder."""
     return [pid for pid, run in supervisor.marked().items() if run.startswith(f"{folder}{os.sep}")]
+
+
+def shared_memory_of(pids):
+    """The paths of the files in /dev/shm that these processes map."""
+    maps = [Path(f"/proc/{pid}/maps").read_text() for pid in pids if Path(f"/proc/{pid}").exists()]
+    return [path for path in Path("/dev/shm").iterdir() if any(str(path) in text for text in maps)]
 
 
 @contextlib.contextmanager

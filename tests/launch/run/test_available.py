@@ -165,7 +165,7 @@ def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_varia
         commands.append(run)
         return processes.Outcome(0, False, [MARKER + json.dumps(answers)])
 
-    monkeypatch.setattr(available.processes, "run", lambda argv, variables, mark, *_: marks.append(mark) or argv)
+    monkeypatch.setattr(available.processes, "run", lambda argv, variables, mark, *_, **__: marks.append(mark) or argv)
     monkeypatch.setattr(available.turns, "alone", alone)
     jobs, reasons = available.asked(jobs_of(*names, precision="tf32"), LOCAL)
     # Two matrices that ask about one job at once end each only what it has started.

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -34,6 +35,12 @@ def run(script, tmp_path, time_limit_seconds):
     return turns.alone(
         processes.run(["sh", "-c", script], {VARIABLE: SECRET}, str(tmp_path), tmp_path, time_limit_seconds, messages.append)
     ), messages
+
+
+def test_the_temporary_folder_of_a_run_goes_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    outcome, _ = run('[ "${TMPDIR%/*}" = "$PWD" ] && mktemp && mkdir "$TMPDIR/folder"', tmp_path, 60)
+    assert (outcome.returncode, list(tmp_path.iterdir())) == (0, [])
 
 
 def test_a_run_that_hangs_is_ended_though_its_launcher_waits(tmp_path):
@@ -249,18 +256,22 @@ def test_what_no_process_of_a_run_can_report_is_its_problem(script, problem, tmp
     assert supervisor.processes_of(str(tmp_path)) == []
 
 
-def test_only_what_libraries_share_is_a_file_of_a_run_and_it_goes_with_the_run(tmp_path):
-    names = [f"mpich_shm_{tmp_path.name}_0", f"mine_{tmp_path.name}", f"mpich_shm_{tmp_path.name}_of_another_0"]
-    paths = [Path("/dev/shm", name) for name in names]
+def test_what_libraries_have_shared_since_a_run_began_goes_with_it_where_nobody_uses_it_also_where_the_process_was_never_seen(tmp_path):
+    # In the order of the letters: opened and mapped by another run, mapped alone, left by a killed process, another file, and an older one.
+    paths = [Path("/dev/shm", f"{name}_{tmp_path.name}") for name in ("mpich_shm_a", "mpich_shm_b", "mpich_shm_c", "mine", "mpich_shm_d")]
     try:
-        for path in paths:
+        paths[-1].write_bytes(b"x")
+        time.sleep(0.05)
+        begun = time.time()
+        for path in paths[:-1]:
             path.write_bytes(b"x")
-        map_files = "import mmap, os, sys, time; maps = [mmap.mmap(os.open(path, os.O_RDWR), 1) for path in sys.argv[1:]]; time.sleep(60)"
-        with kills.marked(str(tmp_path), sys.executable, "-c", map_files, *map(str, paths[:2])) as process:
+        use = "import mmap, os, sys, time; file = open(sys.argv[1]); maps = mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 1); time.sleep(60)"
+        with kills.marked(f"{tmp_path}/other", sys.executable, "-c", use, *map(str, paths[:2])) as process:
             kills.wait_until(lambda: paths[1].name in Path(f"/proc/{process.pid}/maps").read_text())
-            assert supervisor.files_of([process.pid]) == {str(paths[0])}
-            supervisor.end(str(tmp_path), 0.5)
-        assert [path.exists() for path in paths] == [False, True, True]
+            supervisor.end(str(tmp_path), 0.5, begun)
+            assert [path.exists() for path in paths] == [True, True, False, True, True]
+        supervisor.end(str(tmp_path), 0.5, begun)
+        assert [path.exists() for path in paths] == [False, False, False, True, True]
     finally:
         for path in paths:
             path.unlink(missing_ok=True)
@@ -268,7 +279,7 @@ def test_only_what_libraries_share_is_a_file_of_a_run_and_it_goes_with_the_run(t
 
 def test_a_run_of_another_matrix_is_left_alone(tmp_path):
     with kills.marked(f"{tmp_path}/other", "sleep", "60") as process:
-        supervisor.end(str(tmp_path), 0.5)
+        supervisor.end(str(tmp_path), 0.5, time.time())
         assert supervisor.processes_of(f"{tmp_path}/other") == [process.pid]
         assert process.poll() is None
 
