@@ -10,17 +10,15 @@ from common import command_line
 from common.command_line import Positional
 from common.declarations import PYTHON
 from common.errors import UserError
-from launch.report import comparable
-from launch.report.export import json, markdown, output_files, screen
+from launch.report import runs, table
+from launch.report.answer import as_json
+from launch.report.export import markdown, output_files, screen
 from launch.report.questions import baseline
 from launch.report.report import Report, report_of
-from launch.report.runs import collect
 
 EXPORTS = ("--markdown", "--csv", "--html", "--svg")
 REGRESSED = 3
 PROGRAM = f"{PYTHON} -m launch.compare"
-# The sections that options add to the answer.
-ASKED_FOR = ("baseline",)
 # A longer command, with the names of many files, is not repeated.
 LONGEST_COMMAND = 80
 
@@ -44,8 +42,8 @@ class Arguments:
     svg: Path | None = None
     """Write the charts of the answer as a picture."""
     baseline: tuple[Path, ...] = ()
-    """Earlier records, or those of another machine, such as results/reference/zen5-default, with which the results are compared: each
-    folder by itself, and all files together. Exit status 3 where one is worse."""
+    """Earlier records, or those of another machine, such as results/reference/zen5-default, with which the results are compared. Exit
+    status 3 where one is worse."""
 
 
 def requested(arguments: Arguments) -> dict[str, Path]:
@@ -59,10 +57,7 @@ def exported(option: str, report: Report) -> str:
         case "--markdown":
             return markdown.text(report)
         case "--csv":
-            # Of all that a report needs, only its flat table needs polars, which is large.
-            from launch.report.export import csv
-
-            return csv.text(report)
+            return table.csv_text(report.runs.compared)
         case "--html":
             from launch.report.export import html
 
@@ -74,14 +69,14 @@ def exported(option: str, report: Report) -> str:
 
 
 def show(report: Report, arguments: Arguments) -> None:
-    """Prints the whole report, or the answer on one screen after what was asked for beside it."""
+    """Prints the whole report, or the answer on one screen after what changed against the baseline."""
     if arguments.full:
         screen.show_report(report)
         return
     if arguments.json:
-        print(json.text(report.machine, report.answer))
+        print(as_json(report.machine, report.answer))
         return
-    screen.show_sections(section for section in report.sections if section.key in ASKED_FOR)
+    screen.show_sections(section for section in report.sections if section.key == baseline.KEY)
     command = shlex.join([*PROGRAM.split(), *map(str, arguments.results), "--full"])
     screen.show(report.answer, [f"all tables: {command if len(command) <= LONGEST_COMMAND else f'{PROGRAM} RECORDS --full'}"])
 
@@ -90,22 +85,21 @@ def run(arguments: Arguments) -> int:
     """Writes the outputs, prints the report and returns the exit status. Raises UserError for a usage error, before anything is written."""
     exports = requested(arguments)
     output_files.check_all(exports)
-    records, damaged = collect(arguments.results)
+    records, damaged = runs.collect(arguments.results)
+    changed = None
     if arguments.baseline:
-        comparable.check_one_machine(records)
-    comparisons = []
-    for paths in baseline.sets(arguments.baseline):
-        earlier, damaged_before = collect(paths)
+        runs.check_one_machine(records)
+        earlier, damaged_before = runs.collect(arguments.baseline)
         damaged += damaged_before
-        comparisons.append(baseline.compare(records, earlier))
+        changed = baseline.compare(records, earlier)
     report = report_of(records, damaged)
-    if comparisons:
-        report = report._replace(sections=[baseline.section(comparisons), *report.sections])
+    if changed:
+        report = report._replace(sections=[baseline.section(changed), *report.sections])
     failures = output_files.write_all({path: functools.partial(exported, option, report) for option, path in exports.items()})
     show(report, arguments)
     if failures:
         raise UserError(failures)
-    return REGRESSED if any(baseline.worse(compared.changes) for compared in comparisons) else 0
+    return REGRESSED if changed and baseline.worse(changed.changes) else 0
 
 
 def main() -> None:

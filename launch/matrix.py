@@ -20,9 +20,13 @@ from common.record.definition import Record
 from common.terminal import Table
 from common.workloads import help_of_settings, located
 from launch.launchers import commands, detect, machine_files
-from launch.report import live, statistics
+from launch.report import statistics, table
+from launch.report.answer import answer_of
+from launch.report.export import output_files, screen
 from launch.report.findings import Section
 from launch.report.ratio_text import interval
+from launch.report.report import Report, report_of
+from launch.report.runs import Runs
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.run import available, best, check, job_scripts, lock, resume, runner, verify
 from launch.run.best import Gain
@@ -33,6 +37,7 @@ from launch.run.session import run_all
 PROGRAM = "launch/matrix.sh"
 # Options with which a matrix prints something and runs nothing.
 INSTEAD_OF_RUNNING = ("dry_run", "check", "print_jobs")
+RELOAD_SECONDS = 5
 
 # Settings with the path of a file or folder.
 PATHS = [name for name, kind in get_type_hints(Settings).items() if Path in (kind, *get_args(kind))]
@@ -146,11 +151,18 @@ def start(prepared: Prepared) -> int:
 
 
 def write_report(page: Path, run_records: Sequence[Record], has_ended: bool) -> None:
-    """Writes the page of a matrix; of one that has ended also prints the answer."""
-    if has_ended:
-        live.conclude(page, run_records, links_to)
-    else:
-        live.write_page(page, run_records)
+    """Writes the page of a matrix, which a browser reloads while it runs. Of one that has ended, also prints the answer on one screen."""
+    if not has_ended:
+        output_files.write_page(page, lambda: report_of(run_records), RELOAD_SECONDS)
+        return
+    try:
+        report = report_of(run_records)
+    except ModuleNotFoundError as problem:
+        print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
+        return
+    output_files.write_page(page, lambda: report)
+    # The sentence to paste is one line, as where the rest is.
+    screen.show(report.answer, [*filter(None, [report.answer.quotation]), *links_to(page)])
 
 
 def links_to(page: Path) -> list[str]:
@@ -161,7 +173,8 @@ def links_to(page: Path) -> list[str]:
 
 def write_verification(page: Path, run_records: Sequence[Record], question: str, sentences: list[str], tables: list[Table]) -> list[str]:
     """Writes the page of a verification and returns where it is; nothing where it could not be written."""
-    live.write_section(page, run_records, Section("verify", question, sentences, tables))
+    section = Section("verify", question, sentences, tables)
+    output_files.write_page(page, lambda: Report(table.machine(run_records[0]), Runs(), answer_of(Runs()), [section], []))
     return [f"page: {page}"] if page.exists() else []
 
 

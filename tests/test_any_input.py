@@ -15,7 +15,6 @@ from common.config import Settings
 from common.data import stored
 from common.errors import UserError
 from common.training import program as training
-from launch.report.export import csv
 from launch.run import available, processes
 from launch.trace import generate
 from tests.support import programs
@@ -108,8 +107,6 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
     # What a program imports late takes seconds, and each fork would import it anew.
     for module in LATE.get(program.module, ()):
         importlib.import_module(module)
-    # The threads that polars may have in this process are not in a fork, which would wait for them.
-    monkeypatch.setattr(csv, "text", lambda _: "")
     # Asking backends takes seconds.
     monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
     for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write"), (generate, "prototypes")):

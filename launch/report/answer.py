@@ -1,13 +1,14 @@
 """The answer as data: who is first, by how much, how sure that is, why, and what to do. The screen, the page and its JSON show it."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.words import listed, ranks_of
 from launch.report import environments
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import difference, first, leaving_horovod, machines, step
-from launch.report.questions.first import Group
+from launch.report.questions.first import Group, Result
 from launch.report.ratio_text import in_percent, runs_against
 from launch.report.reliability import advice_on, reliability_of
 from launch.report.runs import Runs
@@ -276,3 +277,58 @@ def _migration(comparisons: Sequence[Comparison]) -> str:
             texts.setdefault(move.alternative.backend, []).append(f"{in_percent(move.ratio)} on {names[comparison.name]}")
     changes = [f"{backend} {', '.join(of_backend)}" for backend, of_backend in texts.items()]
     return f"Leaving {leaving_horovod.LIBRARY}, an epoch: {'; '.join(changes)}" if changes else ""
+
+
+def as_json(machine: str, answer: Answer) -> str:
+    """Returns the answer as JSON text, for scripts; what is not known is null."""
+    causes = [
+        {
+            "kind": kind,
+            "text": text,
+            "ratios": {name: {"ratio": ratio.value, "interval": _interval(ratio)} for name, ratio in ratios.items()},
+        }
+        for kind, text, ratios in answer.causes
+    ]
+    document = {
+        "machine": machine,
+        "certainty": answer.certainty,
+        "comparisons": [_comparison(ranking, group) for ranking in answer.rankings for group in ranking.groups],
+        "causes_at": answer.causes_at,
+        "causes": causes,
+        "reliability": answer.reliability,
+        "advice": answer.advice,
+        "migration": answer.migration,
+        "quotation": answer.quotation,
+    }
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _comparison(ranking: Ranking, group: Group) -> dict[str, Any]:
+    """Returns a workload at a size on a machine: which backend reached the target first, and all backends, the fastest first."""
+    return {
+        "comparison": ranking.name,
+        "machine": group.machine,
+        "num_ranks": group.num_ranks,
+        "target": ranking.target,
+        "first": group.first and group.first.backend,
+        "backends": [_backend(ranking, result) for result in group.results],
+    }
+
+
+def _backend(ranking: Ranking, result: Result) -> dict[str, Any]:
+    ratio = result.ratio
+    return {
+        "backend": result.backend,
+        "time_to_solution_seconds" if ranking.has_target else "samples_per_second": result.value,
+        "startup_seconds": result.startup_seconds,
+        "miss": result.miss,
+        "epoch_seconds": result.epoch_seconds,
+        "ratio": ratio and ratio.value,
+        "interval": ratio and _interval(ratio),
+        "num_runs": ratio and result.num_repeats,
+        "verdict": result.verdict,
+    }
+
+
+def _interval(ratio: Ratio) -> list[float] | None:
+    return None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]

@@ -133,15 +133,10 @@ class Comparison(NamedTuple):
         return " ".join([self.workload, *sizes])
 
     @property
-    def training(self) -> str:
-        """The model, precision and scaling, however the data was read."""
-        precision = "" if self.precision == "fp32" else f" in {self.precision}"
-        return f"{self.model}{precision}, {self.scaling} scaling"
-
-    @property
     def name(self) -> str:
-        """The training, and the way in which the data was read."""
-        return f"{self.training}, {self.reading}" if self.reading else self.training
+        """The model, precision and scaling, and the way in which the data was read."""
+        precision = "" if self.precision == "fp32" else f" in {self.precision}"
+        return ", ".join(filter(None, [f"{self.model}{precision}", f"{self.scaling} scaling", self.reading]))
 
     @property
     def sizes(self) -> list[int]:

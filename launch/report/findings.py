@@ -1,6 +1,5 @@
 """The parts of the answer: sections with sentences and tables, and units."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.terminal import Cell, Table
@@ -12,11 +11,10 @@ Cells = dict[str, Cell]
 
 
 class Findings(NamedTuple):
-    """What a question finds out: sentences, and tables. `details`: sentences on what the tables have too."""
+    """What a question finds out."""
 
     sentences: list[str]
     tables: list[Table]
-    details: Sequence[str] = ()
 
 
 class Section(NamedTuple):
@@ -26,7 +24,6 @@ class Section(NamedTuple):
     question: str
     sentences: list[str]
     tables: list[Table]
-    details: Sequence[str] = ()
 
 
 def in_unit(value: float | None, unit: float) -> float | None:

@@ -10,8 +10,8 @@ from launch.report.statistics import Ratio
 NOT_REACHED = "not reached"
 # The columns of the table with the time to solution, and with that from the start of the launcher on.
 TIME, TIME_WITH_STARTUP = "valid_time_seconds", "valid_time_with_startup_seconds"
-# Those with the seconds per epoch, and with those of its training alone.
-EPOCH, EPOCH_TRAINING = "epoch_seconds", "epoch_training_seconds"
+# That with the seconds per epoch.
+EPOCH = "epoch_seconds"
 # The value of each run.
 Values = Mapping[Key, float]
 
@@ -88,22 +88,22 @@ def epoch_seconds(entry: Entry) -> float | None:
     return statistics.geometric_mean(list(by_run.values())) if by_run else None
 
 
-def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], column: str = EPOCH, num_pairs: int | None = None) -> Ratio | None:
+def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], num_pairs: int | None = None) -> Ratio | None:
     """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
 
-    With EPOCH_TRAINING for `column` evaluation does not count. The interval is simultaneous for all pairs of these entries, or for
-    `num_pairs` pairs. Where there are several pairs of runs, only they count, and of a pair the epochs that both have trained: of runs side
-    by side these had their turns one after the other.
+    The interval is simultaneous for all pairs of these entries, or for `num_pairs` pairs. Where there are several pairs of runs, only they
+    count, and of a pair the epochs that both have trained: of runs side by side these had their turns one after the other.
     """
-    seconds_above, seconds_below = above.values(column), below.values(column)
+    seconds_above, seconds_below = above.values(EPOCH), below.values(EPOCH)
     shared = [key for key in seconds_above if key in seconds_below]
     if len(shared) > 1:
         records_above, records_below = ({key_of(record): record for record in entry.ok} for entry in (above, below))
         num_epochs = {key: min(len(records_above[key].train_seconds), len(records_below[key].train_seconds)) for key in shared}
         seconds_above, seconds_below = (
-            {key: table.DERIVED[column](records[key], num_epochs[key]) for key in shared} for records in (records_above, records_below)
+            {key: seconds for key in shared if (seconds := table.epoch_seconds(records[key], num_epochs[key])) is not None}
+            for records in (records_above, records_below)
         )
     if not seconds_above or not seconds_below:
         return None
-    other_values = [entry.values(column) for entry in compared if entry not in (above, below)]
+    other_values = [entry.values(EPOCH) for entry in compared if entry not in (above, below)]
     return _ratio(seconds_above, seconds_below, other_values, num_pairs or num_pairs_of(compared))

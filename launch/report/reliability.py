@@ -4,16 +4,25 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from common import backends
 from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
-from common.words import listed
-from launch.report import environments, notes
+from common.words import listed, ranks_of
+from launch.report import environments, table
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import controls, difference, failed, first, machine_speed
+from launch.report.questions import controls, difference, failed, first
 from launch.report.questions.failed import Failure
-from launch.report.runs import Runs
+from launch.report.runs import SLOWED_DOWN, Runs
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
+QUESTION = "Can it be relied on?"
+# A larger deviation of the machine's speed is told.
+STEADY_PERCENT = 5.0
+# The key of the speeds of each kernel in `machine_noise` of a record, and when it is measured.
+KERNELS = ("product_flops_per_second", "copy_bytes_per_second")
+TIMES = ("before", "after")
+OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
 # Nobody repeats a matrix more often.
 MAX_REPEATS = 100
 NUM_SHOWN_FAILURES = 2
@@ -35,11 +44,11 @@ def reliability_of(runs: Runs) -> list[str]:
     records, judged_controls = runs.compared, controls.judged(runs)
     return [
         *controls.warnings(judged_controls),
-        " ".join([_outcome(records), *machine_speed.describe_speed(records)]),
+        " ".join([_outcome(records), *_speed(records)]),
         *_failures(failed.failures_of(runs)),
         *_oversubscribed(runs.entries),
         *controls.sentences(judged_controls),
-        *notes.warnings(runs),
+        *_warnings(runs),
     ]
 
 
@@ -52,6 +61,33 @@ def _outcome(runs: Sequence[Record]) -> str:
         return f"All {len(runs)} runs {'reached the target' if have_target else 'completed'}{sync}."
     ended = [f"{num_failed} did not complete"] * bool(num_failed) + [f"{num_missed} missed the target"] * bool(num_missed)
     return f"Of {len(runs)} runs {listed(ended)}."
+
+
+def _speed(records: Iterable[Record]) -> list[str]:
+    """Returns the sentence on beside how many runs the machine was as fast as in the median, and when least; none if not measured.
+
+    The deviation is from the median of a kernel in a matrix at a number of ranks.
+    """
+    speeds_of: dict[tuple[str, int, str], list[tuple[float, str, str | None]]] = {}
+    for record in records:
+        for kernel in KERNELS if record.machine_noise else ():
+            speeds = zip(getattr(record.machine_noise, kernel), TIMES, strict=False)
+            of_run = [(speed, when, record.settings.run_id) for speed, when in speeds if speed]
+            speeds_of.setdefault((table.matrix(record), record.num_ranks, kernel), []).extend(of_run)
+    deviations = [
+        (100 * (speed / float(np.median([speed for speed, *_ in of_kernel])) - 1), when, run)
+        for of_kernel in speeds_of.values()
+        for speed, when, run in of_kernel
+    ]
+    if not deviations:
+        return []
+    steady = f"The machine's speed was within {STEADY_PERCENT:g} % of its median"
+    num_runs, deviating = len({run for *_, run in deviations}), {run for percent, _, run in deviations if abs(percent) > STEADY_PERCENT}
+    if not deviating:
+        return [f"{steady} before and after every run."]
+    percent, when, run = max(deviations, key=lambda deviation: abs(deviation[0]))
+    largest = f"{abs(percent):.0f} % {'above' if percent > 0 else 'below'} it {when} {run}"
+    return [f"{steady} beside {num_runs - len(deviating)} of {num_runs} runs, and {largest}."]
 
 
 def _failures(every_failure: Iterable[Failure]) -> list[str]:
@@ -73,6 +109,19 @@ def _oversubscribed(entries: Sequence[Entry]) -> list[str]:
     if all(entry.oversubscribed for entry in entries):
         return ["More ranks than cores: not a scaling measurement."]
     return [f"{listed(list(map(str, shared)))} ranks are more than the cores, so not compared here: --full."]
+
+
+def _warnings(runs: Runs) -> list[str]:
+    """Returns a sentence on the runs that are left out, and on each reason why records of one machine may not be comparable."""
+    texts = [f"{len(runs.traced)} of the runs were {SLOWED_DOWN}, and are left out."] if runs.traced else []
+    for comparison in runs.comparisons if len(runs.machines) == 1 else ():
+        for size in comparison.sizes:
+            if len({frozenset(record.seed for record in entry.records) for entry in comparison.of_size(size)}) > 1:
+                texts.append(f"{comparison.name}, {ranks_of(size)}: {OTHER_SEEDS}")
+        for name, values in environments.values_of(comparison.records).items():
+            if len(values) > 1:
+                texts.append(f"{comparison.name}: records differ in {name}: {', '.join(values)}.")
+    return texts
 
 
 def advice_on(comparisons: Sequence[Comparison]) -> list[str]:

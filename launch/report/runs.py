@@ -1,19 +1,20 @@
-"""Reads the records that are reported on, and groups those that may be compared into comparisons."""
+"""The records that are reported on: which of them may be compared, and the comparisons that they make."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from common.command_line import flag
-from common.config import Role, with_role
+from common.config import TRAINING_SETTINGS, Role, with_role
 from common.declarations import BASELINE
 from common.errors import UserError
 from common.record import files
+from common.record.comparison import COMPARED, COMPARED_OF_BACKEND, OF_MODEL, setting_differences
 from common.record.definition import Record
 from common.record.files import Damaged
-from launch.report import comparable, environments, table
+from launch.report import environments, table
 from launch.report.entries import Comparison, Entry, group_of, key_of
 
 NOT_COMPARED = with_role(Role.NOT_COMPARED)
@@ -76,9 +77,9 @@ def runs_of(records: Iterable[Record], damaged: Sequence[Damaged] = ()) -> Runs:
     all_comparisons: list[Comparison] = []
     for machine in environments.machines_of(compared):
         of_machine = [record for record in compared if table.machine(record) == machine]
-        comparable.check(of_machine)
+        check_comparable(of_machine)
         all_comparisons += comparisons(of_machine)
-    comparable.check_training(compared)
+    check_training(compared)
     return Runs(all_comparisons, not_compared, damaged)
 
 
@@ -123,3 +124,61 @@ def comparisons(records: Iterable[Record]) -> list[Comparison]:
         repeats = itertools.groupby(records_of_group, entry_of)
         compared.append(Comparison(*group, tuple(Entry(*repeated, tuple(records_of_entry)) for repeated, records_of_entry in repeats)))
     return compared
+
+
+def check_comparable(records: Sequence[Record]) -> None:
+    """Raises UserError for records that are not comparable, whether of one machine or of two.
+
+    These are records of different training or devices under one workload, scaling and way of reading the data, or of different numbers of
+    nodes or different transports for one backend and size. A run that failed before its workload digest was known has no measurements and
+    is accepted.
+    """
+    trained_records = [record for record in records if record.workload_digest]
+    check_training(records)
+    of_backend = attrgetter("workload", "scaling", "backend")
+    for groups_of, names in ((group_of, COMPARED), (of_backend, COMPARED_OF_BACKEND)):
+        for record, first in _pairs(trained_records, groups_of):
+            if differences := setting_differences(record.settings, first.settings, names):
+                texts = ", ".join(differences.values())
+                raise UserError(f"{_names(record, first)} have different settings ({texts}); compare them separately")
+    _check_equal(trained_records, group_of, environments.device_of, "on different devices")
+    repeated = attrgetter("workload", "scaling", "backend", "num_ranks")
+    _check_equal(records, repeated, attrgetter("num_nodes"), "on different numbers of nodes")
+    _check_equal(records, repeated, attrgetter("transport"), "over different transports")
+    _check_equal(records, repeated, attrgetter("library_configuration"), "with different configurations of their library")
+
+
+def check_one_machine(records: Iterable[Record]) -> None:
+    """Raises UserError for records of several machines."""
+    if len(machines := environments.machines_of(records)) > 1:
+        raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one machine at a time")
+
+
+def check_training(records: Iterable[Record]) -> None:
+    """Raises UserError for records of different training under one workload, scaling and way of reading the data, on any machines."""
+    for record, first in _pairs([record for record in records if record.workload_digest], group_of):
+        if record.workload_digest != first.workload_digest:
+            differences = setting_differences(record.settings, first.settings, [*COMPARED, *OF_MODEL])
+            trained = [text for name, text in differences.items() if name in (*TRAINING_SETTINGS, "epochs", *OF_MODEL)]
+            reason = ", ".join(trained) or "their data or rate factors differ"
+            raise UserError(f"{_names(record, first)} trained different things ({reason}); compare them separately")
+
+
+def _pairs(records: Iterable[Record], groups_of: Callable[[Record], Hashable]) -> Iterator[tuple[Record, Record]]:
+    """Yields each record with the first of its group."""
+    first_of_group: dict[Hashable, Record] = {}
+    for record in records:
+        yield record, first_of_group.setdefault(groups_of(record), record)
+
+
+def _names(record: Record, first: Record) -> str:
+    return f"{record.settings.run_id} and {first.settings.run_id}"
+
+
+def _check_equal(
+    records: Iterable[Record], groups_of: Callable[[Record], Hashable], value_of: Callable[[Record], object], difference: str
+) -> None:
+    """Raises UserError where records of one group have different values; None is not known, and differs from nothing."""
+    for record, first in _pairs([record for record in records if value_of(record) is not None], groups_of):
+        if value_of(record) != value_of(first):
+            raise UserError(f"{_names(record, first)} ran {difference} ({value_of(record)} and {value_of(first)}); compare them separately")

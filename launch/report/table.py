@@ -1,11 +1,16 @@
-"""The flat table of runs, which the CSV holds: a row a run, a column for every value of its record and for what follows from it."""
+"""The flat table of runs: a row a run, a column for every value of its record and for what follows from it. --csv writes it."""
 
+import csv
 import dataclasses
+import io
+import json
+import re
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +25,45 @@ LEFT_OUT = {
     "timeline", "mpi_profile", "library_configuration", "settings_machine", "settings_repeat", "settings_run_id", "settings_scaling",
     "settings_seed", "settings_workload",
 }  # fmt: skip
+# Columns of times, speeds and energies of training, which a run that diverged has not, since it trained nothing.
+OF_SPEED = re.compile("(?!machine_noise_).*(_seconds|_second|_second_per_rank|_joules|share_of_peak)(_by_rank)?")
+# A formula of a spreadsheet begins with one of these.
+FORMULA = tuple("=+-@\t\n")
 
 
-class Field(NamedTuple):
-    """A column of a record's own values: the attributes that lead to it from the record, and its declared type without None."""
+def csv_text(records: Iterable[Record]) -> str:
+    """Returns the table of records in their order as CSV, with all columns whatever the records have; unknown values are empty.
 
-    column: str
-    path: tuple[str, ...]
-    declared: Any
+    Values per step, epoch or rank are in one cell, separated by spaces, with a dash for one that is not known. What is nested further is
+    JSON.
+    """
+    columns, file = [*DERIVED, *paths()], io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    for record in records:
+        is_untrained = record.status == "diverged"
+        values = (None if is_untrained and OF_SPEED.fullmatch(column) else value_of(record, column) for column in columns)
+        writer.writerow(map(_cell, values))
+    return file.getvalue()
+
+
+def _cell(value: Any) -> str:
+    """Returns a value as text; one that a spreadsheet would take for a formula begins with a quote (OWASP, CSV injection)."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return str(value)
+        case str() | Path():
+            # A carriage return ends a line for some readers.
+            text = str(value).replace("\r", "\n")
+            return f"'{text}" if text.startswith(FORMULA) else text
+        case list() if not any(isinstance(item, list | dict) or dataclasses.is_dataclass(item) for item in value):
+            return " ".join("-" if item is None else _cell(item) for item in value)
+        case _:
+            return json.dumps(value, default=dataclasses.asdict)
 
 
 def value_of(record: Record, column: str) -> Any:
@@ -35,7 +71,7 @@ def value_of(record: Record, column: str) -> Any:
     if derive := DERIVED.get(column):
         return derive(record)
     value: Any = record
-    for name in fields()[column].path:
+    for name in paths()[column]:
         value = getattr(value, name)
         if value is None:
             return None
@@ -43,26 +79,25 @@ def value_of(record: Record, column: str) -> Any:
 
 
 @cache
-def fields() -> dict[str, Field]:
-    """Returns the columns of a record's own values, in the order of its definition: PART_KEY for its parts, settings_NAME for settings."""
-    return {field.column: field for field in _fields(Record, ())}
+def paths() -> dict[str, tuple[str, ...]]:
+    """Returns the attributes that lead to each of a record's own values, by column: PART_KEY for its parts, settings_NAME for settings."""
+    return {"_".join(path): path for path in _paths(Record, ())}
 
 
-def _fields(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
+def _paths(kind: Any, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        here = (*path, field.name)
-        column = "_".join(here)
-        if column in LEFT_OUT:
+        path = (*above, field.name)
+        if "_".join(path) in LEFT_OUT:
             continue
-        declared = known_type(hints[field.name])
+        declared = _known_type(hints[field.name])
         if isinstance(declared, type) and dataclasses.is_dataclass(declared):
-            yield from _fields(declared, here)
+            yield from _paths(declared, path)
         else:
-            yield Field(column, here, declared)
+            yield path
 
 
-def known_type(declared: Any) -> Any:
+def _known_type(declared: Any) -> Any:
     """Returns the type of a value that is known: `int` of `int | None`."""
     if typing.get_origin(declared) not in (typing.Union, types.UnionType):
         return declared
@@ -110,22 +145,10 @@ def epoch_seconds(record: Record, num_epochs: int | None = None) -> float | None
 
     With `num_epochs` only the first epochs count.
     """
-    trained, evaluated = epoch_training_seconds(record, num_epochs), complete(record.eval_seconds[:num_epochs])
-    if trained is None or evaluated is None:
+    trained, evaluated = complete(record.train_seconds[:num_epochs]), complete(record.eval_seconds[:num_epochs])
+    if not trained or evaluated is None or record.status != "ok" or record.resumed_after_epochs:
         return None
-    return trained + sum(evaluated) / len(record.train_seconds[:num_epochs])
-
-
-def epoch_training_seconds(record: Record, num_epochs: int | None = None) -> float | None:
-    """Returns the mean seconds of the training of an epoch, without its evaluation, as `epoch_seconds` does."""
-    trained = complete(record.train_seconds[:num_epochs])
-    return sum(trained) / len(trained) if trained and record.status == "ok" and not record.resumed_after_epochs else None
-
-
-def evaluation_share(record: Record) -> float | None:
-    """Returns the share of evaluation in the seconds of an epoch."""
-    whole, trained = epoch_seconds(record), epoch_training_seconds(record)
-    return 1 - trained / whole if whole and trained is not None else None
+    return sum(trained) / len(trained) + sum(evaluated) / len(trained)
 
 
 def training_seconds(record: Record) -> float | None:
@@ -143,24 +166,12 @@ def _total(values: list[float | None]) -> float | None:
     return sum(seconds) if seconds else None
 
 
-def mean_step_seconds(record: Record) -> float | None:
-    """Returns the mean seconds of a step of the timed training."""
-    trained = training_seconds(record)
-    return trained / len(record.step_seconds) if trained is not None and record.step_seconds else None
-
-
 def timed_step_seconds(record: Record) -> float | None:
     """Returns the mean seconds of a step of the timed training, in its median epoch."""
     trained = present(record.train_seconds)
     if not trained or not record.step_seconds:
         return None
     return float(np.median(trained)) * len(record.train_seconds) / len(record.step_seconds)
-
-
-def median_step_seconds(record: Record) -> float | None:
-    """Returns the seconds of the median step of the timed training."""
-    steps = present(record.step_seconds)
-    return float(np.median(steps)) if steps else None
 
 
 def _breakdown_mean(key: str) -> Callable[[Record], float | None]:
@@ -177,27 +188,12 @@ def breakdown_sent_bytes(record: Record) -> float | None:
     return sum(operation.num_bytes for operation in record.step_breakdown.operations.values()) if record.step_breakdown else None
 
 
-def step_data_wait_seconds(record: Record) -> float | None:
-    """Returns the mean seconds over the ranks that a step waits for data: in training where it is read from disk, else in the breakdown."""
-    if record.reading is None:
-        return value_of(record, "breakdown_data_wait_seconds")
-    return float(np.mean(record.reading.wait_seconds_by_rank)) / max(1, record.reading.num_steps)
-
-
-def read_bytes_per_second(record: Record) -> float | None:
-    """Returns the bytes of samples that all ranks read in a second of training."""
-    seconds = training_seconds(record)
-    return sum(record.reading.sample_bytes_by_rank) / seconds if record.reading and seconds else None
-
-
 # The functions of the columns that are not in the record itself.
-DERIVED: dict[str, Callable[..., Any]] = {
+DERIVED: dict[str, Callable[[Record], Any]] = {
     function.__name__: function
     for function in (
-        run_id, machine, matrix, valid_time_seconds, valid_time_with_startup_seconds, epochs_to_target, epoch_seconds,
-        epoch_training_seconds, evaluation_share, training_seconds, evaluation_seconds, mean_step_seconds, timed_step_seconds,
-        median_step_seconds, breakdown_sent_bytes, step_data_wait_seconds, read_bytes_per_second, volumes.state_bytes,
-        volumes.expected_state_bytes,
+        run_id, machine, matrix, valid_time_seconds, valid_time_with_startup_seconds, epochs_to_target, epoch_seconds, training_seconds,
+        evaluation_seconds, timed_step_seconds, breakdown_sent_bytes, volumes.state_bytes, volumes.expected_state_bytes,
     )
 } | {
     "sent_per_step_bytes": volumes.sent_bytes,

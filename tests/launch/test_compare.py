@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.record import files
-from launch import compare
-from launch.report import live
+from launch import compare, matrix
 from tests.support.made_records import ended, made, on, repeats, typed
 
 LATER = {"started_at": "2026-02-01T00:00:00Z"}
@@ -106,11 +105,11 @@ def test_a_picture_is_refused_where_there_is_nothing_to_draw(tmp_path, run):
 def test_the_end_of_a_matrix_is_one_screen_and_says_where_the_rest_is(tmp_path, capsys):
     made_records = [made(), made(num_ranks=2, seconds=6.0)]
     page = tmp_path / "a.html"
-    live.conclude(page, typed(made_records), lambda path: [f"page: {path}"])
+    matrix.write_report(page, typed(made_records), has_ended=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Seconds to solution, + seconds of start-up")
-    assert lines[-2].startswith("Tandem (")
-    assert lines[-1] == f"page: {page}"
+    assert lines[-3].startswith("Tandem (")
+    assert lines[-2] == f"page: {page}"
     assert 'http-equiv="refresh"' not in page.read_text()
     assert len(lines) <= 30
 
@@ -132,8 +131,8 @@ def test_json_alone_is_printed_for_scripts(tmp_path, run):
 
 def test_a_page_that_cannot_be_written_is_reported_once_and_raises_nothing(tmp_path, capsys):
     for _ in range(3):
-        live.write_page(tmp_path / "not there" / "page.html", typed([made()]))
-    live.write_page(tmp_path / "page.html", typed([made(), made(settings={"threads": 2}, repeat=1)]))
+        matrix.write_report(tmp_path / "not there" / "page.html", typed([made()]), has_ended=False)
+    matrix.write_report(tmp_path / "page.html", typed([made(), made(settings={"threads": 2}, repeat=1)]), has_ended=False)
     first, second = capsys.readouterr().err.splitlines()
     assert "not there" in first
     assert "different settings" in second

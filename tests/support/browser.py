@@ -50,12 +50,3 @@ def show(driver, page, size=(1280, 900), dark=False):
     for log in ("performance", "browser"):
         driver.get_log(log)
     driver.get(page.as_uri())
-    wait_for_charts(driver)
-
-
-def wait_for_charts(driver):
-    """Waits until every chart that has a width is drawn. Raises selenium's TimeoutException where one is not."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    pending = "return [...document.querySelectorAll('.plot')].filter((plot) => plot.clientWidth && plot.dataset.drawn !== 'done').length"
-    WebDriverWait(driver, 60).until(lambda driver: driver.execute_script(pending) == 0)

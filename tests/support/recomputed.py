@@ -41,9 +41,9 @@ def trimmed(values):
     return np.mean(sorted(values)[1:-1])
 
 
-def epoch(record, num_epochs=None, evaluation=True):
+def epoch(record, num_epochs=None):
     """The mean seconds of the first epochs of a run."""
-    return np.mean(record["train_seconds"][:num_epochs]) + (np.mean(record["eval_seconds"][:num_epochs]) if evaluation else 0)
+    return np.mean(record["train_seconds"][:num_epochs]) + np.mean(record["eval_seconds"][:num_epochs])
 
 
 def interval(above, below, others=(), num_pairs=1, value=None):
@@ -97,22 +97,20 @@ class Size:
     def breakdown(self, backend, key):
         return np.array(self.values(backend, lambda record: np.mean(record["step_breakdown"][key])))
 
-    def ratio(self, above, below, evaluation=True):
+    def ratio(self, above, below):
         """The ratio of seconds per epoch, with the noise of all backends of the size."""
-        return self._ratio(
-            self.runs[above], self.runs[below], [self.runs[name] for name in self.runs if name not in (above, below)], evaluation
-        )
+        return self._ratio(self.runs[above], self.runs[below], [self.runs[name] for name in self.runs if name not in (above, below)])
 
     def control_ratio(self, backend, control):
         """The ratio of a control to its backend, with the noise of these two."""
-        return self._ratio(self.controls[control], self.runs[backend], [], True)
+        return self._ratio(self.controls[control], self.runs[backend], [])
 
-    def _ratio(self, above, below, others, evaluation):
+    def _ratio(self, above, below, others):
         """Of a pair of runs the epochs count that both have trained."""
         keys = sorted(above)
         num_epochs = {key: min(len(of[key]["train_seconds"]) for of in (above, below)) for key in keys}
-        sides = [[epoch(of[key], num_epochs[key], evaluation) for key in keys] for of in (above, below)]
-        return interval(*sides, [[epoch(of[key], None, evaluation) for key in keys] for of in others], self.num_pairs)
+        sides = [[epoch(of[key], num_epochs[key]) for key in keys] for of in (above, below)]
+        return interval(*sides, [[epoch(of[key]) for key in keys] for of in others], self.num_pairs)
 
     def time_ratio(self, above, below):
         times = {name: self.values(name, lambda record: record["time_to_solution_seconds"]) for name in self.runs}

@@ -4,8 +4,6 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from common.declarations import BASELINE
 from common.errors import UserError
 from common.record.definition import Record
@@ -20,17 +18,16 @@ from launch.report.statistics import Ratio
 
 with drawing.home_folder():
     import altair
-    from altair import Color, LayerChart, Order, Scale, Shape, Tooltip, X, Y
+    from altair import Color, LayerChart, Order, Scale, Shape, X, Y
 
 # The data of a mark.
 Mark = dict[str, Any]
 # In pixels.
-ROW_HEIGHT, BAR_HEIGHT = 18, 24
+WIDTH, ROW_HEIGHT, BAR_HEIGHT = 620, 18, 24
 # From the end of a mark to its label: the radius of a point is less.
 GAP = 7
 # How much wider than its longest mark a chart is, for the labels.
 WIDENING = 2.0
-NUM_LOSS_POINTS = 120
 SHORTER = "Shorter is better. The seconds after + are start-up, from launch to the first step, which is not in the bars."
 NEUTRAL = "#808080"
 IN_ANSWER = "answer"
@@ -64,7 +61,7 @@ def of(report: Report) -> dict[str, list[Chart]]:
     runs, answer, look_of = report.runs, report.answer, colours_of(report.runs.backends)
     if len(runs.machines) > 1:
         return {IN_ANSWER: [chart for ranking in answer.rankings for chart in _ratios(ranking, look_of)]}
-    charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "cost", "step", "same")}
+    charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "cost", "step")}
     for ranking in answer.rankings:
         charts[IN_ANSWER] += _answers(ranking, look_of)
         charts["first"] += _ratios(ranking, look_of) if ranking.has_target else []
@@ -76,7 +73,6 @@ def of(report: Report) -> dict[str, list[Chart]]:
             charts["first"] += _accuracy(same_size, at, comparison, look_of)
             charts["cost"] += _stages(same_size, at)
             charts["step"] += _parts(comparison, same_size, at)
-            charts["same"] += _losses(same_size, at, look_of)
     return charts
 
 
@@ -85,8 +81,8 @@ def picture(report: Report) -> str:
     charts = of(report)[IN_ANSWER]
     if not charts:
         raise UserError("--svg draws the chart of the answer, and these records have none; leave --svg out")
-    drawn = [chart.drawn.properties(width=drawing.WIDTH, title=f"{chart.kind}: {chart.subject}") for chart in charts]
-    return drawing.svg(altair.vconcat(*drawn).resolve_scale(color="independent").to_dict())
+    drawn = [chart.drawn.properties(title=f"{chart.kind}: {chart.subject}") for chart in charts]
+    return drawing.svgs([altair.vconcat(*drawn).resolve_scale(color="independent").to_dict()])[0]
 
 
 def _chart(kind: str, subject: str, caption: str, marks: Sequence[Mark], words: str, height: float, *layers: altair.Chart) -> list[Chart]:
@@ -95,7 +91,9 @@ def _chart(kind: str, subject: str, caption: str, marks: Sequence[Mark], words: 
         return []
     in_words = {(mark["backend"], mark.get("group"), mark.get("ranks"), mark.get("part")): words.format(**mark) for mark in marks}
     alt = f"{kind}: {subject}. {'; '.join(in_words.values())}."
-    return [Chart(kind, subject, caption, alt, altair.layer(*layers, data=altair.Data(values=marks)).properties(height=height))]
+    return [
+        Chart(kind, subject, caption, alt, altair.layer(*layers, data=altair.Data(values=marks)).properties(width=WIDTH, height=height))
+    ]
 
 
 def _colour(look_of: Mapping[str, str], marks: Iterable[Mark], field: str = "backend") -> Color:
@@ -142,7 +140,7 @@ def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
     return _chart(
         kind, f"{ranking.name}, target {ranking.target:g}" if ranking.has_target else ranking.name, best,
         marks, "{label} ({group})", ROW_HEIGHT * (len(marks) + len(headings)),
-        altair.Chart().mark_bar().encode(x=x, y=y, color=_colour(look_of, marks).legend(None), tooltip="label:N"),
+        altair.Chart().mark_bar().encode(x=x, y=y, color=_colour(look_of, marks).legend(None)),
         *_beside(y, headings, "value"),
     )  # fmt: skip
 
@@ -175,7 +173,7 @@ def _ratios(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
         "Ratio to fastest", ranking.name, caption, marks, "{label} ({group})", ROW_HEIGHT * (len(marks) + len(headings)),
         altair.Chart(altair.Data(values=[{"ratio": 1.0}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(x=x),
         altair.Chart().mark_rule(strokeWidth=2).encode(x=X("low:Q"), x2="high:Q", y=y, color=colour),
-        altair.Chart().mark_point(filled=True, opacity=1, size=60).encode(x=x, y=y, color=colour, tooltip="label:N"),
+        altair.Chart().mark_point(filled=True, opacity=1, size=60).encode(x=x, y=y, color=colour),
         *_beside(y, headings, "high"),
     )  # fmt: skip
 
@@ -206,7 +204,7 @@ def _accuracy(ran: Sequence[Entry], at: str, comparison: Comparison, look_of: Ma
         "{backend} {accuracy:.3g} after {seconds:.3g} s", 230,
         altair.Chart(altair.Data(values=[{"accuracy": comparison.target}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(y=y),
         curve.mark_line(strokeWidth=1.5),
-        curve.mark_point(filled=True, opacity=1).encode(shape=_shape(marks, look_of), tooltip=["backend:N", "epoch:Q", "accuracy:Q"]),
+        curve.mark_point(filled=True, opacity=1).encode(shape=_shape(marks, look_of)),
     )  # fmt: skip
 
 
@@ -247,7 +245,7 @@ def _scaling(comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
         altair.Chart(ideal).mark_line(strokeDash=[5, 5], color=NEUTRAL).encode(x=x, y=y),
         curve.mark_line(strokeWidth=1.5),
         curve.mark_rule(strokeWidth=1.5).encode(y=Y("low:Q"), y2="high:Q"),
-        curve.mark_point(filled=True, opacity=1, size=60).encode(shape=_shape(marks, look_of), tooltip=["backend:N", "ranks:Q", "ratio:Q"]),
+        curve.mark_point(filled=True, opacity=1, size=60).encode(shape=_shape(marks, look_of)),
     )  # fmt: skip
 
 
@@ -274,35 +272,10 @@ def _stacked(
         y=Y("backend:N", title=None, sort=list(sizes_of)),
         color=_colour(colour_of, marks, "part"),
         order=Order("order:Q"),
-        tooltip=["backend:N", "part:N", Tooltip("size:Q", title=unit, format=".2f")],
     )  # fmt: skip
     return _chart(
         kind, at, caption, marks, f"{{backend}} {{part}} {{size:.3g}} {unit}", BAR_HEIGHT * len({mark["backend"] for mark in marks}), bars
     )
-
-
-def _losses(completed: Iterable[Entry], at: str, look_of: Mapping[str, str]) -> list[Chart]:
-    """Returns the losses of one run of each backend."""
-    by_backend = {backend: record.losses for backend, record in _one_run_each(completed).items()}
-    longest = max(map(len, by_backend.values()), default=0)
-    steps = sorted({*range(1, min(longest, 20) + 1), *np.linspace(1, longest, NUM_LOSS_POINTS).astype(int).tolist()})
-    marks = [
-        {"step": step, "backend": backend, "loss": float(f"{losses[step - 1]:.5g}")}
-        for backend, losses in by_backend.items() for step in steps if step <= len(losses) and losses[step - 1]
-    ]  # fmt: skip
-    backends = list(dict.fromkeys(mark["backend"] for mark in marks))
-    curve = altair.Chart().encode(
-        x=X("step:Q", scale=Scale(nice=False)),
-        y=Y("loss:Q", title="loss (nats)", scale=Scale(type="log", nice=False)),
-        color=_colour(look_of, marks),
-        tooltip=["backend:N", "step:Q", "loss:Q"],
-    )
-    # Equal curves cover each other: earlier ones are drawn wider, so that all stay visible.
-    curves = [
-        curve.mark_line(strokeWidth=1.2 + 1.3 * num_later).transform_filter(altair.FieldEqualPredicate(field="backend", equal=backend))
-        for num_later, backend in zip(reversed(range(len(backends))), backends, strict=True)
-    ]
-    return _chart("Loss", at, f"{ONE_RUN_EACH} Equal curves overlap.", marks, "{backend} {loss:.3g} at step {step}", 230, *curves)
 
 
 def colours_of(backends: Iterable[str]) -> dict[str, str]:

@@ -1,8 +1,6 @@
-"""The report as one self-contained page: the answer in words, tables, charts and the library that draws them."""
+"""The report as one self-contained page: the answer in words, charts and tables; it runs no script."""
 
-import json
 import time
-from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -12,8 +10,7 @@ from common.record.definition import Record
 from common.terminal import text_of
 from launch.report import environments
 from launch.report.export import charts, drawing
-from launch.report.export.charts import Chart
-from launch.report.report import Report
+from launch.report.report import RELIABILITY, Report
 
 FOLDER = Path(__file__).parent
 # Longer texts may wrap.
@@ -21,24 +18,23 @@ LONG = 60
 
 
 def text(report: Report, reload_seconds: int | None = None) -> str:
-    """Returns the whole page; with `reload_seconds` a browser reloads it that often."""
+    """Returns the whole page; with `reload_seconds` a browser reloads it that often. Raises NotDrawn where its charts cannot be drawn."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
+    charts_of = charts.of(report)
+    every_chart = [chart for of_section in charts_of.values() for chart in of_section]
+    pictures = iter(drawing.svgs([chart.drawn.to_dict() for chart in every_chart], background=None))
     return template.get_template("page.html.jinja").render(
-        report=report, answer=report.answer, sentences=list(map(_unbroken, report.answer.sentences)), charts=charts.of(report),
-        facts=_facts(report.runs.compared), json=_json, colour=charts.colours_of(report.runs.backends).get, long=LONG, text_of=text_of,
-        style=Markup((FOLDER / "page.css").read_text("utf-8")), script=Markup((FOLDER / "page.js").read_text("utf-8")),
-        library=_library(), reload_seconds=reload_seconds, now=time.strftime("%Y-%m-%d %H:%M:%S"),
+        report=report, answer=report.answer, sentences=list(map(_unbroken, report.answer.sentences)),
+        sections=[section for section in report.sections if section.key != RELIABILITY],
+        charts={key: [(chart, Markup(next(pictures))) for chart in of_section] for key, of_section in charts_of.items()},
+        facts=_facts(report.runs.compared), colour=charts.colours_of(report.runs.backends).get, long=LONG, text_of=text_of,
+        style=Markup((FOLDER / "page.css").read_text("utf-8")), reload_seconds=reload_seconds, now=time.strftime("%Y-%m-%d %H:%M:%S"),
     )  # fmt: skip
 
 
 def _unbroken(sentence: str) -> str:
     """Returns a sentence in which no line ends between a number and its unit."""
     return sentence.replace(" %", "\u00a0%").replace(" s.", "\u00a0s.")
-
-
-@cache
-def _library() -> Markup:
-    return Markup(drawing.library())
 
 
 def _facts(records: list[Record]) -> dict[str, str]:
@@ -55,9 +51,3 @@ def _facts(records: list[Record]) -> dict[str, str]:
         **values_of,
     }
     return {name: ", ".join(sorted(set(values))) for name, values in facts.items() if values}
-
-
-def _json(chart: Chart) -> Markup:
-    """Returns the specification of a chart, as wide as its place, as JSON that is safe inside a script element."""
-    spec = chart.drawn.to_dict() | {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-    return Markup(json.dumps(spec, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

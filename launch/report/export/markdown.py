@@ -16,11 +16,11 @@ ALL_TABLES = (
 
 def text(report: Report) -> str:
     """Returns the questions with their sentences, and the tables of the main ones."""
-    lines = [f"# Tandem on {escaped(report.machine)}", "", ALL_TABLES, "", *_list(report.headline)]
+    lines = [f"# Tandem on {escaped(report.machine)}", "", ALL_TABLES, "", *_list(filter(None, [report.answer.quotation]))]
     for section in report.sections:
         lines += ["", f"## {section.question}", "", *_list(section.sentences)]
         for table in section.tables if section.key in WITH_TABLES else ():
-            lines += ["", f"### {escaped(table.title)}", "", *_table(table)]
+            lines += ["", f"### {escaped(table.title)}", "", *lines_of(table)]
     if report.notes:
         lines += ["", "## Notes", "", *_list(report.notes)]
     return "\n".join(lines) + "\n"
@@ -30,7 +30,8 @@ def _list(sentences: Iterable[str]) -> list[str]:
     return [f"- {escaped(sentence)}" for sentence in sentences]
 
 
-def _table(table: Table) -> list[str]:
+def lines_of(table: Table) -> list[str]:
+    """Returns the lines of a table, without its title."""
     numeric = table.numeric_headings
     rule = "".join("|---:" if heading in numeric else "|---" for heading in table.headings)
     return [_line(table.headings), f"{rule}|", *map(_line, table.texts)]

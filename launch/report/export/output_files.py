@@ -1,12 +1,15 @@
-"""Output files: checked before anything is computed, written atomically."""
+"""Output files: checked before anything is computed, written atomically; and the page of a matrix, which nothing in it may end."""
 
+import functools
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from common import durable
-from common.errors import UserError
+from common.errors import UserError, printable
 from launch.report.export.drawing import NotDrawn
+from launch.report.report import Report
 
 
 def check_all(path_of: Mapping[str, Path]) -> None:
@@ -43,7 +46,7 @@ def write_all(text_of: dict[Path, Callable[[], str]]) -> str:
         try:
             texts[path] = text()
         except (NotDrawn, ImportError) as problem:
-            # A site's Python may lack polars and Altair.
+            # A site's Python may lack Altair.
             failures.append(f"{path} was not written: {problem}")
     for path, text in texts.items():
         try:
@@ -51,3 +54,22 @@ def write_all(text_of: dict[Path, Callable[[], str]]) -> str:
         except OSError as problem:
             failures.append(f"{path} was not written: {problem.strerror}")
     return "; ".join(failures)
+
+
+def write_page(path: Path, report_of: Callable[[], Report], reload_seconds: int | None = None) -> None:
+    """Writes the page of a report of a matrix. Where that fails, prints a message, once, and returns, so that the matrix continues."""
+    try:
+        # Beside a site's Python there may be no jinja2.
+        from launch.report.export import html
+
+        write(path, html.text(report_of(), reload_seconds))
+    except ModuleNotFoundError:
+        return
+    except (UserError, OSError) as problem:
+        _print_once(f"{path} was not written: {printable(str(problem))}")
+
+
+@functools.cache
+def _print_once(line: str) -> None:
+    """Prints a line once, since the page is written again for every group of runs, and fails again for the same reason."""
+    print(line, file=sys.stderr)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from common import durable
 from common.declarations import ROOT
 from common.record.definition import Record
+from common.terminal import Table
 from launch.report import measures
 from launch.report.entries import Comparison
-from launch.report.export import screen
+from launch.report.export import markdown, screen
 from launch.report.questions import first
 from launch.report.ratio_text import with_interval
 from launch.report.report import report_of
@@ -47,23 +48,18 @@ def results(records: Sequence[Record]) -> str:
     shown = report_of([record for record in records if (record.workload, record.num_ranks) == (WORKLOAD, NUM_RANKS)])
     lines = [line.plain for line in screen.lines(shown.answer, [], screen.MAX_WIDTH)]
     head = itertools.takewhile(lambda line: not line.startswith("Why"), lines)
-    return "\n".join(["```text", *head, "```", _effects(report_of(records).runs.comparisons)])
-
-
-def _effects(comparisons: Sequence[Comparison]) -> str:
-    """Returns the table of EFFECTS."""
+    comparisons = report_of(records).runs.comparisons
     rows = [
-        ["an epoch's time at 2 ranks", *(comparison.workload for comparison in comparisons)],
-        ["---"] * (1 + len(comparisons)),
-        *([name, *(_ratio(comparison, *names) for comparison in comparisons)] for name, names in EFFECTS.items()),
+        {"an epoch's time at 2 ranks": effect} | {comparison.workload: _ratio(comparison, *backends) for comparison in comparisons}
+        for effect, backends in EFFECTS.items()
     ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join(["```text", *head, "```", *markdown.lines_of(Table("", rows))])
 
 
-def _ratio(comparison: Comparison, above: str, below: str) -> str:
+def _ratio(comparison: Comparison, above: str, below: str) -> str | None:
     """Returns the ratio of the seconds per epoch of two backends, with its interval."""
     entries = {entry.backend: entry for entry in first.comparable(comparison.of_size(NUM_RANKS))}
-    return with_interval(measures.epoch_ratio(entries[above], entries[below], list(entries.values()))) or "-"
+    return with_interval(measures.epoch_ratio(entries[above], entries[below], list(entries.values())))
 
 
 if __name__ == "__main__":

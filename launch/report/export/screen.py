@@ -37,13 +37,12 @@ def show(answer: Answer, links: Sequence[str], console: Console | None = None) -
 
 
 def show_report(report: Report, console: Console | None = None) -> None:
-    """Prints the report: questions with sentences and tables, and the headline last, beside the prompt."""
+    """Prints the report: questions with sentences and tables, and the answer in one sentence last, beside the prompt."""
     console = console or open_console()
     show_sections(report.sections, console)
     for note in report.notes:
         print_line(console, note)
-    for sentence in report.headline:
-        print_line(console, sentence, style="bold")
+    print_line(console, report.answer.quotation, style="bold")
 
 
 def show_sections(sections: Iterable[Section], console: Console | None = None) -> None:
@@ -51,7 +50,7 @@ def show_sections(sections: Iterable[Section], console: Console | None = None) -
     console = console or open_console()
     for section in sections:
         print_line(console, section.question, style="bold")
-        for sentence in (*section.sentences, *section.details):
+        for sentence in section.sentences:
             print_line(console, sentence)
         print_tables(section.tables, console=console)
         console.print()

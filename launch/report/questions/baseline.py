@@ -1,21 +1,20 @@
 """Sets of records of one matrix, before and after changes or there and here: what is slower, less accurate or larger beyond the noise."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import UserError
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import ranks_of
-from launch.report import comparable, environments, measures, statistics
+from launch.report import environments, measures, statistics
 from launch.report.entries import Entry
 from launch.report.findings import MIB, Cells, Section, in_unit
 from launch.report.ratio_text import NO_DIFFERENCE, interval
-from launch.report.runs import comparisons, split
+from launch.report.runs import check_comparable, check_one_machine, comparisons, split
 from launch.report.statistics import Ratio
 
-QUESTION = "What changed against the baseline?"
+KEY, QUESTION = "baseline", "What changed against the baseline?"
 WORSE, BETTER, UNKNOWN = "worse", "better", "not judged: too few runs"
 
 
@@ -57,14 +56,6 @@ class Change(NamedTuple):
     verdict: str
 
 
-def sets(paths: tuple[Path, ...]) -> list[list[Path]]:
-    """Divides the paths of earlier records into sets: each folder is one, and all files are one, as a shell lists those of a pattern."""
-    folders, files = [], []
-    for path in paths:
-        (folders if path.is_dir() else files).append(path)
-    return [[folder] for folder in folders] + ([files] if files else [])
-
-
 class Compared(NamedTuple):
     """A set of records against an earlier one: when that began, the changes of its entries, and what differs in hardware and software."""
 
@@ -81,8 +72,8 @@ def compare(records: list[Record], baseline: list[Record]) -> Compared:
     Raises UserError where they trained different things or have no entry in common.
     """
     (after, _), (before, _) = split(records), split(baseline)
-    comparable.check_one_machine(before)
-    comparable.check_runs([*after, *before])
+    check_one_machine(before)
+    check_comparable([*after, *before])
     comparison_of = {comparison.name: comparison for comparison in comparisons(after)}
     pairs = [
         (earlier.name, base, later.entry(base.backend, base.num_ranks) if (later := comparison_of.get(earlier.name)) else None)
@@ -148,16 +139,24 @@ def _sentence(change: Change) -> str:
     )
 
 
-def section(baselines: list[Compared]) -> Section:
-    """Returns the changes against each baseline as a section of the report, with the regressions as its sentences."""
-    sentences = [sentence for compared in baselines for sentence in _sentences(compared)]
-    rows = [_row(compared.began, change) for compared in baselines for change in compared.changes]
-    return Section("baseline", QUESTION, sentences, filled("Changes", rows))
+def section(compared: Compared) -> Section:
+    """Returns the changes against the baseline as a section of the report, with the regressions as its sentences."""
+    changes = compared.changes
+    sentences = worse(changes)
+    num_unknown = sum(change.verdict == UNKNOWN for change in changes)
+    if not sentences and num_unknown < len(changes):
+        sentences.append("Nothing that could be judged is slower, less accurate or larger beyond the noise.")
+    if num_unknown:
+        sentences.append(
+            f"{num_unknown} of {len(changes)} numbers could not be judged: one side has fewer than "
+            f"{statistics.MIN_RUNS_WITH_INTERVAL} runs. Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
+        )
+    sentences.append(f"Changed since the matrix begun at {compared.began}: {compared.differences or 'no version and no commit'}.")
+    return Section(KEY, QUESTION, sentences, filled("Changes", map(_row, changes)))
 
 
-def _row(began: str, change: Change) -> Cells:
+def _row(change: Change) -> Cells:
     return {
-        "baseline begun": began,
         "comparison": change.comparison,
         "backend": change.backend,
         "ranks": change.num_ranks,
@@ -169,17 +168,3 @@ def _row(began: str, change: Change) -> Cells:
         "95 % interval": interval(change.ratio),
         "verdict": change.verdict,
     }
-
-
-def _sentences(compared: Compared) -> list[str]:
-    changes = compared.changes
-    sentences = worse(changes)
-    num_unknown = sum(change.verdict == UNKNOWN for change in changes)
-    if not sentences and num_unknown < len(changes):
-        sentences.append("Nothing that could be judged is slower, less accurate or larger beyond the noise.")
-    if num_unknown:
-        sentences.append(
-            f"{num_unknown} of {len(changes)} numbers could not be judged: one side has fewer than "
-            f"{statistics.MIN_RUNS_WITH_INTERVAL} runs. Use --repeats {statistics.MIN_RUNS_CONFIDENT}."
-        )
-    return [*sentences, f"Changed since the matrix begun at {compared.began}: {compared.differences or 'no version and no commit'}."]

@@ -8,13 +8,11 @@ from common.record.definition import Record
 from common.words import ranks_of
 from launch.report import entries, measures, table
 from launch.report.entries import Comparison, Entry
-from launch.report.findings import Findings
 from launch.report.questions import first
 from launch.report.ratio_text import interval, uncertainty
 from launch.report.runs import Runs
 from launch.report.statistics import Ratio
 
-QUESTION = "Do the controls show that the verdicts can be relied on?"
 DELAY = f"{100 * CONTROL_DELAY:g} %"
 
 
@@ -40,11 +38,6 @@ class Judgement(NamedTuple):
         if self.delayed is None or self.delayed.verdict is None:
             return None
         return self.delayed.verdict and self.delayed.value > 1
-
-
-def answer(runs: Runs) -> Findings:
-    """Answers for the controls of all comparisons."""
-    return Findings(sentences(judged(runs)), [])
 
 
 def judged(runs: Runs) -> list[Judgement]:

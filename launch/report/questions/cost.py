@@ -10,10 +10,11 @@ from common.words import ranks_of
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.environments import Limit
-from launch.report.findings import MB, MIB, MILLI, NOT_MEASURED, Cells, Findings, in_unit
+from launch.report.findings import MB, MIB, NOT_MEASURED, Cells, Findings, in_unit
 from launch.report.questions import step
 from launch.report.ratio_text import span
 from launch.report.runs import Runs
+from launch.report.statistics import present
 
 TERA = 10**12
 FLOPS_PER_SECOND = "flops_per_second_per_rank"
@@ -21,11 +22,6 @@ QUESTION = "What does each backend cost?"
 STARTUP = ("launch", "import", "init")
 # The column of the table with the seconds of each stage, in order; those of STARTUP precede the timed part.
 STAGES = {stage: f"{stage}_seconds" for stage in (*STARTUP, "load")} | {"train": "training_seconds", "evaluate": "evaluation_seconds"}
-GPU_MEMORY = {
-    "peak GPU memory allocated (MiB)": "peak_allocated_bytes",
-    "reserved (MiB)": "peak_reserved_bytes",
-    "used on the GPU (MiB)": "used_bytes",
-}
 
 
 def answer(runs: Runs) -> Findings:
@@ -33,7 +29,10 @@ def answer(runs: Runs) -> Findings:
     comparisons = runs.comparisons
     records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
     limit_of = environments.limits_of(records)
-    tables = [table for comparison in comparisons for table in choice(comparison, limit_of)]
+    tables: list[Table] = []
+    for comparison in comparisons:
+        rows = [_choice_row(comparison, entry, limit_of) for entry in comparison.entries if entry.ok]
+        tables += filled(f"{comparison.name}: which to choose", rows)
     sentences = [f"{slow.text}." for slow in environments.slow_products(records)]
     for comparison in comparisons:
         tables += filled(comparison.name, [_row(entry) for entry in comparison.entries if entry.ok])
@@ -46,16 +45,17 @@ def answer(runs: Runs) -> Findings:
 
 
 def _row(entry: Entry) -> Cells:
+    gpu_bytes = [size for sizes in entry.values("gpu_memory_by_rank_peak_allocated_bytes").values() for size in sizes]
+    of_stages = {f"{stage} (s)": seconds for stage, seconds in stages(entry).items()}
     return (
         entry.cells
-        | {f"{stage} (s)": seconds for stage, seconds in stages(entry).items()}
+        | of_stages
         | {
             "peak memory per rank (MiB)": peak_mib(entry),
-            "median step (ms)": in_unit(entry.trimmed_mean("median_step_seconds"), MILLI),
+            # Of the rank with most.
+            "peak GPU memory allocated (MiB)": in_unit(max(present(gpu_bytes), default=None), MIB),
+            "energy (J)": entry.trimmed_mean("energy_joules"),
         }
-        | {f"{kind.replace('_', ' ')} (MiB)": _state_mib(entry, kind) for kind in ("parameters", "gradients", "optimizer_state")}
-        | {heading: _gpu_mib(entry, key) for heading, key in GPU_MEMORY.items()}
-        | {"energy (J)": entry.trimmed_mean("energy_joules")}
     )
 
 
@@ -82,24 +82,6 @@ def startup_seconds(entry: Entry) -> float:
 def peak_mib(entry: Entry) -> float | None:
     """Returns the trimmed mean of the peak memory per rank over the completed runs; None where it is not known."""
     return in_unit(entry.trimmed_mean("peak_memory_bytes"), MIB)
-
-
-def _state_mib(entry: Entry, kind: str) -> float | None:
-    """Returns the MiB of parameters, gradients or optimizer state where a step and the ranks have most; None if not known."""
-    points = [point for record in entry.ok if record.tensor_bytes_by_rank for point in vars(record.tensor_bytes_by_rank).values()]
-    return max((size / MIB for point in points for size in getattr(point, kind)), default=None)
-
-
-def _gpu_mib(entry: Entry, key: str) -> float | None:
-    """Returns the MiB of GPU memory on the rank with most, the largest of the runs; None on CPUs, and where it is not known."""
-    sizes_of_runs = entry.values(f"gpu_memory_by_rank_{key}").values()
-    return max((size / MIB for sizes in sizes_of_runs for size in sizes if size is not None), default=None)
-
-
-def choice(comparison: Comparison, limit_of: dict[Hashable, Limit]) -> list[Table]:
-    """Returns the table of a comparison's entries with completed runs, by the limits of the machine (launch/report/environments.py)."""
-    rows = [_choice_row(comparison, entry, limit_of) for entry in comparison.entries if entry.ok]
-    return filled(f"{comparison.name}: which to choose", rows)
 
 
 def _choice_row(comparison: Comparison, entry: Entry, limit_of: dict[Hashable, Limit]) -> Cells:

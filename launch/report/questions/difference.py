@@ -43,18 +43,16 @@ class Effect(NamedTuple):
 
 
 def answer(comparison: Comparison) -> Findings:
-    """Answers for the entries of a comparison that have cores of their own, those of smaller sizes in details."""
-    texts, details, rows = [], [], []
+    """Answers for the entries of a comparison that have cores of their own, in sentences on the largest size with an effect."""
+    texts, rows = [], []
     for size, entries in comparison.by_size().items():
         candidates = first.comparable(entries)
-        if of_size := sentences(f"{comparison.name}, {ranks_of(size)}", candidates):
-            details += texts
-            texts = of_size
+        texts = sentences(f"{comparison.name}, {ranks_of(size)}", candidates) or texts
         rows += [
             effect.entry.cells | {"differs in": effect.factor, "compared with": effect.fastest.backend} | _cells(effect.ratio)
             for effect in effects(candidates)
         ]
-    return Findings(texts, filled(comparison.name, rows), details)
+    return Findings(texts, filled(comparison.name, rows))
 
 
 def _cells(ratio: Ratio) -> Cells:

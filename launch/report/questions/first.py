@@ -1,14 +1,13 @@
 """Which backend reaches the target first, by time to solution, and which is fastest at each size, by seconds per epoch."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from common import metric
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import measures, table
+from launch.report import measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
 from launch.report.questions import cost
@@ -18,44 +17,26 @@ from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 QUESTION = "Which backend reaches the target first?"
 FASTEST = "fastest"
 SLOWER = "slower"
-MORE_EPOCHS = "needs more epochs"
 APPROXIMATE = "approximate"
 SMALLER_BATCH = "smaller global batch"
 # The column of the throughput.
 RATE = "samples_per_second"
-# How likely it is to find any backend to need more epochs where all need the same.
-ERROR_RATE = 0.05
 # The most backends of a group that a sentence compares with the fastest.
 NUM_NAMED = 3
-
-# For each seed the epochs to the target, by the backends whose trainings are bitwise the same.
-Block = Mapping[tuple[str, ...], int]
-
-
-class MoreEpochs(NamedTuple):
-    """A backend that needs more epochs than the others: its mean, the mean of the others in the same blocks, and the p-value."""
-
-    backend: str
-    mean: float
-    mean_of_others: float
-    p_value: float
 
 
 class Result(NamedTuple):
     """What a backend at a size is compared by.
 
-    `ratio` is the ratio of its seconds per epoch to those of the fastest, and `training_ratio` that of training without evaluation;
-    both are None for the fastest itself. `has_smaller_batch`: under weak scaling, ranks that compute one model together get one batch, and
-    data-parallel ones each their own. `miss`: why it is not compared.
+    `ratio` is the ratio of its seconds per epoch to those of the fastest; None for the fastest itself. `has_smaller_batch`: under weak
+    scaling, ranks that compute one model together get one batch, and data-parallel ones each their own. `miss`: why it is not compared.
     """
 
     entry: Entry
     time_to_solution_seconds: float | None
     epoch_seconds: float | None
     ratio: Ratio | None = None
-    more_epochs: MoreEpochs | None = None
     has_smaller_batch: bool = False
-    training_ratio: Ratio | None = None
     miss: str | None = None
 
     @property
@@ -90,9 +71,7 @@ class Result(NamedTuple):
         """Why seconds per epoch alone do not show how it compares with the fastest; None where they do."""
         if not self.entry.exact:
             return APPROXIMATE
-        if self.has_smaller_batch:
-            return SMALLER_BATCH
-        return MORE_EPOCHS if self.more_epochs else None
+        return SMALLER_BATCH if self.has_smaller_batch else None
 
     @property
     def is_comparable(self) -> bool:
@@ -148,15 +127,10 @@ def _order_by_value(result: Result) -> float:
 
 
 def answer(comparison: Comparison) -> Findings:
-    """Answers for a comparison: at its leading size in a sentence, at the others in details.
-
-    Oversubscribed entries are compared with each other alone, and are in a sentence only where there are no others.
-    """
-    groups = groups_of(comparison)
-    sentence_of = {group.name: f"{comparison.name}, {group.name}: {sentence(group)}" for group in groups}
-    leading = [sentence_of.pop(group.name) for group in leading_group(groups)]
+    """Answers for a comparison, in a sentence at its leading size. Oversubscribed entries are compared with each other alone."""
+    leading = [f"{comparison.name}, {group.name}: {sentence(group)}" for group in leading_group(groups_of(comparison))]
     rows = [row for oversubscribed in (False, True) for entries in comparison.by_size(oversubscribed).values() for row in _rows(entries)]
-    return Findings(leading, filled(comparison.name, rows), list(sentence_of.values()))
+    return Findings(leading, filled(comparison.name, rows))
 
 
 def groups_of(comparison: Comparison) -> list[Group]:
@@ -190,7 +164,7 @@ def _missed(entry: Entry) -> Result:
 def results_of(candidates: Iterable[Entry]) -> list[Result]:
     """Returns the results of the entries of one size that reached the target, if there is one, in the order of the answer.
 
-    Exact backends come first, then those that need more epochs, those with a smaller global batch, and approximate ones.
+    Exact backends come first, then those with a smaller global batch, and approximate ones.
     """
     timed = [
         Result(entry, time, seconds)
@@ -198,20 +172,10 @@ def results_of(candidates: Iterable[Entry]) -> list[Result]:
         if (seconds := measures.epoch_seconds(entry)) and ((time := measures.time_of(entry)) is not None or entry.target is None)
     ]
     batch = max((result.entry.batch_ratio for result in timed), default=1)
-    exact = [result.entry for result in timed if result.entry.exact and result.entry.batch_ratio == batch]
-    needing = {more_epochs.backend: more_epochs for more_epochs in needing_more(blocks_of(exact))}
-    results = [
-        result._replace(more_epochs=needing.get(result.backend), has_smaller_batch=result.entry.batch_ratio < batch) for result in timed
-    ]
-    results.sort(key=lambda result: (not result.entry.exact, result.has_smaller_batch, bool(result.more_epochs), result.epoch_seconds))
+    results = [result._replace(has_smaller_batch=result.entry.batch_ratio < batch) for result in timed]
+    results.sort(key=lambda result: (not result.entry.exact, result.has_smaller_batch, result.epoch_seconds))
     compared = [result.entry for result in results]
-    return results[:1] + [
-        result._replace(
-            ratio=measures.epoch_ratio(result.entry, compared[0], compared),
-            training_ratio=measures.epoch_ratio(result.entry, compared[0], compared, measures.EPOCH_TRAINING),
-        )
-        for result in results[1:]
-    ]
+    return results[:1] + [result._replace(ratio=measures.epoch_ratio(result.entry, compared[0], compared)) for result in results[1:]]
 
 
 def comparable(candidates: Iterable[Entry]) -> list[Entry]:
@@ -240,11 +204,6 @@ def sentence(group: Group) -> str:
         percents = [in_percent(result.ratio).removeprefix("+") for result in named if result.ratio]
         further = [f"{result.backend}'s {percent}" for result, percent in zip(named[1:], percents[1:], strict=True)]
         texts.append(", ".join([f"{named[0].backend}'s epochs take {percents[0]} longer", *further]))
-    texts += [
-        f"{more.backend} needs more epochs to the target: {more.mean:.1f} against {more.mean_of_others:.1f} (p = {more.p_value:.2g})"
-        for more in (result.more_epochs for result in group.results)
-        if more
-    ]
     if missing := [f"{result.backend} ({result.miss})" for result in group.results if result.miss]:
         texts.append(f"Without a time: {'; '.join(missing)}")
     return f"{'. '.join([*texts, *_with_startup(group.results, first.backend)])}."
@@ -279,7 +238,7 @@ def _rows(entries: Sequence[Entry]) -> list[Cells]:
 
 def _row(result: Result, time_ratio: Ratio | None) -> Cells:
     entry, ratio = result.entry, result.ratio
-    time, times, misses = measures.time_of(entry), entry.values(measures.TIME).values(), measures.misses(entry)
+    time, num_reached, misses = measures.time_of(entry), len(entry.values(measures.TIME)), measures.misses(entry)
     reasons = f" ({listed(sorted(set(misses)))})" if misses else ""
     return entry.cells | {
         "transport": entry.transport,
@@ -290,60 +249,8 @@ def _row(result: Result, time_ratio: Ratio | None) -> Cells:
         "seconds per epoch": result.epoch_seconds,
         "ratio to fastest": None if result.miss else ratio.value if ratio else 1.0,
         "95 % interval": interval(ratio),
-        "ratio of training alone": with_interval(result.training_ratio),
         "verdict": result.verdict,
-        "reached": f"{len(times)}/{len(entry.records)}{reasons}" if times or misses else None,
-        "fastest (s)": min(times, default=None),
-        "slowest (s)": max(times, default=None),
+        "reached": f"{num_reached}/{len(entry.records)}{reasons}" if num_reached or misses else None,
         entry.metric: entry.trimmed_mean("accuracy"),
         "samples/s": entry.trimmed_mean(RATE),
     }
-
-
-def needing_more(blocks: Sequence[Block]) -> list[MoreEpochs]:
-    """Returns the backends that need more epochs than the others.
-
-    If all backends train the same thing, each of a block's numbers is as likely as any other for a backend. The test is exact and
-    one-sided: it gives the probability that a backend's sum over the blocks is at least as large as it is, where all ways to permute the
-    numbers within the blocks are equally likely. The level is corrected for the number of backends (Bonferroni).
-    """
-    backends = sorted({backend for block in blocks for equal_backends in block for backend in equal_backends})
-    needing = []
-    for backend in backends:
-        shared = [block for block in blocks if len(block) > 1 and any(backend in equal_backends for equal_backends in block)]
-        numbers = [number for block in shared for equal_backends, number in block.items() if backend in equal_backends]
-        p_value = at_least(sum(numbers), [list(block.values()) for block in shared])
-        if shared and p_value * len(backends) <= ERROR_RATE:
-            numbers_of_others = [number for block in shared for equal_backends, number in block.items() if backend not in equal_backends]
-            mean_of_others = sum(numbers_of_others) / len(numbers_of_others)
-            needing.append(MoreEpochs(backend, sum(numbers) / len(shared), mean_of_others, p_value))
-    return needing
-
-
-def at_least(total: int, choices: Iterable[Sequence[int]]) -> float:
-    """Returns the probability that numbers drawn uniformly, one from each list of choices, add up to at least the total."""
-    counts = Counter({0: 1})
-    for numbers in choices:
-        counts = sum((Counter({subtotal + number: count for subtotal, count in counts.items()}) for number in numbers), Counter())
-    return sum(count for reached, count in counts.items() if reached >= total) / sum(counts.values())
-
-
-def blocks_of(entries: Iterable[Entry]) -> list[Block]:
-    """Returns the blocks of the entries of one size.
-
-    Runs of one seed are the same training, also in several matrices, and count once, and so do backends with bitwise the same parameters.
-    A run that did not reach the target in all its epochs counts as if it had reached it one epoch later.
-    """
-    trainings_of: dict[int, dict[str, tuple[int, str]]] = {}
-    for entry in entries:
-        for record in entry.from_start:
-            number = table.epochs_to_target(record) or len(record.train_seconds) + 1
-            digest = record.parameter_digests[-1] if record.parameter_digests else entry.backend
-            trainings_of.setdefault(record.seed, {})[entry.backend] = number, digest
-    blocks = []
-    for trainings in trainings_of.values():
-        backends_of: dict[tuple[int, str], list[str]] = {}
-        for backend, training in trainings.items():
-            backends_of.setdefault(training, []).append(backend)
-        blocks.append({tuple(equal_backends): number for (number, _), equal_backends in backends_of.items()})
-    return blocks

@@ -1,4 +1,4 @@
-"""Whether every backend trains the same model: initial parameters, samples, losses of each step, final parameters."""
+"""Whether every backend trains the same: initial parameters, samples, losses, final parameters; and what approximate ones gain and cost."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -7,8 +7,10 @@ from common.record import comparison as record_comparison
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report.entries import Comparison, Entry
+from launch.report import measures
+from launch.report.entries import Comparison, Entry, key_of
 from launch.report.findings import Cells, Findings
+from launch.report.ratio_text import interval
 from launch.report.statistics import mean, present
 
 QUESTION = "Does every backend train the same thing?"
@@ -35,51 +37,22 @@ class Agreement(NamedTuple):
         runs, first_runs = self.entry.from_start, self.first.from_start if self.entry is not self.first else []
         return [(record, first) for record in runs for first in first_runs if first.seed == record.seed]
 
-    @property
-    def shown(self) -> Record:
-        """The run whose digests are shown: the first whose seed the first backend has too, if there is one."""
-        return next((record for record, _ in self.pairs), self.entry.from_start[0])
-
-    @property
-    def in_sync(self) -> str | None:
-        """Whether the ranks of all runs had equal parameters; None where no run has compared them."""
-        in_sync = [record.in_sync for record in self.entry.records]
-        return "no" if False in in_sync else "yes" if True in in_sync else None
-
-    @property
-    def final_digests(self) -> dict[int, set[str]]:
-        """The digests of the final parameters by seed, of the runs of which an epoch has ended."""
-        digests: dict[int, set[str]] = {}
-        for record in self.entry.from_start:
-            if final := _final(record):
-                digests.setdefault(record.seed, set()).add(final)
-        return digests
-
     def loss_difference(self, num_steps: int | None = None) -> float | None:
         """Returns the largest relative difference of the losses of all pairs, of the first steps or of all."""
-        return max(present(loss_difference(record.losses, first.losses, num_steps) for record, first in self.pairs), default=None)
-
-    def shared_seeds(self, agreement: "Agreement") -> set[int]:
-        """Returns the seeds with which the runs of both have final parameters."""
-        return self.final_digests.keys() & agreement.final_digests.keys()
-
-    def is_identical_to(self, agreement: "Agreement") -> bool:
-        """Returns whether another backend of this size ended with the same parameters with every seed that both have, if there is one."""
-        seeds = self.shared_seeds(agreement)
-        is_one_size = self.entry.num_ranks == agreement.entry.num_ranks and self.in_sync == agreement.in_sync
-        return is_one_size and bool(seeds) and all(self.final_digests[seed] == agreement.final_digests[seed] for seed in seeds)
-
-
-# The backends of one size that end with the same parameters: one row.
-Group = list[Agreement]
+        return max(present(_loss_difference(record.losses, first.losses, num_steps) for record, first in self.pairs), default=None)
 
 
 def answer(comparison: Comparison) -> Findings:
-    """Answers for a comparison."""
+    """Answers for a comparison: for its runs from the start on, and for approximate backends beside the fastest exact one of their size."""
     agreements = _agreements(comparison)
-    groups = _groups(agreements)
-    sentences = [_sentence(comparison, agreements, groups)] if agreements else []
-    return Findings(sentences, filled(comparison.name, [_row(comparison, group) for group in groups]))
+    sentences, rows = [_sentence(comparison, agreements)] if agreements else [], []
+    for entry in comparison.entries:
+        if not entry.exact and (exact := _fastest_exact(comparison, entry)):
+            sentence, row = _against(comparison, entry, exact)
+            sentences.append(sentence)
+            rows.append(row)
+    tables = [*filled(comparison.name, map(_row, agreements)), *filled(f"Approximate backends: {comparison.name}", rows)]
+    return Findings(sentences, tables)
 
 
 def _agreements(comparison: Comparison) -> list[Agreement]:
@@ -91,35 +64,19 @@ def _agreements(comparison: Comparison) -> list[Agreement]:
     return agreements
 
 
-def _groups(agreements: Iterable[Agreement]) -> list[Group]:
-    """Returns the agreements in groups of those that are identical."""
-    groups: list[Group] = []
-    for agreement in agreements:
-        group = next((group for group in groups if all(map(agreement.is_identical_to, group))), None)
-        if group is None:
-            groups.append([agreement])
-        else:
-            group.append(agreement)
-    return groups
-
-
-def _row(comparison: Comparison, group: Group) -> Cells:
-    entry, shown = group[0].entry, group[0].shown
-
-    def largest_difference(num_steps: int | None) -> float | None:
-        return max(present(agreement.loss_difference(num_steps) for agreement in group), default=None)
-
+def _row(agreement: Agreement) -> Cells:
+    entry = agreement.entry
+    # The first run whose seed the first backend has too, if there is one.
+    shown = next((record for record, _ in agreement.pairs), entry.from_start[0])
+    initial, final = _initial(shown), _final(shown)
+    in_sync = {record.in_sync for record in entry.records}
     return entry.cells | {
-        "backend": ", ".join(agreement.entry.backend for agreement in group),
-        "seeds": len({record.seed for record in entry.from_start}),
-        "initial parameters": _beginning(_initial(shown)),
-        "reference": next((agreement.first.backend for agreement in group if agreement.pairs), None),
-        f"loss difference, first {NUM_EQUAL_STEPS} steps": largest_difference(NUM_EQUAL_STEPS),
-        "loss difference, all steps": largest_difference(None),
-        "final parameters": _beginning(_final(shown)),
-        "epochs": mean(len(record.train_seconds) for record in entry.from_start),
-        comparison.metric: mean(record.accuracy for record in entry.from_start),
-        "ranks in sync": group[0].in_sync,
+        "initial parameters": initial and initial[:8],
+        "reference": agreement.first.backend if agreement.pairs else None,
+        f"loss difference, first {NUM_EQUAL_STEPS} steps": agreement.loss_difference(NUM_EQUAL_STEPS),
+        "loss difference, all steps": agreement.loss_difference(),
+        "final parameters": final and final[:8],
+        "ranks in sync": "no" if False in in_sync else "yes" if True in in_sync else None,
     }
 
 
@@ -133,11 +90,7 @@ def _final(record: Record) -> str | None:
     return next(reversed(record.parameter_digests[1:]), None)
 
 
-def _beginning(digest: str | None) -> str | None:
-    return digest and digest[:8]
-
-
-def loss_difference(losses: Sequence[float | None], reference_losses: Sequence[float | None], num_steps: int | None = None) -> float | None:
+def _loss_difference(losses: Sequence[float | None], reference_losses: Sequence[float | None], num_steps: int | None) -> float | None:
     """Returns the largest relative difference of two lists of losses, of the first steps or of all that both have; None without any."""
     pairs = zip(losses[:num_steps], reference_losses[:num_steps], strict=False)
     differences = (abs(loss - reference) / abs(reference) for loss, reference in pairs if loss is not None and reference)
@@ -152,8 +105,9 @@ def tolerance_of(precision: str, instruction_sets: Collection[str] | None, devic
     return TOLERANCES.get(precision, TOLERANCE)
 
 
-def _sentence(comparison: Comparison, agreements: Sequence[Agreement], groups: Iterable[Group]) -> str:
-    records = [record for agreement in agreements for record in agreement.entry.from_start]
+def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
+    entries = [agreement.entry for agreement in agreements]
+    records = [record for entry in entries for record in entry.from_start]
     initial: dict[int, set[str | None]] = {}
     for record in records:
         initial.setdefault(record.seed, set()).add(_initial(record))
@@ -168,12 +122,10 @@ def _sentence(comparison: Comparison, agreements: Sequence[Agreement], groups: I
         difference = f"differ by up to {largest:.0e}, more than rounding explains ({tolerance:.0e})"
         result = f"agree to {largest:.0e}" if largest <= tolerance else difference
         sentences.append(f"Losses of the first {NUM_EQUAL_STEPS} steps {result}.")
-    if unequal := [
-        agreement.entry for agreement in agreements if any(record.buffers_in_sync is False for record in agreement.entry.records)
-    ]:
+    if unequal := [entry for entry in entries if any(record.buffers_in_sync is False for record in entry.records)]:
         names = listed([f"{entry.backend} at {ranks_of(entry.num_ranks)}" for entry in unequal])
         sentences.append(f"Buffers, such as statistics of batch norm, differ between the ranks of {names}: each evaluates with its own.")
-    identical = "; ".join(_identical(group) for group in groups if len(group) > 1)
+    identical = "; ".join(map(_describe_identical, _identical(entries)))
     return " ".join([*sentences, *_on_samples(records), *([f"Bitwise identical final parameters: {identical}."] if identical else [])])
 
 
@@ -185,9 +137,87 @@ def _on_samples(records: Iterable[Record]) -> list[str]:
     return ["Runs of one seed and global batch train the same samples in the same order."] if pairs else []
 
 
-def _identical(group: Group) -> str:
-    """Describes the backends of a group, with the number of their seeds."""
+def _identical(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Returns the groups of entries of one size that end with the same parameters with every seed that two of them have."""
+    groups: list[list[Entry]] = []
+    for entry in entries:
+        group = next((group for group in groups if all(_ends_as(entry, member) for member in group)), None)
+        if group is None:
+            groups.append([entry])
+        else:
+            group.append(entry)
+    return [group for group in groups if len(group) > 1]
+
+
+def _ends_as(entry: Entry, member: Entry) -> bool:
+    finals, seeds = _finals(entry), _shared_seeds(entry, member)
+    return entry.num_ranks == member.num_ranks and bool(seeds) and all(finals[seed] == _finals(member)[seed] for seed in seeds)
+
+
+def _shared_seeds(entry: Entry, member: Entry) -> set[int]:
+    return _finals(entry).keys() & _finals(member).keys()
+
+
+def _finals(entry: Entry) -> dict[int, set[str]]:
+    """Returns the digests of the final parameters by seed, of the runs of which an epoch has ended."""
+    digests: dict[int, set[str]] = {}
+    for record in entry.from_start:
+        if final := _final(record):
+            digests.setdefault(record.seed, set()).add(final)
+    return digests
+
+
+def _describe_identical(group: Sequence[Entry]) -> str:
+    """Names the entries of a group, with the number of their seeds."""
     first, *further = group
-    num_seeds = max(len(first.shared_seeds(agreement)) for agreement in further)
+    num_seeds = max(len(_shared_seeds(first, entry)) for entry in further)
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
-    return f"{listed([agreement.entry.backend for agreement in group])} at {ranks_of(first.entry.num_ranks)} ({seeds})"
+    return f"{listed([entry.backend for entry in group])} at {ranks_of(first.num_ranks)} ({seeds})"
+
+
+def _fastest_exact(comparison: Comparison, approximate: Entry) -> Entry | None:
+    """Returns the exact entry of a size with the lowest seconds per epoch, of those with the same global batch if there is one."""
+    timed = [
+        (entry.batch_ratio != approximate.batch_ratio, seconds, entry)
+        for entry in comparison.of_size(approximate.num_ranks)
+        if entry.exact and (seconds := measures.epoch_seconds(entry))
+    ]
+    return min(timed, key=lambda candidate: candidate[:2])[-1] if timed else None
+
+
+def _against(comparison: Comparison, entry: Entry, exact: Entry) -> tuple[str, Cells]:
+    """Returns the sentence and the row on an approximate backend beside an exact one."""
+    ratio = measures.epoch_ratio(entry, exact, comparison.of_size(entry.num_ranks))
+    accuracy, exact_accuracy = _shared_accuracies(entry, exact)
+    texts = [f"{comparison.name}, {ranks_of(entry.num_ranks)}: {entry.backend} is approximate"]
+    if ratio is not None:
+        texts.append(f"an epoch takes {ratio.value:.2f} times {exact.backend}'s seconds")
+    if accuracy is not None:
+        texts.append(f"after as many epochs its {comparison.metric} is {accuracy:.4f}, {exact.backend}'s {exact_accuracy:.4f}")
+    return f"{'; '.join(texts)}.", entry.cells | {
+        "against": exact.backend,
+        "ratio of seconds per epoch": ratio and ratio.value,
+        "95 % interval": interval(ratio),
+        f"{comparison.metric} after as many epochs": accuracy,
+        f"{comparison.metric} of the other": exact_accuracy,
+        "mean staleness of an update": _mean_staleness(entry),
+    }
+
+
+def _shared_accuracies(entry: Entry, exact: Entry) -> tuple[float | None, float | None]:
+    """Returns the mean accuracies of both over their pairs of runs, each after the last epoch that both runs have trained."""
+    record_of = {key_of(record): record for record in exact.from_start}
+    pairs = [(record, record_of[key]) for record in entry.from_start if (key := key_of(record)) in record_of]
+    shared = [
+        [both for both in zip(record.accuracies, exact_record.accuracies, strict=False) if None not in both]
+        for record, exact_record in pairs
+    ]
+    last = [of_pair[-1] for of_pair in shared if of_pair]
+    return mean(accuracy for accuracy, _ in last), mean(accuracy for _, accuracy in last)
+
+
+def _mean_staleness(entry: Entry) -> float | None:
+    """Returns by how many updates those of an asynchronous backend were late; None for others."""
+    counts = [count for record in entry.ok for of_epoch in record.staleness or () for count in of_epoch.items()]
+    num_updates = sum(number for _, number in counts)
+    return sum(int(staleness) * number for staleness, number in counts) / num_updates if num_updates else None

@@ -1,17 +1,18 @@
-"""Where the time of a step goes, by its breakdown."""
+"""Where the time of a step goes, by its breakdown; and that in the MPI of traced runs."""
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable
+from operator import attrgetter
 
-from common.terminal import filled
+from common.record.definition import Record
+from common.terminal import Table, filled
 from common.words import listed, ranks_of
 from launch.report import measures, statistics
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import MB, MILLI, Cells, Findings, in_unit
 from launch.report.ratio_text import span
+from launch.report.runs import Runs
 from launch.report.statistics import Difference
 
-BUBBLE = {"num_stages", "num_microbatches", "bubble_fraction", "bubble_fraction_in_theory"}
 QUESTION = "Where does the time of a step go?"
 OVERHEAD, EXPOSED = "overhead at 1 rank", "exposed communication"
 PARTS = ("data wait", "compute", OVERHEAD, EXPOSED)
@@ -20,15 +21,33 @@ BELOW_NOISE = "below the noise"
 ADDED = "breakdown_communication_exposed_seconds"
 
 
-def answer(comparison: Comparison) -> Findings:
-    """Answers for the entries of a comparison with a step breakdown."""
-    broken_down = [entry for entry in comparison.entries if parts(comparison, entry)]
-    bubbles = [_bubble_row(entry, bubbles) for entry in broken_down if (bubbles := _bubbles(entry))]
-    tables = [
-        *filled(comparison.name, [_row(comparison, entry) for entry in broken_down]),
-        *filled(f"Pipeline bubble: {comparison.name}", bubbles),
-    ]
-    return Findings(_sentences(comparison, [entry for entry in broken_down if not entry.oversubscribed]), tables)
+def answer(runs: Runs) -> Findings:
+    """Answers for the entries with a step breakdown, and for rank 0 of the traced runs with an MPI profile."""
+    sentences, tables = [], []
+    for comparison in runs.comparisons:
+        broken_down = [entry for entry in comparison.entries if parts(comparison, entry)]
+        sentences += _sentences(comparison, [entry for entry in broken_down if not entry.oversubscribed])
+        tables += filled(comparison.name, [_row(comparison, entry) for entry in broken_down])
+    return Findings(sentences, [*tables, *_in_mpi(runs.traced)])
+
+
+def _in_mpi(traced: Iterable[Record]) -> list[Table]:
+    """Returns the table of control messages, such as Horovod's, and payload; of a library that does not separate them only the total."""
+    rows = []
+    for record in sorted(traced, key=attrgetter("workload", "num_ranks", "backend", "repeat")):
+        if record.mpi_profile and (rank_0 := record.mpi_profile.ranks.get("0")):
+            kinds = rank_0.kinds
+            rows.append(
+                {
+                    "workload": record.workload, "backend": record.backend, "ranks": record.num_ranks,
+                    "in MPI (s)": rank_0.communication_seconds,
+                    "control calls": kinds and kinds.control.num_calls, "control (s)": kinds and kinds.control.seconds,
+                    "payload calls": kinds and kinds.payload.num_calls, "payload (s)": kinds and kinds.payload.seconds,
+                    "payload (MB)": kinds and kinds.payload.size_bytes / MB,
+                    "payload bandwidth (MB/s)": in_unit(rank_0.payload_bytes_per_second, MB),
+                }
+            )  # fmt: skip
+    return filled("Rank 0 of the traced runs", rows)
 
 
 def _row(comparison: Comparison, entry: Entry) -> Cells:
@@ -52,16 +71,6 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
             "bus bandwidth, plain all-reduce (MB/s)": trimmed_mean("step_breakdown_plain_bus_bytes_per_second", MB),
         }
     )
-
-
-def _bubble_row(entry: Entry, bubbles: Sequence[dict[str, Any]]) -> Cells:
-    """Returns the row of a pipeline, by the bubbles of its runs, as frameworks/shared/pytorch/pipeline_stages.py measured them."""
-    return entry.cells | {
-        "stages of a model": bubbles[0]["num_stages"],
-        "micro-batches": bubbles[0]["num_microbatches"],
-        "bubble, measured (%)": statistics.trimmed_mean(100 * bubble["bubble_fraction"] for bubble in bubbles),
-        "bubble, in theory (%)": 100 * bubbles[0]["bubble_fraction_in_theory"],
-    }
 
 
 def _interval(seconds: Difference | None) -> str | None:
@@ -132,12 +141,6 @@ def noise_above_exposed(comparison: Comparison, entry: Entry) -> float | None:
 def below_noise(noises: Collection[float]) -> str:
     """Returns in words that EXPOSED is below these noises."""
     return f"{BELOW_NOISE} (±{max(noises):.1f} ms)" if max(noises) else BELOW_NOISE
-
-
-def _bubbles(entry: Entry) -> list[dict[str, Any]]:
-    """Returns the bubbles of an entry's runs; nothing unless it is a pipeline."""
-    breakdowns = statistics.present(record.step_breakdown for record in entry.ok)
-    return [dict(breakdown.library) for breakdown in breakdowns if breakdown.library.keys() >= BUBBLE]
 
 
 def _sentences(comparison: Comparison, with_cores: Iterable[Entry]) -> list[str]:

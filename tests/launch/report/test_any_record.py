@@ -9,8 +9,9 @@ import pytest
 
 from common.errors import UserError
 from common.record import files
-from launch.report.export import csv, html, markdown, screen
-from launch.report.export import json as as_json
+from launch.report import table
+from launch.report.answer import as_json
+from launch.report.export import html, markdown, screen
 from launch.report.report import report_of
 from tests.support.made_records import made, step_breakdown, tensor_bytes, typed
 
@@ -67,9 +68,9 @@ def report(records, with_page):
         screen.show_report(whole)
         answer = whole.answer
         assert screen.lines(answer, [], 100)
-        assert as_json.text(whole.machine, answer)
+        assert as_json(whole.machine, answer)
         assert markdown.text(whole)
-        assert csv.text(whole)
+        assert table.csv_text(whole.runs.compared)
         assert not with_page or html.text(whole)
 
 

@@ -5,12 +5,12 @@ import contextlib
 import pytest
 
 from common.errors import UserError
-from launch.report import comparable
+from launch.report import runs
 from tests.support.made_records import ended, made, typed
 
 
 def check(records):
-    comparable.check(typed(records))
+    runs.check_comparable(typed(records))
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,16 @@ def test_runs_of_a_backend_with_different_configurations_of_its_library_are_refu
     check([made(**first), made(num_ranks=2, **second), made(backend="single", **second), made(repeat=1)])
     with pytest.raises(UserError, match=r"ran with different configurations of their library \(\{'zero_opt.* compare them separately"):
         check([made(**first), made(repeat=1, **second)])
+
+
+def stored(data_format, num_workers=0, **changes):
+    """A record of a run that read its data from disk."""
+    return made(num_ranks=2, settings={"data_format": data_format, "num_workers": num_workers}, workload_digest="d" * 64, **changes)
+
+
+def test_runs_that_read_in_different_ways_are_compared_apart():
+    records = typed([made(num_ranks=2), stored("hdf5"), stored("hdf5", num_workers=2), stored("hdf5", repeat=1)])
+    runs.check_comparable(records)
+    assert [(comparison.name, sum(len(entry.records) for entry in comparison.entries)) for comparison in runs.comparisons(records)] == [
+        ("cnn, weak scaling", 1), ("cnn, weak scaling, hdf5", 2), ("cnn, weak scaling, hdf5, 2 workers", 1),
+    ]  # fmt: skip

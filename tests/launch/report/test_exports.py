@@ -1,6 +1,5 @@
-"""The exports of the answer: every run and every number, in valid CSV, Markdown, SVG and terminal output."""
+"""The exports of the answer: every number, in valid Markdown, SVG and terminal output."""
 
-import csv as csv_reader
 import io
 import platform
 import re
@@ -11,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from common.errors import UserError
-from launch.report.export import csv, drawing, markdown, output_files, readme, screen
+from launch.report.export import drawing, markdown, output_files, readme, screen
 from launch.report.report import report_of
 from launch.report.runs import collect
 from tests.support.answers import answered, drawn, picture
-from tests.support.made_records import ended, made, repeats, step_breakdown, tensor_bytes
+from tests.support.made_records import ended, made, repeats, step_breakdown
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed
 
@@ -27,33 +26,12 @@ RECORDS = [
 ANSWER = answered(RECORDS)
 
 
-def csv_rows(records):
-    return list(csv_reader.DictReader(io.StringIO(csv.text(answered(records)))))
-
-
 def shown(answer, width, keys=None):
     """What a terminal of this width shows, without its control codes."""
     console = Console(file=io.StringIO(), width=width, force_terminal=True, no_color=True, highlight=False)
     sections = [section for section in answer.sections if keys is None or section.key in keys]
     screen.show_report(answer._replace(sections=sections), console)
     return re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
-
-
-def test_csv_has_a_line_for_each_run_with_all_its_samples_and_leaves_cells_empty_without():
-    assert [row["time_to_solution_seconds"] for row in csv_rows(RECORDS)] == ["9.0", "9.5", "10.0", "6.0", "", "5.0", ""]
-    measured = {
-        "resumed_after_epochs": 0, "energy_joules": 5.0, "losses": [1.0, None, 2.0],
-        "step_breakdown": step_breakdown(), "tensor_bytes_by_rank": tensor_bytes((3, 2, 1), (3, 3, 1)),
-    }  # fmt: skip
-    with_all, without = csv_rows([made(num_ranks=2, **measured), made(num_ranks=2, repeat=1)])
-    expected = {
-        "samples_dropped_per_epoch": ("1", "1"), "resumed_after_epochs": ("0", ""),
-        "energy_joules": ("5.0", ""), "losses": ("1.0 - 2.0", "3.0 2.0 1.0 0.5"), "exact": ("true", "true"),
-        "step_breakdown_compute_seconds": ("0.006 0.006", ""), "step_breakdown_bus_bytes_per_second": ("500000000.0", ""),
-        "state_bytes": ("7", ""), "sent_per_step_bytes": ("5000000.0", ""), "expected_state_bytes": ("14398584.0",) * 2,
-        "expected_sent_per_step_bytes": ("4799528.0",) * 2,
-    }  # fmt: skip
-    assert {name: (with_all[name], without[name]) for name in expected} == expected
 
 
 def test_markdown_has_every_sentence_and_the_tables_of_the_main_questions():
@@ -90,11 +68,11 @@ def test_without_a_terminal_nothing_is_truncated_and_control_codes_are_removed(c
         assert not re.search(r"[\x07\x1b]", text)
 
 
-def test_the_terminal_shows_every_question_and_ends_with_the_headline():
+def test_the_terminal_shows_every_question_and_ends_with_the_answer_in_one_sentence():
     text = shown(ANSWER, 300)
     places = [text.index(section.question) for section in ANSWER.sections]
     assert places == sorted(places)
-    assert text.rstrip().endswith(ANSWER.headline[-1])
+    assert text.rstrip().endswith(ANSWER.answer.quotation)
     assert all(table.title in text for section in ANSWER.sections for table in section.tables)
 
 
@@ -148,14 +126,6 @@ def test_the_label_of_a_mark_begins_beyond_it():
         assert end in ends
 
 
-def test_csv_has_no_cell_that_a_spreadsheet_would_calculate():
-    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "1=1"]
-    rows = csv_rows([made(repeat=repeat) | {"error": text, "losses": [-1.0, 2.0]} for repeat, text in enumerate(texts)])
-    assert [row["error"] for row in rows] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "'\n=1", "1=1"]
-    # Numbers stay as they are, also negative ones.
-    assert {row["losses"] for row in rows} == {"-1.0 2.0"}
-
-
 UNPRINTABLE = "cnn\x01\x07\x1b[1m"
 
 
@@ -170,26 +140,13 @@ def test_a_drawing_that_ends_its_process_is_an_error_of_one_line(monkeypatch):
     for program, reason in (("import os; os.abort()", "was ended by SIGABRT"), ("1 / 0", "failed (ZeroDivisionError: division by zero)")):
         monkeypatch.setattr(drawing, "PROGRAM", (sys.executable, "-c", program))
         with refused(f"drawing {reason}"):
-            drawing.svg({})
+            drawing.svgs([{}])
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="how much memory V8 reserves is known on x86-64 only")
 def test_where_memory_is_short_the_other_exports_are_written_and_the_reason_is_one_line(tmp_path):
     program = f"{BIN / 'python'} -m launch.compare results/reference/approximate --csv {tmp_path}/a.csv --html {tmp_path}/a.html"
-    # Where the cache has the library of the page, nothing is drawn.
-    done = completed("bash", "-c", f"ulimit -v 3000000; exec {program}", variables={"XDG_CACHE_HOME": "/dev/null"})
+    done = completed("bash", "-c", f"ulimit -v 3000000; exec {program}")
     reason = "drawing was ended by SIGTRAP (Fatal process out of memory"
     assert (done.returncode, done.stderr.count("\n"), reason in done.stderr) == (2, 1, True), done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
-
-
-def test_the_library_of_a_page_is_bundled_once_and_again_where_another_user_has_changed_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    text = drawing.library()
-    assert "vegaEmbed" in text
-    monkeypatch.setattr(drawing, "PROGRAM", (sys.executable, "-c", "1 / 0"))
-    assert drawing.library() == text
-    (kept,) = tmp_path.rglob("*.js")
-    kept.write_text(text + "alert()")
-    with refused("drawing failed"):
-        drawing.library()

@@ -3,7 +3,7 @@
 import pytest
 
 from launch.report.answer import short_names
-from launch.report.notes import OTHER_SEEDS
+from launch.report.reliability import OTHER_SEEDS
 from tests.support.answers import answered, keys
 from tests.support.made_records import made, on, repeats
 
@@ -11,7 +11,7 @@ TOO_FEW = "Entries with fewer than 3 runs have no interval; use --repeats 6."
 
 
 def test_the_questions_are_in_order():
-    assert keys([made()]) == ["first", "scaling", "cost", "same", "machine_speed", "failed"]
+    assert keys([made()]) == ["first", "reliability", "scaling", "cost", "same", "failed"]
 
 
 def test_a_comparison_is_named_by_its_model_with_the_sizes_that_were_given_its_precision_and_its_scaling():
@@ -52,10 +52,10 @@ def test_runs_in_which_nccl_used_tcp_between_nodes_are_counted():
 
 
 @pytest.mark.parametrize(("seed", "is_noted"), [(6, False), (7, True)])
-def test_different_seeds_of_the_backends_of_a_size_are_noted(seed, is_noted):
+def test_different_seeds_of_the_backends_of_a_size_are_warned_of(seed, is_noted):
     records = [*repeats([10.0] * 6), *repeats([10.0] * 5, backend="single"), made(backend="single", repeat=5, seed=seed)]
     expected = f"cnn, weak scaling, 1 rank: {OTHER_SEEDS}"
-    assert answered(records).notes == [expected] * is_noted
+    assert answered(records).answer.reliability[1:] == [expected] * is_noted
 
 
 SIDE_BY_SIDE = "turns: one after the other, side by side"
@@ -75,7 +75,7 @@ SIDE_BY_SIDE = "turns: one after the other, side by side"
         ({}, {"num_turns": 0}, [SIDE_BY_SIDE]),
     ],
 )
-def test_the_notes_name_differences_of_the_environment_and_the_launch(environment, changes, differences):
+def test_differences_of_the_environment_and_the_launch_are_warned_of(environment, changes, differences):
     records = [made(num_ranks=1), made(num_ranks=2, num_turns=4), made(num_ranks=3, **changes)]
     records[2]["environment"] = records[2]["environment"] | environment
-    assert answered(records).notes[1:] == [f"cnn, weak scaling: records differ in {difference}." for difference in differences]
+    assert answered(records).answer.reliability[1:] == [f"cnn, weak scaling: records differ in {difference}." for difference in differences]

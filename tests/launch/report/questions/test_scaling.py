@@ -3,10 +3,10 @@
 import pytest
 
 from tests.support.answers import line, lines, section
-from tests.support.made_records import ended, made, not_reached, step_breakdown
+from tests.support.made_records import ended, made, not_reached
 
 OWN, SINGLE = "speed-up over own 1 rank", "speed-up over its framework's single"
-RATE_RATIO, CEILING, EFFICIENCY = "samples/s over own 1 rank", "ceiling without communication", "efficiency (%)"
+RATE_RATIO, EFFICIENCY = "samples/s over own 1 rank", "efficiency (%)"
 
 
 def test_speed_ups_are_ratios_of_times_against_the_own_single_rank_and_the_plain_run():
@@ -47,25 +47,6 @@ def test_oversubscribed_entries_are_marked_and_have_no_speed_up():
     assert "Oversubscribed, left out: 8 ranks." in section(records, "scaling").sentences[0]
     for key in ("first", "cost"):
         assert [(row["ranks"], row["oversubscribed"]) for row in lines(records, key)] == [(1, None), (2, None), (8, "yes")]
-
-
-@pytest.mark.parametrize(
-    ("two_ranks", "cores", "remark"),
-    [
-        ({"seconds": 5.0}, 4, None),
-        ({"seconds": 4.0}, 4, "superlinear: samples/s and speed-up above 2"),
-        ({"seconds": 4.0, "samples_per_second": 190.0}, 4, "superlinear: speed-up above 2"),
-        ({"seconds": 6.0, "samples_per_second": 201.0}, 4, "superlinear: samples/s above 2"),
-        ({"seconds": 6.0}, 1, "superlinear: samples/s and speed-up above 1"),
-        ({"seconds": 6.0, "num_nodes": 2}, 1, None),
-        ({"seconds": 6.0, "settings": {"cores_per_rank": 2}}, 2, "superlinear: samples/s and speed-up above 1"),
-        ({"seconds": 6.0, "settings": {"cores_per_rank": 2}}, 1, "superlinear: samples/s and speed-up above 1"),
-    ],
-)
-def test_superlinear_ratios_have_a_remark(two_ranks, cores, remark):
-    first, second = made(seconds=10.0, settings=two_ranks.get("settings")), made(num_ranks=2, **two_ranks)
-    second["environment"] = second["environment"] | {"num_cores": cores}
-    assert line([first, second], "scaling", ranks=2)["remark"] == remark
 
 
 def test_weak_and_strong_scaling_and_workloads_are_never_in_one_table():
@@ -111,45 +92,3 @@ def test_the_plain_run_comes_first_then_backends_by_name_and_size():
 )
 def test_the_range_of_efficiencies_is_given(records, sentence):
     assert section(records, "scaling").sentences == [f"cnn, weak scaling: {sentence}"]
-
-
-def computing(milliseconds, num_ranks=1, **changes):
-    """A record whose ranks compute for that long in a step."""
-    return made(num_ranks=num_ranks, step_breakdown=step_breakdown(compute=milliseconds, num_ranks=num_ranks), **changes)
-
-
-# Under strong scaling two ranks that share the work perfectly compute half as long.
-@pytest.mark.parametrize(
-    ("scaling", "milliseconds", "ceiling", "without"),
-    [
-        ("weak", 10.0, "1.60 (1.60 to 1.60)", "; without communication 80 % (ddp)"),
-        ("strong", 5.0, "1.60 (1.60 to 1.60)", "; without communication 80 % (ddp)"),
-        # A range of those below the number of ranks alone would leave out the upper end.
-        ("weak", 8.0, "2.00 (2.00 to 2.00)", "; without communication 100 % (ddp)"),
-    ],
-)
-def test_the_ceiling_is_the_ratio_of_samples_per_second_of_compute(scaling, milliseconds, ceiling, without):
-    records = [
-        record for repeat in range(3) for record in (
-            computing(8.0, scaling=scaling, repeat=repeat),
-            computing(milliseconds, 2, scaling=scaling, samples_per_second=150.0, repeat=repeat),
-        )
-    ]  # fmt: skip
-    assert [row[CEILING] for row in lines(records, "scaling")] == [None, ceiling]
-    assert section(records, "scaling").sentences == [f"cnn, {scaling} scaling: efficiency at 2 ranks: 75 % (ddp){without}."]
-
-
-@pytest.mark.parametrize(
-    "records",
-    [
-        [computing(8.0, 2)],
-        [computing(8.0, 2), computing(8.0, backend="single")],
-        [computing(8.0, 2), made()],
-        [computing(8.0, 2), ended("failed")],
-        [computing(8.0), made(num_ranks=2)],
-        # One run has no interval.
-        [computing(8.0), computing(10.0, 2)],
-    ],
-)
-def test_without_both_step_breakdowns_of_several_runs_there_is_no_ceiling(records):
-    assert line(records, "scaling", ranks=2)[CEILING] is None

@@ -91,19 +91,6 @@ def test_exposed_communication_is_given_without_oversubscription():
     assert [row["oversubscribed"] for row in answer.tables[0].rows] == [None, None, "yes", None, None]
 
 
-def test_the_bubble_of_a_pipeline_is_beside_its_theory_in_a_table_of_its_own():
-    def run(repeat, bubble):
-        library = {"num_stages": 4, "num_microbatches": 8, "bubble_fraction": bubble, "bubble_fraction_in_theory": 3 / 11}
-        return made(backend="pipeline", num_ranks=4, repeat=repeat, step_breakdown=step_breakdown(num_ranks=4) | {"library": library})
-
-    answer = section([made(num_ranks=4, step_breakdown=step_breakdown(num_ranks=4)), *map(run, range(3), (0.3, 0.5, 0.4))], "step")
-    parts, bubbles = answer.tables
-    assert len(parts.rows) == 2
-    assert bubbles.title == "Pipeline bubble: cnn, weak scaling"
-    assert bubbles.texts == [["pipeline", "4", "4", "8", "40", "27"]]
-    assert len(section([made(num_ranks=2, step_breakdown=step_breakdown())], "step").tables) == 1
-
-
 KINDS = {
     "control": {"num_calls": 806, "size_bytes": 16120, "seconds": 6.66},
     "payload": {"num_calls": 212, "size_bytes": 326e6, "seconds": 1.61},
@@ -116,18 +103,13 @@ def traced(kinds, bandwidth=None, **changes):
 
 
 @pytest.mark.parametrize(
-    ("kinds", "bandwidth", "end", "row"),
+    ("kinds", "bandwidth", "row"),
     [
-        (
-            KINDS, 202e6, "6.66 s in control (806 calls of 20 bytes on average), 1.61 s in payload (326 MB at 202 MB/s).",
-            ["806", "6.66", "212", "326.00", "1.61", "202"],
-        ),
-        (KINDS | {"payload": dict.fromkeys(KINDS["payload"], 0)}, None, ", no payload.", ["806", "6.66", "0", "0.00", "0.00"]),
-        (None, None, "does not separate control from payload.", []),
+        (KINDS, 202e6, ["806", "6.66", "212", "1.61", "326.00", "202"]),
+        # A library that does not separate control from payload.
+        (None, None, []),
     ],
-)  # fmt: skip
-def test_control_and_payload_of_traced_runs(kinds, bandwidth, end, row):
-    answer = section([made(num_ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")], "mpi")
-    assert answer.sentences[0].startswith("cnn, ddp at 2 ranks: rank 0 spent 8.28 s in MPI")
-    assert answer.sentences[0].endswith(end)
-    assert answer.tables[0].texts == [["cnn", "ddp", "2", "8.28", *row]]
+)
+def test_control_and_payload_of_traced_runs(kinds, bandwidth, row):
+    answer = section([made(num_ranks=2), traced(kinds, bandwidth, stamp="20260102-000000")], "step")
+    assert (answer.sentences, answer.tables[0].texts) == ([], [["cnn", "ddp", "2", "8.28", *row]])
