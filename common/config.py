@@ -252,8 +252,8 @@ def check(settings: Settings) -> None:
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
     if settings.mixed_precision and settings.precision == "fp64":
         raise UserError("--precision fp64 is not for a library's own 16 bit; leave native out")
-    if settings.resume and settings.checkpoint_dir is None:
-        raise UserError("--resume requires --checkpoint-dir")
+    if settings.resume and settings.checkpoint_dir is None and settings.run_id is None:
+        raise UserError("--resume requires --checkpoint-dir, or the --run-id of a run with epochs of more than 20 s")
 
 
 def cores_per_rank(settings: Settings) -> int:

@@ -31,9 +31,9 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
-        layers, policy = modules.layers_of(settings, self.module), fully_shard.policy_of(settings, self.module)
+        layers, policy = fully_shard.layers_of(settings, self.module), fully_shard.policy_of(settings, self.module)
         fully_shard.shard(self.module, layers, self.sharding, policy, self.ranks, self.device)
-        self.optimizer = steps.unfused(steps.optimizer_for(settings, self.module))
+        self.optimizer = fully_shard.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()

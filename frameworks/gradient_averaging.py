@@ -20,7 +20,8 @@ class Trainer(ModuleTrainer, DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = modules.build(settings, self.device, self.ranks)
-        self.optimizer = steps.optimizer_for(settings, self.module)
+        modules.reach_all_parameters(settings, self.module)
+        self.optimizer = steps.leave_out_unused(steps.optimizer_for(settings, self.module), settings)
         self.all_reduce = mpi_tensors.begin(self.ranks, self.device) if self.transport == "mpi" else dist.all_reduce
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

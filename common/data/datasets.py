@@ -11,7 +11,7 @@ from common.config import Settings
 from common.data import images, stored, texts
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
-from common.model import user_data, user_model
+from common.model import user_checks, user_data, user_model
 from common.model.decoder import TEXTS
 from common.model.description import Model
 from common.model.encoder_decoder import EncoderDecoder
@@ -51,7 +51,7 @@ def _of_texts(name: str, model: Any, settings: Settings) -> Reader:
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:
     if settings.data_dir is not None:
         raise UserError("--data-dir is not for --model, whose data() reads its data itself; leave it out")
-    user_model.check(model)
+    user_checks.check(model)
     return lambda: Dataset(*user_data.read(model.file, in_threads=settings.num_workers > 0))
 
 

@@ -119,8 +119,8 @@ class Model(ABC):
         """Returns whether it has state beside its parameters, such as running statistics."""
 
     @abstractmethod
-    def misses_gradients(self) -> bool:
-        """Returns whether a step may leave a parameter without a gradient."""
+    def unused_parameters(self) -> dict[str, bool]:
+        """Returns the parameters that a step may leave without a gradient by name, each with whether another step may give it one."""
 
     @abstractmethod
     def takes_derivatives(self) -> bool:
@@ -273,8 +273,8 @@ class BuiltIn(Model):
         return False
 
     @final
-    def misses_gradients(self) -> bool:
-        return False
+    def unused_parameters(self) -> dict[str, bool]:
+        return {}
 
     @final
     def takes_derivatives(self) -> bool:

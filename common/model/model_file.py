@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import random
@@ -299,6 +300,22 @@ def build(file: ModelFile, seed: int) -> Any:
                 "model", f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU"
             )
     return module
+
+
+def optimizer_of(file: ModelFile, named_parameters: Iterable[tuple[str, Any]]) -> Any:
+    """Calls optimizer(), with names where its argument is called named_parameters. Raises UserError where it returns no optimizer.
+
+    The rate of a group keeps its ratio to LEARNING_RATE, as its `rate_factor`.
+    """
+    named = list(named_parameters)
+    takes_names = "named_parameters" in inspect.signature(file.content.optimizer).parameters
+    optimizer = file.call("optimizer", iter(named) if takes_names else (parameter for _, parameter in named))
+    if not isinstance(optimizer, torch().optim.Optimizer):
+        remedy = "its groups of parameters may have an lr each, and a step has one loss"
+        file.refuse("optimizer", f"optimizer() returns {type(optimizer).__name__}; it must return a torch.optim.Optimizer ({remedy})")
+    for group in optimizer.param_groups:
+        group["rate_factor"] = float(group["lr"]) / file.constant("LEARNING_RATE")
+    return optimizer
 
 
 def repeated_blocks(module: Any) -> list[Any]:

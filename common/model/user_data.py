@@ -156,9 +156,12 @@ def data_of(file: ModelFile) -> tuple[Any, Any]:
         data = file.call("data")
     if not isinstance(data, tuple | list) or len(data) != 2:
         file.refuse("data", "data() must return two data sets, for training and held out: return train, test")
+    loading = model_file.torch().utils.data
     for name, dataset in zip(("training", "held-out"), data, strict=True):
-        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            file.refuse("data", f"the {name} data set of data() is {type(dataset).__name__}; it must have len() and [i]")
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")) or isinstance(dataset, loading.IterableDataset):
+            of_loader = "return its data set, of which Tandem makes batches (BATCH_SIZE, collate(), --num-workers)"
+            remedy = of_loader if isinstance(dataset, loading.DataLoader) else "a list of its samples has them"
+            file.refuse("data", f"the {name} data set of data() is {type(dataset).__name__}; it must have len() and [i]: {remedy}")
         if not file.attempt("data", len, dataset):
             file.refuse("data", f"the {name} data set of data() is empty")
     return data[0], data[1]

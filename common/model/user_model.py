@@ -24,11 +24,8 @@ from common.model.weights import BUILT, DTYPES, OPTIMIZER_STATE, Initial
 DATASET = "file"
 # The learning rates of a file that has none.
 LEARNING_RATES = {"sgd": 0.01, "adam": 0.001}
-# How far apart two losses of one batch may be, relative: they are in float32.
-TOLERANCE = 1e-3
 # Steps of the scheduler, of which it may have phases.
 NUM_SCHEDULED = 20
-OF_RIGHT = "it must return the number of right samples"
 
 
 class Described(NamedTuple):
@@ -139,8 +136,8 @@ class UserModel(Model):
     def has_buffers(self) -> bool:
         return self.described.has_buffers
 
-    def misses_gradients(self) -> bool:
-        return self.file.constant("FIND_UNUSED") or _misses_gradients(self)
+    def unused_parameters(self) -> dict[str, bool]:
+        return dict.fromkeys(self.described.parameters, True) if self.file.constant("FIND_UNUSED") else _unused_parameters(self)
 
     def takes_derivatives(self) -> bool:
         return _takes_derivatives(self)
@@ -206,17 +203,20 @@ def workload(source: str, arguments: str | None) -> Workload:
 
 def _scheduled_rates(model: UserModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
     file, torch = model.file, model_file.torch()
-    parameters = [torch.nn.Parameter(torch.zeros(1))]
+    shapes = model.described.parameters.items()
+    parameters = {name: torch.nn.Parameter(torch.empty(shape, device="meta")) for name, shape in shapes}
     if file.has("optimizer"):
-        stepped = file.call("optimizer", iter(parameters))
+        stepped = model_file.optimizer_of(file, parameters.items())
     else:
-        stepped = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](parameters)
+        stepped = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](parameters.values())
     for group in stepped.param_groups:
         group["lr"] = learning_rate
     before = _options(stepped)
     scheduler = file.call("scheduler", stepped, num_steps)
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        file.refuse("scheduler", "scheduler() returns ReduceLROnPlateau, whose rates follow from evaluations; use one that counts steps")
     if not hasattr(scheduler, "step"):
-        model.file.refuse("scheduler", f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
+        file.refuse("scheduler", f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
     rates = []
     for step in range(num_steps):
         if step:
@@ -226,9 +226,7 @@ def _scheduled_rates(model: UserModel, learning_rate: float, optimizer: str, num
         of_groups = {float(group["lr"]) for group in stepped.param_groups}
         rates += of_groups
         if len(of_groups) != 1 or _options(stepped) != before:
-            model.file.refuse(
-                "scheduler", "scheduler() may change the learning rate alone, and for all parameters alike (cycle_momentum=False)"
-            )
+            file.refuse("scheduler", "scheduler() may change the learning rate alone, and for all parameters alike (cycle_momentum=False)")
     return rates
 
 
@@ -240,19 +238,22 @@ def _options(optimizer: Any) -> list[dict[str, Any]]:
 
 def _num_states(file: ModelFile, module: Any) -> float:
     """Returns how many numbers optimizer() keeps for each parameter, after a step without a gradient."""
-    named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
-    parameters = list(named.values())
-    for parameter in parameters:
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    for parameter in trained.values():
         parameter.grad = model_file.torch().zeros_like(parameter)
-    optimizer = file.call("optimizer", iter(parameters))
-    _expect_optimizer(file, optimizer)
+    optimizer = model_file.optimizer_of(file, module.named_parameters())
+    file.attempt("optimizer", optimizer.step)
+    unknown = {key for state in optimizer.state.values() for key in state} - OPTIMIZER_STATE.keys()
+    if unknown:
+        message = f"optimizer() returns {type(optimizer).__name__}, whose {', '.join(sorted(unknown))} cannot be begun anew; use another"
+        file.refuse("optimizer", message)
     in_groups = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if missing := [name for name, parameter in named.items() if id(parameter) not in in_groups]:
+    if missing := [name for name, parameter in trained.items() if id(parameter) not in in_groups]:
         names = shortened(", ".join(missing), 100)
         remedy = "list(parameters) can be read twice; a parameter that is not trained has requires_grad False"
         file.refuse("optimizer", f"optimizer() has no group with {names}, which would not be trained; {remedy}")
     sizes = [value.numel() for state in optimizer.state.values() for value in state.values() if hasattr(value, "dim") and value.dim()]
-    return sum(sizes) / sum(parameter.numel() for parameter in parameters)
+    return sum(sizes) / sum(parameter.numel() for parameter in trained.values())
 
 
 @functools.cache
@@ -268,17 +269,18 @@ def _step(file: ModelFile, module: Any, batch: tuple[Any, Any]) -> None:
 
 
 @functools.cache
-def _misses_gradients(model: UserModel) -> bool:
+def _unused_parameters(model: UserModel) -> dict[str, bool]:
     """Looks at steps on the first samples, together and in pairs, of which a router may send none to an expert."""
-    for size, starts in ((NUM_FIRST, (0,)), (2, range(0, NUM_FIRST, 2))):
-        for start in starts:
-            module = model_file.build(model.file, seed=0)
-            # A model may need larger batches.
-            with contextlib.suppress(UserError), model_file.seeded(0):
-                _step(model.file, module, model.first_batch(size, start))
-                if any(p.requires_grad and p.grad is None for p in module.parameters()):
-                    return True
-    return False
+    module, used, unused = model_file.build(model.file, seed=0), set[str](), set[str]()
+    for size, start in ((NUM_FIRST, 0), *((2, start) for start in range(0, NUM_FIRST, 2))):
+        module.zero_grad()
+        # A model may need larger batches.
+        with contextlib.suppress(UserError), model_file.seeded(0):
+            _step(model.file, module, model.first_batch(size, start))
+            for name, parameter in module.named_parameters():
+                (unused if parameter.grad is None else used).update([name] if parameter.requires_grad else [])
+    # Where samples decide what is used, later ones may use what these do not.
+    return dict.fromkeys(sorted(unused), bool(unused & used))
 
 
 @functools.cache
@@ -293,7 +295,7 @@ def _takes_derivatives(model: UserModel) -> bool:
     return False
 
 
-def _outputs_and_targets(model: UserModel, module: Any, num_samples: int = NUM_FIRST, start: int = 0) -> tuple[Any, Any]:
+def outputs_and_targets(model: UserModel, module: Any, num_samples: int = NUM_FIRST, start: int = 0) -> tuple[Any, Any]:
     """Returns what is evaluated of the first samples."""
     inputs, targets = user_data.in_precision(model.first_batch(num_samples, start), "fp32")
     with model_file.torch().set_grad_enabled(model.takes_derivatives()):
@@ -307,7 +309,7 @@ def _outputs_and_targets(model: UserModel, module: Any, num_samples: int = NUM_F
 @functools.cache
 def first_sums(model: UserModel) -> Any:
     """Returns what metric() returns for the first samples: the sums of every batch are nested alike."""
-    return model.file.call("metric", *_outputs_and_targets(model, model_file.build(model.file, seed=0).eval()))
+    return model.file.call("metric", *outputs_and_targets(model, model_file.build(model.file, seed=0).eval()))
 
 
 def num_sums(model: UserModel) -> int:
@@ -338,96 +340,3 @@ def finished(model: UserModel, sums: Sequence[float], num_samples: int) -> float
 
 def _pytree() -> Any:
     return importlib.import_module("torch.utils._pytree")
-
-
-# The checks before a run: a step on a few samples, so that a mistake stops it in one line.
-
-
-@functools.cache
-def check(model: UserModel) -> None:
-    """Takes a step of training on the CPU, without an update. Raises UserError for a mistake in the file."""
-    file = model.file
-    expect_the_same_samples(file)
-    module = model_file.build(file, seed=0)
-    inputs, targets = user_data.in_precision(model.first_batch(NUM_FIRST), "fp32")
-    outputs = file.attempt("model", module, inputs)
-    loss = loss_of(file, outputs, targets)
-    file.attempt("loss", loss.mean().backward)
-    for name, parameter in module.named_parameters():
-        if parameter.grad is not None and parameter.grad.is_sparse:
-            file.refuse("model", f"{name} has a sparse gradient, which not every library averages; leave sparse=True out")
-    if file.has("metric"):
-        with model_file.torch().no_grad():
-            _expect_metric(file, file.call("metric", outputs, targets))
-    if file.has("scheduler"):
-        model.scheduled_rates(file.constant("LEARNING_RATE") or 1.0, "sgd", NUM_SCHEDULED)
-    _expect_sums(model, module.eval())
-    if file.has("finish"):
-        finished(model, flat_sums(first_sums(model)).tolist(), NUM_FIRST)
-
-
-def expect_the_same_samples(file: ModelFile) -> None:
-    """Raises UserError where a data set has another sample at an index when it is asked again."""
-    for dataset in user_data.data_of(file):
-        first, again = (user_data.digest_of(user_data.seeded_sample(file, dataset, 0, 0)) for _ in range(2))
-        if first != again:
-            message = "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
-            file.refuse("data", message)
-
-
-def loss_of(file: ModelFile, outputs: Any, targets: Any) -> Any:
-    """Returns the loss of a batch. Raises UserError where it is neither a number nor one for each sample, or has no gradient."""
-    loss = file.call("loss", outputs, targets)
-    if not isinstance(loss, model_file.torch().Tensor):
-        file.refuse("loss", f"loss() returns {shortened(repr(loss))}; it must return a tensor with one number")
-    if loss.dim() > 1 or (loss.dim() and len(loss) != NUM_FIRST):
-        file.refuse("loss", f"loss() returns a tensor of shape {tuple(loss.shape)}; return the mean over the batch")
-    if not loss.requires_grad:
-        file.refuse("loss", "loss() returns a number without a gradient; compute it from the outputs, without detach() or item()")
-    return loss
-
-
-def _expect_metric(file: ModelFile, value: Any) -> None:
-    has_finish = file.has("finish")
-    try:
-        is_finite = bool(flat_sums(value).isfinite().all()) if has_finish else math.isfinite(float(value))
-    except (TypeError, ValueError, RuntimeError):
-        is_finite = False
-    if not is_finite:
-        expected = "with finish() it must return sums, as a tensor or a tuple or dictionary of them" if has_finish else OF_RIGHT
-        file.refuse("metric", f"metric() returns {shortened(repr(value))}; {expected}")
-
-
-def _expect_optimizer(file: ModelFile, optimizer: Any) -> None:
-    if not isinstance(optimizer, model_file.torch().optim.Optimizer):
-        message = f"optimizer() returns {type(optimizer).__name__}; it must return a torch.optim.Optimizer"
-        file.refuse("optimizer", message)
-    if len({group["lr"] for group in optimizer.param_groups}) > 1:
-        message = "optimizer() has several learning rates, and the schedule sets one for all parameters; leave lr of the groups out"
-        file.refuse("optimizer", message)
-    file.attempt("optimizer", optimizer.step)
-    unknown = {key for state in optimizer.state.values() for key in state} - OPTIMIZER_STATE.keys()
-    if unknown:
-        message = f"optimizer() returns {type(optimizer).__name__}, whose {', '.join(sorted(unknown))} cannot be begun anew; use another"
-        file.refuse("optimizer", message)
-
-
-def _expect_sums(model: UserModel, module: Any) -> None:
-    """Raises UserError where the loss of a batch is the sum of those of its halves, or the metric is no sum."""
-    file, half = model.file, NUM_FIRST // 2
-    parts = [_outputs_and_targets(model, module, *part) for part in ((2 * half,), (half,), (half, half))]
-    with model_file.torch().set_grad_enabled(model.takes_derivatives()):
-        whole, first, second = (float(file.call("loss", *part).detach().mean()) for part in parts)
-        metrics = [flat_sums(file.call("metric", *part)) for part in parts] if file.has("metric") else []
-    if abs(whole - first - second) < TOLERANCE * abs(whole) / 2:
-        file.refuse("loss", "loss() is a sum over the samples of a batch; return their mean")
-    if metrics and _is_no_sum(*metrics):
-        file.refuse("metric", "metric() is no sum over the samples of a batch; return their sum")
-
-
-def _is_no_sum(whole: Any, first: Any, second: Any) -> bool:
-    """Returns whether numbers of a batch are by sample, or the means of those of its halves."""
-    if not whole.shape == first.shape == second.shape:
-        return True
-    is_mean, is_sum = (model_file.torch().allclose(whole, value, TOLERANCE, TOLERANCE) for value in ((first + second) / 2, first + second))
-    return is_mean and not is_sum

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # The folder of a run's traces has the name of its record with this ending.
 TRACES_END = ".trace"
+CHECKPOINT_ENDS = ".checkpoint"
 SCHEMA_FILE = ROOT / "results" / "schema.json"
 # Temporary files of `write`; one remains where the program was killed before it renamed it.
 INCOMPLETE = ".json.part"
@@ -49,6 +50,11 @@ def folder(settings: Settings) -> Path:
 def trace_folder(settings: Settings) -> Path:
     """Names the folder of a run's traces, beside its record. The run must have a name."""
     return folder(settings) / f"{settings.run_id}{TRACES_END}"
+
+
+def checkpoint_folder(settings: Settings) -> Path:
+    """Names the folder of the checkpoint that a run keeps of its own accord, beside its record. The run must have a name."""
+    return folder(settings) / f"{settings.run_id}{CHECKPOINT_ENDS}"
 
 
 def make_trace_folder(settings: Settings, flag: str) -> Path:

@@ -6,10 +6,11 @@ metadata (JSON) describes the run; a run resumes only from a checkpoint with the
 
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -19,15 +20,21 @@ from common import durable, metric, workloads
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
+from common.record import files
 from common.record.parts import CheckpointIo
 from common.trainer import Trainer
 
+# Without --checkpoint-dir a run keeps a checkpoint beside its record after each epoch that takes longer, and removes it at its end.
+LONG_EPOCH_SECONDS = 20.0
 MOVE_AWAY = "move it away, or give another --checkpoint-dir"
 LAST, BEST = "model-last.safetensors", "model-best.safetensors"
 
 
 class About(NamedTuple):
-    """The metadata of a checkpoint: epochs trained, best accuracy so far, and what identifies the run."""
+    """The metadata of a checkpoint: epochs trained, best accuracy so far, and what identifies the run.
+
+    `progress` has what the record of the same run then goes on with, by its keys, and `seconds`, those on the clock.
+    """
 
     epochs: int
     best_accuracy: float | None
@@ -35,6 +42,7 @@ class About(NamedTuple):
     seed: int
     global_batch: int
     learning_rate_factor: float
+    progress: dict | None = None
 
 
 # Fields that must be equal to resume, and the settings that determine them.
@@ -113,11 +121,12 @@ class Checkpoints:
 
     def __init__(self, trainer: Trainer, settings: Settings, about: About) -> None:
         self._trainer, self._settings, self.about = trainer, settings, about
+        self._folder = settings.checkpoint_dir or (files.checkpoint_folder(settings) if settings.run_id else None)
         self._io = CheckpointIo()
 
     def resume(self) -> None:
         """Loads the last checkpoint, if there is one. Raises UserError if it belongs to another run, or no epoch is left to train."""
-        folder, num_epochs = self._settings.checkpoint_dir, self._settings.epochs
+        folder, num_epochs = self._folder, self._settings.epochs
         if folder is None or not (path := folder / LAST).exists():
             return
         with self._timed("read_seconds"):
@@ -156,6 +165,19 @@ class Checkpoints:
                     write(path, state, self.about)
                 self._io.num_writes += 1
                 self._io.written_bytes += path.stat().st_size
+
+    def keep_own(self, epochs: int, progress: dict[str, Any], is_long: bool, ended: bool) -> None:
+        """Writes the checkpoint of a run without --checkpoint-dir after an epoch that was long, and removes it at the end."""
+        if self._folder is None or self._settings.checkpoint_dir:
+            return
+        state = self._trainer.state() if is_long and not ended else {}
+        # A run is not to fail for what it may never need.
+        with contextlib.suppress(OSError):
+            if state and self._trainer.ranks.rank == 0:
+                self._folder.mkdir(exist_ok=True)
+                write(self._folder / LAST, state, self.about._replace(epochs=epochs, progress=progress))
+            elif ended and self._trainer.ranks.rank == 0:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def _is_best(self, accuracy: float) -> bool:
         best, lower_is_better = self.about.best_accuracy, workloads.workload_of(self._settings).lower_is_better

@@ -46,6 +46,10 @@ class Meter:
     def now(self) -> float:
         return self._read() - self._start - sum(self.paused.values())
 
+    def go_on_from(self, amount: float) -> None:
+        """Sets what is counted so far."""
+        self._start += self.now() - amount
+
     @contextlib.contextmanager
     def pause(self, reason: str) -> Iterator[None]:
         """Leaves out what is counted within this context. Its amount is added to `paused` under the reason."""

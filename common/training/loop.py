@@ -28,12 +28,17 @@ from common.record.parts import BytesByRank, GpuMemoryByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer
 from common.training import batches, checks
 from common.training.batches import ReadingCost, SampleBatches
-from common.training.checkpoints import About, Checkpoints
+from common.training.checkpoints import LONG_EPOCH_SECONDS, About, Checkpoints
 from common.training.clock import Delay, Meter, Turns
 
 PROGRESS_INTERVAL_SECONDS = 1.0
 # DDP rebuilds its buckets in the second step, and the last one shows how long a step takes.
 NUM_WARMUP_STEPS = 3
+# What a checkpoint has of the record: what grows by epochs, and what the evaluations have shown.
+PROGRESS = (
+    "losses", "learning_rates", "step_seconds", "train_seconds", "eval_seconds", "eval_losses", "accuracies", "accuracy", "reached",
+    "time_to_solution_seconds", "parameter_digests", "sample_digests", "first_batch_digest",
+)  # fmt: skip
 
 
 class Report(Protocol):
@@ -148,6 +153,7 @@ def train(
         _train_and_evaluate(run, data, epoch_batches)
         ended = epoch + 1 == settings.epochs or bool(record.reached and settings.stop_at_target)
         checkpoints.keep(epoch + 1, record.accuracy, ended)
+        _keep_own_checkpoint(run, checkpoints, epoch + 1, ended)
         if ended:
             break
         turns.end()
@@ -206,10 +212,23 @@ def _open_checkpoints(run: Run, learning_rate_factor: float) -> Checkpoints:
     checkpoints = Checkpoints(run.trainer, run.settings, about)
     if run.settings.resume:
         checkpoints.resume()
-        record.resumed_after_epochs = checkpoints.about.epochs
+        progress = checkpoints.about.progress
+        record.resumed_after_epochs = 0 if progress else checkpoints.about.epochs
         with run.clock.pause("checks"):
             checks.expect_same_checkpoint(run.trainer, checkpoints.about)
+        if progress:
+            run.clock.go_on_from(progress.pop("seconds"))
+            for name, value in progress.items():
+                setattr(record, name, value)
     return checkpoints
+
+
+def _keep_own_checkpoint(run: Run, checkpoints: Checkpoints, num_epochs: int, ended: bool) -> None:
+    """Keeps a checkpoint of its own accord, off the clock, after a long epoch: where --resume repeats the run, it goes on from there."""
+    progress = {name: getattr(run.record, name) for name in PROGRESS} | {"seconds": run.clock.now()}
+    with run.clock.pause("checks"):
+        is_long = by_rank(run.trainer, run.record.train_seconds[-1] or 0.0).max() > LONG_EPOCH_SECONDS
+        checkpoints.keep_own(num_epochs, progress, is_long, ended)
 
 
 def _batches_of(run: Run, data: Dataset, epoch: int, learning_rates: np.ndarray, reading_cost: ReadingCost) -> SampleBatches:

@@ -6,6 +6,7 @@ They run in processes of their own.
 import contextlib
 import copy
 import functools
+import importlib
 import itertools
 import math
 import pickle
@@ -79,7 +80,7 @@ def examine(settings: Settings) -> Examination:
         return Examination({"training": of_reading}, [], None, [], [], STEP_SECONDS)
     of_steps, of_ranks, without_gradient = _of_steps(subject, halved(subject, subject.train))
     of_shards, of_optimizer = _of_optimizer(subject)
-    of_shards = _of_forward(subject) or of_shards
+    of_shards = _of_forward(subject) or of_shards or _of_zeros(subject)
     wrong = {"training": of_steps, "optimizer": of_optimizer}
     if len(subject.test):
         held_out = halved(subject, subject.test)
@@ -243,12 +244,32 @@ def _of_optimizer(subject: Subject) -> tuple[str | None, str | None]:
     return None, None
 
 
+def _of_zeros(subject: Subject) -> str | None:
+    """Takes a step with gradients that are 0 after another one, as a library does that has all gradients in one."""
+    unused = [name for name, is_used in subject.model.unused_parameters().items() if is_used]
+    if not unused:
+        return None
+    module, settings = module_of(subject), workloads.resolve(subject.settings, 1)
+    optimizer = importlib.import_module("frameworks.shared.pytorch.steps").plain_optimizer_for(settings, module)
+    parameters, torch = [parameter for parameter in module.parameters() if parameter.requires_grad], model_file.torch()
+    for values in (torch.ones_like, torch.zeros_like):
+        before = [parameter.detach().clone() for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = values(parameter)
+        optimizer.step()
+    if not _tensors_differ((parameter.detach() for parameter in parameters), before):
+        return None
+    names = shortened(", ".join(unused), MAX_NAMED)
+    return f"in steps that do not use {names} one process leaves these as they are, and momentum or decay goes on where a gradient is 0"
+
+
 def _updates(subject: Subject, sharded: bool) -> Iterator[list[Any]]:
     """Yields the first halves of all parameters before and after some steps of the optimizer. A `sharded` one has these halves alone."""
     torch = model_file.torch()
     with model_file.generators_kept():
-        parameters = [parameter for parameter in module_of(subject).parameters() if parameter.requires_grad]
-        optimizer = subject.file.call("optimizer", iter(parameters))
+        module = module_of(subject)
+        optimizer = model_file.optimizer_of(subject.file, module.named_parameters())
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         leaves = [torch.nn.Parameter(_first_half(parameter).clone()) for parameter in parameters] if sharded else parameters
         leaf_of = dict(zip(parameters, leaves, strict=True))
         for group in optimizer.param_groups:

@@ -126,7 +126,7 @@ def _losses(subject: Subject) -> Iterator[tuple[str, str]]:
     """Trains steps with batches of the first samples and yields their losses, by the name of the step."""
     module, size = module_of(subject), NUM_SAMPLES // 2
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    optimizer = subject.file.call("optimizer", iter(parameters)) if subject.file.has("optimizer") else None
+    optimizer = model_file.optimizer_of(subject.file, module.named_parameters()) if subject.file.has("optimizer") else None
     begun = time.perf_counter()
     for step in range(MAX_STEPS):
         batch = batch_of(subject, subject.train, (np.arange(size) + step * size) % len(subject.train), 1 / size)

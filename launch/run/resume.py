@@ -160,8 +160,8 @@ def named(jobs: Iterable[Job], stamp: str, first_seed: int) -> list[Job]:
 def divided(jobs: Iterable[Job]) -> Divided:
     """Divides jobs into those that have a result and those that have none. A run that diverged has one: it would diverge again.
 
-    A result of another device than the job's is none: a matrix may be resumed on another node.
-    A control is not missing where the run that it is compared with has a result: they are to run side by side.
+    A result of another device than the job's is none: a matrix may be resumed on another node. A run that has kept a checkpoint goes on
+    from it. A control is not missing where the run that it is compared with has a result: they are to run side by side.
     """
     parts = Divided([], [])
     for job in jobs:
@@ -170,7 +170,8 @@ def divided(jobs: Iterable[Job]) -> Divided:
         if record and record.status in ("ok", "diverged") and job.settings.device in ("auto", record.settings.device):
             parts.records.append(record)
         else:
-            parts.missing.append(job)
+            goes_on = files.checkpoint_folder(job.settings).exists() and not job.settings.timeline
+            parts.missing.append(job._replace(settings=dataclasses.replace(job.settings, resume=goes_on)))
     measured_now = {_run_of(job) for job in parts.missing if not (job.settings.control or job.settings.timeline or job.settings.trace)}
     return parts._replace(missing=[job for job in parts.missing if not job.settings.control or _run_of(job) in measured_now])
 

@@ -10,7 +10,7 @@ from common import workloads
 from common.config import Settings
 from common.data import datasets
 from common.data.sharding import Shard, evaluation_shard
-from common.model import model_file, user_model
+from common.model import model_file, user_checks, user_model
 from common.model.user_model import UserModel
 from common.ranks.watchdog import Watchdog
 from common.trainer import Totals
@@ -94,7 +94,7 @@ def test_a_file_has_its_direction_and_its_target_may_be_any_number(tmp_path):
     settings = workloads.resolve(Settings(model=str(written(tmp_path, ABSOLUTE)), target=120.0), 1)
     workload = workloads.workload_of(settings)
     assert (workload.metric, workload.lower_is_better, workload.target, settings.target) == ("metric", True, -50, 120)
-    user_model.check(workload.model)
+    user_checks.check(workload.model)
 
 
 ERRORS, TARGETS = "((outputs - targets) ** 2).sum()", "(targets.sum(), (targets**2).sum(0))"
@@ -118,7 +118,7 @@ def test_a_mistake_is_one_line_with_its_place(name, tmp_path):
     text = REGRESSION.replace(old, new, 1)
     line = next(number for number, line in enumerate(text.splitlines(), 1) if place in line)
     with refused(f"mine.py, line {line}: {message}" if name != "text" else message):
-        user_model.check(UserModel(str(written(tmp_path, text)), None))
+        user_checks.check(UserModel(str(written(tmp_path, text)), None))
 
 
 ACCURACY = ABSOLUTE.replace("LOWER_IS_BETTER = True", "").replace("-50", "0.5")

@@ -204,6 +204,43 @@ class Net(nn.Module):
         return self.head(self.norm(torch.stack([part.mean(0) for part in self.body(parts).split(lengths.tolist())])))
 """
     + NET,
+    # The model needs the targets, as torchvision's detectors do, and a part has a rate of its own.
+    "losses-of-the-model": """
+class Detected(torch.utils.data.Dataset):
+    def __init__(self, inputs):
+        self.inputs, self.labels = inputs, classes(32)
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        return (self.inputs[index], {"label": self.labels[index]}), ()
+
+def data():
+    return Detected(numbers(32, 4)), Detected(numbers(32, 4) + 1)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        samples, targets = inputs
+        outputs = self.head(self.body(samples).relu())
+        return {"class": nn.functional.cross_entropy(outputs, targets["label"]), "size": 0.1 * (outputs**2).mean()}
+
+def loss(losses, _):
+    return sum(losses.values())
+
+LEARNING_RATE = 0.1
+
+def optimizer(named_parameters):
+    groups = {"body": [], "head": []}
+    for name, parameter in named_parameters:
+        groups[name.partition(".")[0]].append(parameter)
+    return torch.optim.SGD([{"params": groups["body"]}, {"params": groups["head"], "lr": 0.01}], lr=LEARNING_RATE, momentum=0.9)
+"""
+    + NET,
     "default-type-float64": VECTORS
     + """
 torch.set_default_dtype(torch.float64)

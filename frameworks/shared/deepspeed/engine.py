@@ -22,6 +22,7 @@ from common.ranks.launcher_variables import Ranks
 from common.ranks.meeting import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication, TensorBytes
+from common.workloads import workload_of
 from frameworks.shared.pytorch import devices, process_group, profiler, states, steps, tensor_bytes
 from frameworks.shared.replaced import Replacement, replaced
 
@@ -77,6 +78,15 @@ def compute_in_bfloat16(module: Any) -> None:
         return tuple(steps.mapped(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, nested) for nested in inputs)
 
     module.register_forward_pre_hook(round_inputs)
+
+
+def expect_same_parameters(settings: Settings) -> None:
+    """Raises UserError where ranks may use different parameters in a step, of which stages 2 and 3 average the gradients as they come."""
+    name = next((name for name, is_used in workload_of(settings).model.unused_parameters().items() if is_used), None)
+    if name and settings.zero_stage > 1:
+        raise UserError(
+            f"ZeRO stage {settings.zero_stage} needs ranks that use the same parameters, and a step may leave {name} out; use stage 1"
+        )
 
 
 def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -15,7 +16,8 @@ from common.cost.sharing import replicas_on
 from common.errors import UserError
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Communication
-from frameworks.shared.pytorch import process_group, states
+from common.workloads import workload_of
+from frameworks.shared.pytorch import modules, process_group, states, steps
 from frameworks.shared.replaced import replaced
 
 if TYPE_CHECKING:
@@ -36,6 +38,13 @@ def policy_of(settings: Settings, module: Any) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if settings.reduction == "bf16" else None)
 
 
+def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
+    """Returns the layers that are sharded by themselves. All ranks gather each of them, so that none is one that a rank may leave out."""
+    unused = workload_of(settings).model.unused_parameters()
+    left_out = {parameter for name, parameter in module.named_parameters() if name in unused}
+    return [layer for layer in modules.layers_of(settings, module) if set(layer.parameters()) - left_out]
+
+
 def shard(
     module: nn.Module, layers: Sequence[nn.Module], sharding: str | None, policy: MixedPrecisionPolicy, ranks: Ranks, device: torch.device
 ) -> nn.Module:
@@ -49,6 +58,13 @@ def shard(
     for submodule in (*layers, module):
         fully_shard(submodule, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
     return module
+
+
+def optimizer_for(settings: Settings, module: Any) -> Optimizer:
+    """Returns the optimizer of the settings for the shards of a module."""
+    if workload_of(settings).model.unused_parameters():
+        module.set_reduce_scatter_unused_params(True)
+    return steps.leave_out_unused(steps.unfused(steps.optimizer_for(settings, module)), settings, dist.all_reduce)
 
 
 def hybrid_sizes(ranks: Ranks) -> dict[str, int]:

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from common.config import Settings
 from common.errors import UserError
-from common.model import model_file, user_model
+from common.model import model_file, user_data, user_model
 from common.model.model_file import ModelFile
 from common.ranks.launcher_variables import Ranks
 from common.workloads import workload_of
@@ -58,6 +58,20 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
     return module
 
 
+def reach_all_parameters(settings: Settings, module: nn.Module) -> None:
+    """Gives parameters that only some steps use a gradient of 0 in the others, where a library averages the gradients that a rank has."""
+    unused = workload_of(settings).model.unused_parameters()
+    parameters = [parameter for name, parameter in module.named_parameters() if unused.get(name) and parameter.requires_grad]
+    if not parameters:
+        return
+
+    def add_zero(module: nn.Module, _: Any, outputs: Any) -> Any:
+        zero = sum(0.0 * parameter.sum() for parameter in parameters)
+        return user_data.mapped(lambda tensor: tensor + zero if module.training and tensor.is_floating_point() else tensor, outputs)
+
+    module.register_forward_hook(add_zero)
+
+
 def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
     """Returns the layers of a model that keep no activations with --recompute, and that FSDP shards by themselves."""
     return model_file.layers_of(_file_of(settings), module)
@@ -66,7 +80,7 @@ def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
 def optimizer_of(settings: Settings, module: nn.Module) -> Optimizer | None:
     """Returns the optimizer that the file of the model makes; None where it makes none."""
     file = _file_of(settings)
-    return file.call("optimizer", module.parameters()) if file.has("optimizer") else None
+    return model_file.optimizer_of(file, module.named_parameters()) if file.has("optimizer") else None
 
 
 @final

@@ -36,7 +36,7 @@ def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
         return optimizer
     learning_rate = settings.learning_rate or 0.0
     # The fused kernels begin the momentum of all parameters together.
-    fused = not workload_of(settings).model.misses_gradients()
+    fused = not workload_of(settings).model.unused_parameters()
     if settings.optimizer == "adam":
         return torch.optim.Adam(
             model.parameters(), lr=learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0, fused=fused
@@ -59,11 +59,11 @@ def clip_before_steps(optimizer: Optimizer, settings: Settings) -> Optimizer:
 def finish_synchronize(optimizer: Any, settings: Settings) -> None:
     """Makes Horovod's optimizer clip when it has averaged the gradients, which it does within its step. Raises UserError for Adasum.
 
-    Before that it leaves out the gradients that no rank has had: Horovod makes them 0, with which momentum goes on.
+    Before that it leaves out the gradients that no rank has had, which Horovod makes 0.
     """
     workload = workload_of(settings)
-    limit, misses_gradients = workload.clip_norm, workload.model.misses_gradients()
-    if limit is None and not misses_gradients:
+    limit, leaves_out = workload.clip_norm, bool(workload.model.unused_parameters())
+    if limit is None and not leaves_out:
         return
     if limit is not None and settings.reduction == "adasum":
         raise UserError("Adasum combines updates, so that there is no whole gradient to clip; leave adasum or CLIP_NORM out")
@@ -71,20 +71,41 @@ def finish_synchronize(optimizer: Any, settings: Settings) -> None:
 
     def synchronize_and_finish() -> None:
         synchronize()
-        for parameter in _parameters(optimizer) if misses_gradients else ():
-            if parameter.grad is not None and not parameter.grad.any():
-                parameter.grad = None
+        if leaves_out:
+            remove_zeros(parameters_of(optimizer))
         if limit is not None:
             _clip(optimizer, limit)
 
     optimizer.synchronize = synchronize_and_finish
 
 
+def leave_out_unused(optimizer: Optimizer, settings: Settings, add_up: Callable[[Tensor], object] = lambda _: None) -> Optimizer:
+    """Makes an optimizer leave out parameters that no rank has used, as one process does, where a library has made their gradients 0.
+
+    `add_up`: adds numbers up over the ranks in place, where each has a shard of the gradients.
+    """
+    if workload_of(settings).model.unused_parameters():
+        optimizer.register_step_pre_hook(lambda *_: remove_zeros(parameters_of(optimizer), add_up))
+    return optimizer
+
+
+def remove_zeros(parameters: Iterable[Tensor], add_up: Callable[[Tensor], object] = lambda _: None) -> None:
+    """Removes the gradients that are 0."""
+    gradients = {parameter: parameter.grad for parameter in parameters if parameter.grad is not None}
+    if not gradients:
+        return
+    counts = torch.stack([getattr(gradient, "_local_tensor", gradient).count_nonzero() for gradient in gradients.values()])
+    add_up(counts)
+    for parameter, count in zip(gradients, counts.tolist(), strict=True):
+        if not count:
+            parameter.grad = None
+
+
 def _clip(optimizer: Optimizer, limit: float) -> None:
-    clip_grad_norm_(_parameters(optimizer), limit)
+    clip_grad_norm_(parameters_of(optimizer), limit)
 
 
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
@@ -102,8 +123,9 @@ def unfused(optimizer: Optimizer) -> Optimizer:
 
 
 def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
+    """Sets the rate of each group of parameters: this one, or a multiple of it that a file's optimizer has."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate * group.get("rate_factor", 1.0)
 
 
 def mapped(function: Callable[[Tensor], Any], values: Any) -> Any:

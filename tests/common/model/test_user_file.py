@@ -7,7 +7,7 @@ import pytest
 
 from common import workloads
 from common.cost import parallelism
-from common.model import model_file, user_model
+from common.model import model_file, user_checks
 from common.model.description import parameters_of
 from common.model.user_model import UserModel
 from tests.support.mistakes import refused
@@ -20,7 +20,7 @@ def test_models_of_many_kinds_pass_the_checks_and_their_operations_are_counted(n
     path = tmp_path / "mine.py"
     path.write_text(BEGINNING + SOUND[name])
     model = UserModel(str(path), None)
-    user_model.check(model)
+    user_checks.check(model)
     assert model.training_flops() > 0
 
 

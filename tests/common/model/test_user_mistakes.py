@@ -9,7 +9,7 @@ import pytest
 from common import workloads
 from common.config import Settings
 from common.data import datasets
-from common.model import model_file, user_model
+from common.model import model_file, user_checks
 from common.model.user_model import UserModel
 from tests.support.mistakes import refused
 from tests.support.user_models import PLAIN, settings_of, written
@@ -27,6 +27,12 @@ BROKEN = [
     ("nn.Linear(3, width)", "nn.Linear(3, wide)", "wide", "NameError: name 'wide' is not defined"),
     ("return nn.Linear(3, width)", "return 5", "def model", "model() returns int; it must return an nn.Module"),
     ("return nn.Linear(3, width)", "return type('Net', (), {'__module__': 'keras.src.models.model'})()", "def model", model_file.OF_KERAS),
+    (
+        "nn.Linear(3, width)",
+        "type('Net', (nn.Linear,), {'forward': lambda net, images, targets: {}})(3, 4)",
+        "def model",
+        "the model is called with the inputs alone, and forward() has a missing a required argument: 'targets'; a tuple of inputs, such as",
+    ),
     ("nn.Linear(3, width)", "nn.ReLU()", "def model", "a module without parameters to train"),
     ("nn.Linear(3, width)", "nn.LazyLinear(width)", "def model", "model() returns weight without a shape, as of a lazy layer"),
     (
@@ -43,6 +49,18 @@ BROKEN = [
     ),
     ("TensorDataset(inputs, targets), TensorDataset(inputs, targets)", "TensorDataset(inputs, targets)", "def data", "two data"),
     ("return TensorDataset(inputs, targets),", "return iter(inputs),", "def data", "must have len() and [i]"),
+    (
+        "return TensorDataset(inputs, targets),",
+        "return type('Stream', (torch.utils.data.IterableDataset,), {'__len__': len, '__iter__': iter})(),",
+        "def data",
+        "is Stream; it must have len() and [i]: a list of its samples has them",
+    ),
+    (
+        "return TensorDataset(inputs, targets),",
+        "return torch.utils.data.DataLoader(TensorDataset(inputs, targets), 4),",
+        "def data",
+        "is DataLoader; it must have len() and [i]: return its data set, of which Tandem makes batches (BATCH_SIZE, ",
+    ),
     ("TensorDataset(inputs, targets), TensorDataset", "[], TensorDataset", "def data", "the training data set of data() is empty"),
     (
         "return TensorDataset(inputs, targets),",
@@ -93,7 +111,10 @@ ADDED = [
         "def scheduler(optimizer, num_steps):\n    return num_steps",
         "scheduler() returns int; it must return one of torch.optim.lr_scheduler",
     ),
-    ("def scheduler(o, n):\n    return torch.optim.lr_scheduler.ReduceLROnPlateau(o)", "missing 1 required positional argument: 'metrics'"),
+    (
+        "def scheduler(o, n):\n    return torch.optim.lr_scheduler.ReduceLROnPlateau(o)",
+        "scheduler() returns ReduceLROnPlateau, whose rates follow from evaluations; use one that counts steps",
+    ),
     (
         "def scheduler(o, n):\n    return torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=n)",
         "scheduler() may change the learning rate alone",
@@ -108,12 +129,11 @@ ADDED = [
         "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.Rprop(p)",
         "optimizer() returns Rprop, whose prev, step_size cannot be begun anew; use another",
     ),
-    (
-        "LEARNING_RATE = 0.1\ndef optimizer(p):\n    a, b = p\n"
-        "    return torch.optim.SGD([{'params': [a], 'lr': 0.2}, {'params': [b]}], LEARNING_RATE)",
-        "optimizer() has several learning rates, and the schedule sets one",
-    ),
     ("LEARNING_RATE = 0.1\ndef optimizer(p):\n    return 5", "optimizer() returns int; it must return a torch.optim.Optimizer"),
+    (
+        "LEARNING_RATE = 0.1\ndef optimizer(p):\n    return [torch.optim.SGD([q], 0.1) for q in p]",
+        "optimizer() returns list; it must return a torch.optim.Optimizer (its groups of parameters may have an lr each, and",
+    ),
 ]
 NOISY = """
 class Noisy:
@@ -189,4 +209,4 @@ def test_a_file_that_is_not_there_and_arguments_without_one_are_refused():
 )
 def test_optimizers_whose_state_can_begin_anew_are_taken(made, tmp_path):
     text = PLAIN + f"\nLEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.{made}\n"
-    user_model.check(UserModel(str(written(tmp_path, text)), None))
+    user_checks.check(UserModel(str(written(tmp_path, text)), None))

@@ -173,6 +173,40 @@ def test_a_run_that_resumes_goes_on_after_its_checkpoint_if_there_is_one_and_has
     assert resumed.learning_rates == whole.learning_rates[3:6] != whole.learning_rates[:3]
 
 
+class Interrupted(Timed):
+    """It is interrupted in its second epoch, where `epochs` is 1."""
+
+    epochs = 1
+
+    def train_epoch(self, batches, observe):
+        if not self.epochs:
+            raise KeyboardInterrupt
+        self.epochs -= 1
+        super().train_epoch(batches, observe)
+
+
+def test_a_run_with_long_epochs_goes_on_as_if_it_had_not_been_interrupted(trained, tmp_path, monkeypatch):
+    kept = {"run_id": "r", "results": tmp_path, "machine": "m", "schedule": "cosine"}
+    (tmp_path / "m").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        trained(0.2, trainer_class=Interrupted, **kept)
+    # No epoch took longer than the limit.
+    assert list((tmp_path / "m").iterdir()) == []
+    monkeypatch.setattr(loop, "LONG_EPOCH_SECONDS", 2 * STEP_SECONDS)
+    with pytest.raises(KeyboardInterrupt):
+        trained(0.2, trainer_class=Interrupted, **kept)
+    assert (tmp_path / "m/r.checkpoint" / checkpoints.LAST).exists()
+    whole, resumed = trained(0.2, 0.7, schedule="cosine"), trained(0.7, resume=True, **kept)
+    names = [field.name for field in dataclasses.fields(whole)]
+    different = {name for name in names if getattr(whole, name) != getattr(resumed, name) and not name.startswith("peak_memory")}
+    assert different - {"started_at"} == {"resumed_after_epochs", "checkpoint_io"}
+    assert (resumed.resumed_after_epochs, resumed.time_to_solution_seconds) == (
+        0,
+        LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS),
+    )
+    assert not (tmp_path / "m/r.checkpoint").exists()
+
+
 def test_clocks_start_together_when_the_energys_counters_are_open_and_before_the_data_is_touched(trained, monkeypatch):
     order, begin = [], loop.gpus.count_joules
 

@@ -32,9 +32,10 @@ def test_each_mistake_is_found_with_its_cause_and_no_other(kind, name, bug, tmp_
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_nothing_is_found_in_sound_models(name, tmp_path):
     examined = examination(tmp_path, name, SOUND_MODELS[name])
-    # Of a shard's copy the forward pass would change the copy alone.
-    of_shards = "the forward pass changes weight, of which" if name == "clamped-weights" else None
-    assert (examined.wrong, examined.of_ranks, examined.of_shards and examined.of_shards[:41]) == ({}, [], of_shards)
+    assert (examined.wrong, examined.of_ranks) == ({}, [])
+    # What a library does of its own makes these differ.
+    of_shards = {"clamped-weights": "the forward pass changes weight, of which", "experts": "in steps that do not use experts.0.bias"}
+    assert (examined.of_shards or "")[: len(of_shards.get(name, "any"))] == of_shards.get(name, "")
     # No sample of the first ones goes to some of the experts.
     assert bool(examined.without_gradient) == (name == "experts")
 

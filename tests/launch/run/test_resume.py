@@ -42,6 +42,12 @@ def test_only_runs_with_a_result_of_their_device_are_skipped(result, tmp_path):
     assert [len(resume.divided(jobs_in(tmp_path, device=device)).missing) for device in ("auto", "cuda")] == [3, 4]
 
 
+def test_a_run_that_has_kept_a_checkpoint_goes_on_from_it(tmp_path):
+    jobs = jobs_in(tmp_path)
+    files.checkpoint_folder(jobs[1].settings).mkdir(parents=True)
+    assert [job.settings.resume for job in resume.divided(jobs).missing] == [False, True, False, False]
+
+
 @pytest.mark.parametrize(("has_result", "num_missing"), [(True, 0), (False, 3)])
 def test_controls_run_beside_their_backend_or_not_at_all(has_result, num_missing, tmp_path):
     jobs = plan(["ddp"], ["cnn"], (2,), 1, None, Settings(results=tmp_path, machine="here"), with_controls=True)

@@ -17,30 +17,37 @@ pytestmark = pytest.mark.matrix
 SETTINGS = verify.SETTINGS | {"batch_size": 4, "epochs": 1}
 # Nested samples in lists, a metric of several sums, and an optimizer and dropout of its own.
 NESTED = "nested-batches"
-MODELS = SOUND | TRAPS | {NESTED: test_user_model.SOUND}
+OF_RANKS = ("experts", "losses-of-the-model")
+MODELS = SOUND | TRAPS | {NESTED: test_user_model.SOUND} | {name: sound_models.LOOK_WRONG[name] for name in OF_RANKS}
 # The same number of samples, in micro-batches of half the size.
 BY_RANK = SETTINGS | {"batch_size": 2, "accumulate": 2}
 CLIPPED_BY_SHARDS = ("clipping-optimizer", "layer-wise-optimizer")
 # They agree with one process, or differ, at the end of a run. A run that fails is the last in its processes.
 TRAINED = {
-    "ddp": (*SOUND, NESTED, "batch-norm", "hidden-state", "clipping-hook", "tied-weights", "unused-parameters"),
-    "gradient_averaging": ("all-functions", NESTED, "clipping-optimizer"),
+    "ddp": (*SOUND, NESTED, "batch-norm", "hidden-state", "clipping-hook", "tied-weights", "unused-parameters", *OF_RANKS),
+    "gradient_averaging": ("all-functions", NESTED, "clipping-optimizer", "experts"),
     "zero_redundancy": ("all-functions", NESTED, "clipping-optimizer", "accumulating-optimizer"),
-    "fsdp": ("all-functions", NESTED, "vision-transformer", "batch-norm", *CLIPPED_BY_SHARDS, "tied-weights"),
-    "horovod_torch": ("all-functions", NESTED, "batch-norm", "hidden-state", "clipping-optimizer", "tied-weights"),
-    "deepspeed_zero": ("all-functions", NESTED, "batch-norm", *CLIPPED_BY_SHARDS, "accumulating-optimizer"),
+    "fsdp": (
+        "all-functions", NESTED, "vision-transformer", "batch-norm", "unused-parameters", *OF_RANKS, *CLIPPED_BY_SHARDS, "tied-weights",
+    ),
+    "horovod_torch": ("all-functions", NESTED, "batch-norm", "hidden-state", "clipping-optimizer", "tied-weights", *OF_RANKS),
+    "deepspeed_zero": (
+        "all-functions", NESTED, "batch-norm", "unused-parameters", *OF_RANKS, *CLIPPED_BY_SHARDS, "accumulating-optimizer",
+    ),
     "deepspeed_zero@2": ("all-functions",),
     "deepspeed_zero@3": ("all-functions", "layer-wise-optimizer"),
-}
+}  # fmt: skip
 # Of the clips, FSDP computes that of all shards, and zero_redundancy deals whole parameters.
 DIFFERING = {
     "hidden-state": TRAINED, "clipping-hook": TRAINED, "accumulating-optimizer": TRAINED,
     "clipping-optimizer": ("zero_redundancy", "deepspeed_zero"),
+    "experts": ("deepspeed_zero",),
     "layer-wise-optimizer": ("deepspeed_zero", "deepspeed_zero@3"),
 }  # fmt: skip
 CAUSES = {
     "hidden-state": "a step reads scale", "clipping-hook": "the backward pass changes gradients",
     "accumulating-optimizer": "optimizer() leaves the parameters as they are",
+    "experts": "in steps that do not use experts.0.bias",
     **dict.fromkeys(CLIPPED_BY_SHARDS, "optimizer() updates a value by others"),
 }  # fmt: skip
 
