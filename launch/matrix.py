@@ -111,7 +111,8 @@ def workloads_of(matrix: Matrix) -> list[str]:
 
 
 def print_jobs(prepared: Prepared, system: str, folder: Path) -> int:
-    """Prints the script that submits the matrix to a batch system. Its jobs run in the folder."""
+    """Prints the script that submits the matrix to a batch system. Its jobs run in the folder. Raises UserError for what would fail."""
+    available.check(prepared.jobs, launcher=None)
     print(job_scripts.text(system, prepared.matrix, prepared.jobs, prepared.machine, folder))
     return 0
 

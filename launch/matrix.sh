@@ -26,7 +26,11 @@ else
   export PYTHONPATH=$root${site%:}
   python=${TANDEM_PYTHON:-python3}
   # It may be of a container that does not run here.
-  ! "$light" -c "" 2>/dev/null || python=$light
+  if "$light" -c "" 2>/dev/null; then
+    python=$light
+  elif [ -e "$root/.light" ]; then
+    echo "note: $light does not start here, and the matrix runs in $python; load the modules with which it was made" >&2
+  fi
   is_ready || [ $only_check = yes ] || [ -x "$light" ] || { "$root/launch/setup.sh" --light && python=$light; }
   is_ready || [ $only_check = yes ] || {
     echo "error: $python does not start, is older than Python 3.10 or lacks numpy; run TANDEM_PYTHON=$python launch/setup.sh --light" >&2

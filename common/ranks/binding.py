@@ -69,6 +69,18 @@ def cores_for(allowed: Iterable[int], local_rank: int, cores_per_rank: int, core
     return {ordered[(local_rank * cores_per_rank + i) % len(ordered)][1] for i in range(cores_per_rank)}
 
 
+def are_oversubscribed(
+    cores_of_ranks: Iterable[Collection[int]], cores_per_rank: int, core_of: dict[int, int], quota_cores: float | None
+) -> bool:
+    """Returns whether ranks of a node need more physical cores than those that they run on, or than a CPU quota."""
+    physical = [frozenset(core_of.get(core, core) for core in cores) for cores in cores_of_ranks]
+    if quota_cores is not None and len(physical) * cores_per_rank > quota_cores:
+        return True
+    # Of each rank, with those beside it that have no other cores, and of all together.
+    available = {*physical, frozenset().union(*physical)}
+    return any(sum(cores <= shared for cores in physical) * cores_per_rank > len(shared) for shared in available)
+
+
 def num_gpus_to_share(num_gpus: int | None) -> int | None:
     """Counts the GPUs for all ranks of a node, where a rank sees `num_gpus`; None if a launcher has selected the only one for it."""
     return None if num_gpus == 1 and any(name in os.environ for name in VISIBLE_GPUS) else num_gpus
@@ -92,6 +104,11 @@ def gpu_for(num_gpus: int, ranks: Ranks, may_share: bool = False) -> int:
         raise UserError(problem)
     index = ranks.local_rank % num_gpus
     return num_gpus - 1 - index if os.environ.get(GPU_ORDER_VARIABLE) == "reversed" else index
+
+
+def numa_nodes_of(cores: Iterable[int], folder: Path = TOPOLOGY) -> list[int]:
+    """Lists the NUMA nodes of hardware threads; empty where Linux shows none."""
+    return sorted({int(path.name.removeprefix("node")) for core in cores for path in folder.glob(f"cpu{core}/node[0-9]*")})
 
 
 def bind(cores: Collection[int]) -> None:

@@ -87,6 +87,9 @@ POD = "KUBERNETES_SERVICE_HOST"
 # Variables of Slurm with the tasks of each node, such as 4(x2),3: of a step, else of its job.
 SLURM_TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
 
+# Set for its ranks by what plans them: the most that are on a node.
+RANKS_PER_NODE = "TANDEM_RANKS_PER_NODE"
+
 # Of a rank and of a number of ranks.
 MAX_DIGITS = 7
 NUMBER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
@@ -224,6 +227,15 @@ def _from_mpi() -> Ranks:
     world = mpi.initialized().COMM_WORLD
     node = world.Split_type(mpi.loaded().COMM_TYPE_SHARED)
     return Ranks(world.rank, world.size, node.rank, node.size, "mpi4py")
+
+
+def expect_planned(ranks: Ranks) -> None:
+    """Raises UserError where more ranks than planned are on this node, as where their launcher has not been given the others."""
+    if RANKS_PER_NODE in os.environ and ranks.local_size > (planned := _number(RANKS_PER_NODE, os.environ)):
+        raise UserError(
+            f"{ranks.local_size} of {ranks.size} ranks are on {socket.gethostname()}, and {planned} on a node are planned: {ranks.source} "
+            "has too few nodes; list them with --hosts FILE, or run inside an allocation that has as many"
+        )
 
 
 def expect_variables_argument(names: Iterable[str]) -> str:

@@ -134,7 +134,7 @@ def agree_on_master(ranks: Ranks) -> None:
         (name,) = set_variables
         raise UserError(f"{name}={os.environ[name]} is set without the other; set both {' and '.join(MASTER)}, or neither")
     if set_variables:
-        expect_master()
+        master = os.environ[MASTER[0]], os.environ[MASTER[1]]
     elif ranks.size == 1:
         master = LOOPBACK, free_port()
     elif (problem := mpi.problem()) and (rendezvous := slurm.meeting_place()):
@@ -143,8 +143,8 @@ def agree_on_master(ranks: Ranks) -> None:
         raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:
         master = gathered((master_address(socket.gethostname(), on_one_node), free_port()), ranks)[0]
-    if not set_variables:
-        os.environ |= dict(zip(MASTER, map(str, master), strict=True))
+    os.environ |= dict(zip(MASTER, map(str, master), strict=True))
+    expect_master()
     if on_one_node and os.environ["MASTER_ADDR"] == LOOPBACK:
         expect_loopback()
 
@@ -164,8 +164,9 @@ def expect_master() -> None:
     try:
         socket.getaddrinfo(address, int(port))
     except (OSError, UnicodeError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise UserError(f"MASTER_ADDR is {address!r}, which is the address of no host here ({reason}); give that of rank 0") from None
+        reason, suffix = getattr(problem, "strerror", None) or str(problem), os.environ.get(HOST_SUFFIX_VARIABLE)
+        remedy = "correct host_suffix in the machine file" if suffix and address.endswith(suffix) else "give that of rank 0"
+        raise UserError(f"MASTER_ADDR is {address!r}, which is the address of no host here ({reason}); {remedy}") from None
 
 
 def expect_loopback() -> None:

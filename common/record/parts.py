@@ -232,6 +232,8 @@ class Environment(Part):
     """Host name of each rank, by rank. `null` in older records."""
     cores_by_rank: Annotated[list[list[FromZero] | None], BY_RANK] | None = None
     """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up."""
+    numa_nodes_by_rank: Annotated[list[list[FromZero]], BY_RANK] | None = None
+    """Numbers of the NUMA nodes of those hardware threads, by rank. `null` in older records."""
     quota_cores: Positive | None = None
     """Number of cores that the smallest CPU quota of a control group gives to rank 0 and the ranks beside it. `null` without a quota."""
     device: Literal["cpu", "cuda"] | None = None

@@ -10,7 +10,7 @@ import math
 import os
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -178,7 +178,7 @@ def check_cores(trainer: Trainer, settings: Settings, cores: Set[int]) -> tuple[
     expect_num_threads(trainer, settings.threads)
     nodes = values_by_rank(trainer, node_name())
     of_node = [cores_of_rank for cores_of_rank, node in zip(cores_of_ranks, nodes, strict=True) if node == node_name()]
-    crowded = oversubscribed(of_node, config.cores_per_rank(settings), binding.core_of_threads(), machine.quota_cores())
+    crowded = binding.are_oversubscribed(of_node, config.cores_per_rank(settings), binding.core_of_threads(), machine.quota_cores())
     return cores_of_ranks, bool(by_rank(trainer, crowded).any())
 
 
@@ -221,18 +221,6 @@ def misplaced(cores: Set[int]) -> Set[int] | None:
         if not allowed <= cores or (thread == main and allowed != cores):
             return allowed
     return None
-
-
-def oversubscribed(
-    cores_of_ranks: Iterable[Collection[int]], cores_per_rank: int, core_of: dict[int, int], quota_cores: float | None
-) -> bool:
-    """Returns whether ranks of a node need more physical cores than those that they run on, or than a CPU quota."""
-    physical = [frozenset(core_of.get(core, core) for core in cores) for cores in cores_of_ranks]
-    if quota_cores is not None and len(physical) * cores_per_rank > quota_cores:
-        return True
-    # Of each rank, with those beside it that have no other cores, and of all together.
-    available = {*physical, frozenset().union(*physical)}
-    return any(sum(cores <= shared for cores in physical) * cores_per_rank > len(shared) for shared in available)
 
 
 def cores_text(cores: Collection[int]) -> str:

@@ -24,7 +24,7 @@ from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
 from common.ranks import binding, ending, gpus, machine, messages, watchdog
-from common.ranks.launcher_variables import Ranks, expect_variables, from_environment, values_by_rank
+from common.ranks.launcher_variables import Ranks, expect_planned, expect_variables, from_environment, values_by_rank
 from common.ranks.watchdog import Hang, Late, Watchdog
 from common.record import definition, environment, files
 from common.record.definition import Record
@@ -93,6 +93,7 @@ def main(trainer_class: type[Trainer], file: str) -> NoReturn:
 def run(trainer_class: type[Trainer], backend: str, so_far: SoFar, import_seconds: float, entered: float) -> None:
     """Runs a training from its command line to its complete record. `entered` is the time.perf_counter() at the start of `main`."""
     ranks = so_far.ranks = from_environment()
+    expect_planned(ranks)
     requested, launch = read_command_line(backend, ranks)
     settings, load, record, path = begin(backend, requested, ranks, launch, import_seconds, entered)
     so_far.record, so_far.path = record, path
@@ -170,7 +171,8 @@ def prepare(
     record.environment.nccl_network = gpus.nccl_network_of(nccl_log)
     cores_by_rank, record.oversubscribed = checks.check_cores(trainer, settings, cores)
     record.environment.cores_by_rank = list(cores_by_rank)
-    record.environment.host_by_rank = values_by_rank(trainer, record.environment.host)
+    places = values_by_rank(trainer, (record.environment.host, binding.numa_nodes_of(cores_by_rank[trainer.ranks.rank])))
+    record.environment.host_by_rank, record.environment.numa_nodes_by_rank = map(list, zip(*places, strict=True))
     return turns
 
 

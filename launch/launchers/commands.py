@@ -97,7 +97,7 @@ def by_options(start: Start) -> list[str]:
         nodes_of_ranks = [node for node in nodes for _ in range(start.ranks_per_node)][: start.num_ranks]
         argv += _filled(kind.hosts_option, hosts=hosts, nodes=",".join(nodes), nodes_of_ranks=",".join(nodes_of_ranks))
     elif kind.places == "hosts" and (
-        problem := unknown_nodes_problem(start.num_nodes, start.launcher.name, start.launcher.further_arguments)
+        problem := unknown_nodes_problem(start.num_nodes, start.launcher.name, kind.nodes_variables, start.launcher.further_arguments)
     ):
         raise UserError(problem)
     for name, value in start.variables.items():
@@ -172,6 +172,8 @@ class Kind(NamedTuple):
     # The option for the nodes of a host file. Most launchers get names, `nodes` or `nodes_of_ranks`, since the formats of their files
     # differ; PALS gets `hosts`, the file.
     hosts_option: str = ""
+    # The variables in which a user may give it a host file.
+    nodes_variables: tuple[str, ...] = ()
     # The option for a variable of the ranks; empty: the launcher passes its own environment on to them.
     variable_option: str = ""
     # Whether it passes its own environment on to other nodes too.
@@ -187,8 +189,6 @@ class Kind(NamedTuple):
     # Where it starts ranks. "node": on its own node; on several nodes another launcher starts one agent per node.
     places: Literal["cluster", "hosts", "node"] = "hosts"
     provides_mpi: bool = True
-    # Whether ranks of the environment's MPICH find each other under it; else they need the MPI of the site.
-    joins_environments_mpi: bool = True
     # The variable that chooses the interface by which ranks find each other; empty: it has one.
     mpi_variable: str = ""
     # The variables with the rank, which it sets for each; None: the rank asks MPI.
@@ -217,24 +217,25 @@ LAUNCHERS = {
     # Hydra. Here and under the next two the ranks bind themselves to cores.
     "mpich": Kind(
         "-n {num_ranks} -ppn {ranks_per_node} -bind-to none", hosts_option="-hosts {nodes}", variable_option="-genv {name} {value}",
-        signatures=("HYDRA",), rank_variables=PMI, node_rank=PMI.rank, killed=KILLED_BY_HYDRA,
+        nodes_variables=("HYDRA_HOST_FILE",), signatures=("HYDRA",), rank_variables=PMI, node_rank=PMI.rank, killed=KILLED_BY_HYDRA,
     ),
     # Oversubscription is allowed, and recorded. The host on which it is started comes first.
     "openmpi": Kind(
         "-n {num_ranks} --map-by ppr:{ranks_per_node}:node:OVERSUBSCRIBE --bind-to none", hosts_option="--host {nodes}",
+        nodes_variables=("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"),
         variable_option="-x {name}={value}", passes_environment=False, signatures=("Open MPI", "OpenRTE"),
         rank_variables=OPEN_MPI, killed=KILLED_BY_OPEN_MPI,
     ),
     # A Hydra whose binding I_MPI_PIN controls.
     "intel": Kind(
         "-n {num_ranks} -ppn {ranks_per_node} -genv I_MPI_PIN 0", hosts_option="-hosts {nodes}", variable_option="-genv {name} {value}",
-        signatures=("Intel(R) MPI",), rank_variables=PMI, node_rank=PMI.rank, killed=KILLED_BY_HYDRA,
+        nodes_variables=("I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"), signatures=("Intel(R) MPI",),
+        rank_variables=PMI, node_rank=PMI.rank, killed=KILLED_BY_HYDRA,
     ),
     # HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra.
     "pals": Kind(
         "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind {cpu_bind}", hosts_option="--hostfile {hosts}",
         variable_option="--env {name}={value}", signatures=("PALS",), allocations=("PBS_JOBID", "COBALT_JOBID"), places="cluster",
-        joins_environments_mpi=False,
         rank_variables=PALS, node_rank=PALS.rank,
     ),
     # ALPS, on Cray XC machines.
@@ -242,7 +243,6 @@ LAUNCHERS = {
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",),
         allocations=("PBS_JOBID", "COBALT_JOBID"), places="cluster",
-        joins_environments_mpi=False,
         node_rank=ALPS_RANK,
     ),
     # It sorts the nodes of a list. Without --kill-on-bad-exit the other ranks would wait for a failed one, without --overlap a run would

@@ -16,9 +16,8 @@ HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
 SLOTS = re.compile(r":\d{1,9}$")
 # The number of characters that a message shows of a name.
 MAX_SHOWN = 60
-# Options and variables by which launchers outside a batch system are given the nodes.
+# Options by which launchers outside a batch system are given the nodes.
 NODES_OPTIONS = ("f", "H", "host", "hosts", "hostfile", "machinefile", "hostlist")
-NODES_VARIABLES = ("HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 OUTSIDE = "list them with --hosts FILE, or run inside an allocation of Slurm or of PBS with PALS"
 
 
@@ -76,13 +75,15 @@ def first_node_of(hosts: str | None, host_suffix: str) -> str | None:
     return node.split(".")[0] + host_suffix if host_suffix else node
 
 
-def unknown_nodes_problem(num_nodes: int, launcher: str, arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> str | None:
-    """Returns why a launcher that is given no nodes cannot start ranks on so many; None if it can."""
+def unknown_nodes_problem(
+    num_nodes: int, launcher: str, variables: Sequence[str], arguments: Sequence[str], environ: Mapping[str, str] | None = None
+) -> str | None:
+    """Returns why a launcher that is given no nodes, by its variables or arguments, cannot start ranks on so many; None if it can."""
     environ = os.environ if environ is None else environ
     system = next((name for name, (variable, _) in BATCH_SYSTEMS.items() if environ.get(variable)), None)
     # Hydra and Open MPI start their daemons by srun.
     knows_nodes = system == "Slurm" and which("srun")
-    has_nodes = any(map(environ.get, NODES_VARIABLES)) or any(
+    has_nodes = any(map(environ.get, variables)) or any(
         argument.lstrip("-").partition("=")[0] in NODES_OPTIONS for argument in arguments if argument.startswith("-")
     )
     if num_nodes == 1 or knows_nodes or has_nodes:

@@ -7,11 +7,11 @@ waits for another. Elsewhere it is a plain process, of launch/run/node.py as wel
 
 import dataclasses
 import json
+import operator
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from shutil import which
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
@@ -27,8 +27,10 @@ from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
-from launch.run.node import MARKER, WITH_NODE, Answer, DeviceName
+from launch.run.node import WITH_NODE, Answer, DeviceName
+from launch.run.place import MARKER, Place
 from launch.run.plan import Job
+from launch.run.runner import Command
 
 # Imports from a parallel file system may take minutes.
 LIMIT_SECONDS = 600.0
@@ -48,12 +50,24 @@ class Runnable(NamedTuple):
     reasons: dict[str, str]
 
 
-def check(jobs: Iterable[Job], launcher: Launcher) -> None:
-    """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run."""
+class Step(NamedTuple):
+    """The ranks of a job without its training: where they are, by rank, and why they failed; None where they did not."""
+
+    job: Job
+    places: list[Place]
+    error: str | None
+
+
+def check(jobs: Iterable[Job], launcher: Launcher | None) -> None:
+    """Makes every job's command and settings and reads its data once, so that a mistake stops the matrix before its first run.
+
+    `launcher` None: that of a job of a batch system, which knows its nodes only there.
+    """
     num_samples: dict[str, int] = {}
     for job in jobs:
         name_of(file_of(job.backend), job.settings)
-        runner.start_of(job, launcher).argv()
+        if launcher:
+            runner.start_of(job, launcher).argv()
         settings = workloads.resolve(job.settings, job.degree)
         if settings.workload not in num_samples:
             num_samples[settings.workload] = workloads.workload_of(settings).model.call(datasets.num_samples, settings)
@@ -101,20 +115,18 @@ def asked(jobs: Sequence[Job], launcher: Launcher) -> Runnable:
 def ask_for(jobs: Sequence[Job], launcher: Launcher, for_check: bool = False) -> Answers:
     """Asks the backends of jobs, where the ranks will run, whether they can train.
 
-    A check also asks about the node. It waits for no allocation: outside of one it asks on this node, unless the ranks' Python, a site's
-    or a container's, runs elsewhere or is not here, whose backends have empty answers. Raises UserError if the launcher cannot start a
-    program.
+    A check also asks about the node. Where the launcher would wait for nodes it asks on this one, unless the ranks have another Python than
+    the environment's, whose backends have empty answers. Raises UserError if the launcher cannot start a program.
     """
-    elsewhere = runs_elsewhere(jobs, launcher)
-    of_ranks = not (for_check and elsewhere) or can_ask_elsewhere(launcher)
+    of_ranks = not (for_check and waits_for_nodes(launcher))
     backends = list(dict.fromkeys(job.backend for job in jobs))
     answers: dict[str, Answer] = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
         unknown = [backend for backend in backends if backend not in answers]
-        if for_check and launcher.python != commands.PYTHON and not (of_ranks and which(launcher.python[0])):
+        if not of_ranks and launcher.python != commands.PYTHON:
             unasked: dict[str, Answer] = {backend: {} for backend in unknown}
-            return Answers(answers | unasked, of_ranks=False)
-        answers |= answers_of(unknown, jobs[0], launcher, elsewhere and of_ranks, for_check)
+            return Answers(answers | unasked, of_ranks)
+        answers |= answers_of(unknown, jobs[0], launcher, of_ranks and runs_elsewhere(jobs, launcher), for_check)
     return Answers(answers, of_ranks)
 
 
@@ -156,9 +168,9 @@ def runs_elsewhere(jobs: Iterable[Job], launcher: Launcher) -> bool:
     return any(launcher.runs_elsewhere(job.num_nodes) for job in jobs)
 
 
-def can_ask_elsewhere(launcher: Launcher) -> bool:
-    """Returns whether the launcher starts a program on another node at once: outside an allocation it would wait for one."""
-    return commands.allocation() is not None and which(launcher.executable) is not None
+def waits_for_nodes(launcher: Launcher) -> bool:
+    """Returns whether the launcher, outside of an allocation, would wait for nodes."""
+    return commands.KINDS[commands.agent_launcher_of(launcher).name].places == "cluster" and commands.allocation() is None
 
 
 def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_launcher: bool, with_node: bool = False) -> dict[str, Answer]:
@@ -167,29 +179,48 @@ def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_la
         return {}
     files = sorted(set(map(file_of, backends)))
     program = (*launcher.python, "-m", "launch.run.node", *[WITH_NODE] * with_node, job.settings.precision, *files)
-    argv, variables = program, launcher.variables
-    if through_launcher:
-        start = on_a_node(program, job, launcher)
-        argv, variables = start.argv(), start.variables
-    try:
-        # Another matrix may ask for the same job: each ends what has its mark.
-        mark = f"{runner.mark_of(job)}.probe-{os.getpid()}"
-        run = processes.run(argv, variables, mark, ROOT, LIMIT_SECONDS, lambda _: None, is_here=not through_launcher)
-        outcome = turns.alone(run)
-    except OSError as error:
-        raise UserError(f"{argv[0]} could not be started: {error.strerror}") from None
-    json_text = next((line.partition(MARKER)[2] for line in outcome.last_lines if MARKER in line), None)
-    if json_text is None:
-        _, error = runner.ending_of(outcome, LIMIT_SECONDS, launcher)
+    argv = on_a_node(program, job, launcher).argv() if through_launcher else [*program]
+    printed, error = ask(Command(argv, launcher.variables), job, launcher)
+    if not printed:
         reason = error or "it printed no answer"
         remedy = "; TANDEM_PYTHON=… launch/setup.sh --light brings what a site's Python lacks" if "ModuleNotFoundError" in reason else ""
         raise UserError(f"{argv[0]} could not run the check of the backends: {reason}{remedy}")
-    answers: dict[str, Answer] = json.loads(json_text)
+    answers: dict[str, Answer] = printed[0]
     # The transports that variants choose are for CPUs.
     on_gpus: dict[str, Answer] = {
         backend: {"cuda": f"{backend} is for CPUs"} for backend in backends if settings_of(backend, Settings()).transport
     }
     return {backend: answers[file_of(backend)] | on_gpus.get(backend, {}) for backend in backends}
+
+
+def step_of(job: Job, launcher: Launcher) -> Step:
+    """Starts the ranks of a job as its run does, with launch/run/place.py in place of the training."""
+    start = runner.start_of(job, launcher)
+    needed = cores_per_rank(job.settings) if job.settings.bind else 0
+    program = (*launcher.python, "-m", "launch.run.place", str(needed), str(job.settings.join_timeout))
+    printed, error = ask(runner.command_of(start._replace(program=program)), job, launcher)
+    return Step(job, [Place(*values) for values in sorted(printed, key=operator.itemgetter(0))], error)
+
+
+def ask(command: Command, job: Job, launcher: Launcher) -> tuple[list[Any], str | None]:
+    """Returns what a program prints by `place.answer`, and why it failed, or None. Raises UserError if it cannot be started."""
+    printed: list[Any] = []
+    received = runner.Received(lambda _: None)
+
+    def on_line(line: str) -> None:
+        # Launchers may put what two ranks print into one line.
+        printed.extend(json.JSONDecoder().raw_decode(text)[0] for text in line.split(MARKER)[1:])
+        received.on_line(line)
+
+    # Another matrix may ask for the same job: each ends what has its mark.
+    mark = f"{runner.mark_of(job)}.asked-{os.getpid()}"
+    is_here = not launcher.runs_elsewhere(job.num_nodes)
+    try:
+        run = processes.run(command.argv, command.variables, mark, ROOT, LIMIT_SECONDS, received.on_message, on_line, is_here=is_here)
+        outcome = turns.alone(run)
+    except OSError as error:
+        raise UserError(f"{command.argv[0]} could not be started: {error.strerror}") from None
+    return printed, runner.ending_of(outcome, LIMIT_SECONDS, launcher, received.errors, received.causes).error
 
 
 def on_a_node(program: tuple[str, ...], job: Job, launcher: Launcher) -> commands.Start:

@@ -1,17 +1,17 @@
 """launch/matrix.sh --check: what a matrix would use, and what would go wrong, one line each.
 
-It runs nothing and leaves no file. Each function of LINES yields the lines of its subject, from the Facts of a matrix. The text of a
-problem ends in its remedy.
+It starts the ranks of each size as a run does, trains nothing and leaves no file. Each function of LINES yields the lines of its subject,
+from the Facts of a matrix. The text of a problem ends in its remedy.
 """
 
-import math
+import itertools
 import os
 import re
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -21,16 +21,16 @@ from common.config import Settings, cores_per_rank
 from common.cost import state_memory
 from common.declarations import ROOT
 from common.errors import UserError
-from common.ranks import binding, machine, slurm
-from common.ranks.meeting import GLOO_INTERFACE, HOST_SUFFIX_VARIABLE
+from common.ranks import binding, machine
 from common.record import files
 from common.words import ranks_of
 from launch.launchers import batch_systems, commands, detect
-from launch.launchers.commands import LAUNCHERS, PYTHON, VENV_BIN, Launcher, Start
-from launch.launchers.hosts import first_node_of
-from launch.run import available, failures, lock, node
+from launch.launchers.commands import LAUNCHERS, PYTHON, Launcher
+from launch.run import available, lock, node
+from launch.run.available import Step
 from launch.run.node import Node
 from launch.run.options import Matrix
+from launch.run.place import Place
 from launch.run.plan import Job
 
 Severity = Literal["ok", "note", "problem"]
@@ -40,14 +40,13 @@ OK: Severity = "ok"
 NOTE: Severity = "note"
 PROBLEM: Severity = "problem"
 GB = 1e9
-OPEN_MPI = "Open MPI"
-INTERFACES = (GLOO_INTERFACE, "NCCL_SOCKET_IFNAME")
+NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
 REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
 ELSEWHERE = "make room, or give another folder with --results"
 # The end of the message of a framework that is built for GPUs where it finds none.
 FINDS_NONE = "finds no GPU"
-START_SECONDS = 30
+MAX_NAMED = 8
 
 
 class Facts(NamedTuple):
@@ -62,6 +61,8 @@ class Facts(NamedTuple):
     # The jobs that can run, on the device of the matrix, and by backend or size why the others cannot.
     runnable: tuple[Job, ...] = ()
     reasons: dict[str, str] = {}  # noqa: RUF012
+    # The ranks of each size, up to the first that does not start; none outside the allocation that their launcher needs.
+    steps: tuple[Step, ...] = ()
     # Why the matrix would stop, and the messages of frameworks that are built for GPUs and see none.
     errors: tuple[str, ...] = ()
     gpu_problems: tuple[str, ...] = ()
@@ -102,12 +103,12 @@ def facts_of(matrix: Matrix, settings: Settings, jobs: list[Job], choose: Callab
         launcher = choose()
     except detect.NotFound as missing:
         return Facts(settings, jobs, node.describe(), errors=(str(missing),), **of_options)
-    answers, runnable, reasons, errors = available.Answers({}, of_ranks=False), [], {}, []
+    answers, runnable, reasons, errors, steps = available.Answers({}, of_ranks=False), [], {}, [], []
     try:
         available.check(jobs, launcher)
+        steps = steps_of(jobs, launcher)
         answers = available.ask_for(jobs, launcher, for_check=True)
         runnable, reasons = available.runnable_by(answers, jobs)
-        try_start(launcher)
     except UserError as problem:
         errors.append(str(problem))
     asked_node = next((answer["node"] for answer in answers.by_backend.values() if "node" in answer), None)
@@ -121,24 +122,23 @@ def facts_of(matrix: Matrix, settings: Settings, jobs: list[Job], choose: Callab
         launcher=launcher,
         runnable=tuple(runnable),
         reasons=reasons,
+        steps=tuple(steps),
         errors=tuple(errors),
         gpu_problems=tuple(problem for problem in gpu_problems if problem.endswith(FINDS_NONE)),
         **of_options,
     )
 
 
-def try_start(launcher: Launcher) -> None:
-    """Starts `true` with a launcher that takes its nodes from a list, where that is this node alone. Raises UserError if it fails."""
-    if commands.allocation() or launcher.hosts or LAUNCHERS[launcher.name].places != "hosts":
-        return
-    try:
-        argv = Start(launcher, 1, 1, 1, ("true",), {}).argv()
-        process = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=START_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        raise UserError(f"{launcher.name} does not start: {problem}; give another --launcher") from problem
-    lines = (process.stdout + process.stderr).splitlines()
-    if process.returncode:
-        raise UserError(failures.reported(lines) or f"{failures.describe_exit(process.returncode, lines)}; give another --launcher")
+def steps_of(jobs: Sequence[Job], launcher: Launcher) -> list[Step]:
+    """Starts the ranks of each size, the smallest first, up to the first that does not start. Waits for no allocation."""
+    steps: list[Step] = []
+    if available.waits_for_nodes(launcher):
+        return steps
+    for num_ranks in sorted({job.num_ranks for job in jobs}):
+        steps.append(available.step_of(next(job for job in jobs if job.num_ranks == num_ranks), launcher))
+        if steps[-1].error:
+            break
+    return steps
 
 
 def launcher(facts: Facts) -> Lines:
@@ -152,39 +152,44 @@ def launcher(facts: Facts) -> Lines:
     if (name_of_allocation := commands.allocation()) and (end := batch_systems.end_time()):
         minutes = max(0, end - time.time()) / 60
         yield OK, f"allocation {name_of_allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
-    elif not name_of_allocation and kind.places == "cluster":
+    elif available.waits_for_nodes(facts.launcher):
         yield NOTE, f"outside an allocation {name} would wait for nodes: the lines below are of {socket.gethostname()}; check inside one"
     elif not facts.of_ranks and not facts.errors:
         yield NOTE, f"ranks run on other nodes too: the lines below are of {socket.gethostname()}"
 
 
+def ranks(facts: Facts) -> Lines:
+    for step in facts.steps:
+        if step.error:
+            nodes = f" on {step.job.num_nodes} nodes" if step.job.num_nodes > 1 else ""
+            remedy = "" if ";" in step.error else "; --dry-run prints the commands that start them"
+            yield PROBLEM, f"{ranks_of(step.job.num_ranks)}{nodes} fail: {step.error}{remedy}"
+        elif step is facts.steps[-1]:
+            hosts = list(dict.fromkeys(place.host for place in step.places))
+            beside = [numbers(place.cores) for place in step.places if place.host == hosts[0]]
+            names, cores_of_ranks = (", ".join(texts[:MAX_NAMED]) + ", …" * (len(texts) > MAX_NAMED) for texts in (hosts, beside))
+            yield OK, f"{ranks_of(step.job.num_ranks)} on {names} meet; those of {hosts[0]} have the cores {cores_of_ranks}"
+
+
+def numbers(ordered: Sequence[int]) -> str:
+    """Returns numbers such as 0-6 or 0+8."""
+    is_range = len(ordered) > 1 and ordered[-1] - ordered[0] + 1 == len(ordered)
+    return f"{ordered[0]}-{ordered[-1]}" if is_range else "+".join(map(str, ordered))
+
+
 def mpi(facts: Facts) -> Lines:
-    if facts.launcher is None:
+    first = facts.steps[0].places[0] if facts.steps and facts.steps[0].places else None
+    if facts.launcher is None or first is None or not LAUNCHERS[facts.launcher.name].provides_mpi:
         return
-    kind, of_mpi4py, library = LAUNCHERS[facts.launcher.name], facts.node["mpi"], facts.node["horovod"]
-    if not kind.provides_mpi:
-        return
-    if "error" in of_mpi4py:
-        # Under Slurm ranks find each other without it.
-        severity = NOTE if kind.mpi_variable and not any(map(uses_mpi, facts.jobs)) else PROBLEM
+    library = facts.node["horovod"]
+    if first.mpi is None:
+        # Under Slurm ranks meet without it.
+        severity = PROBLEM if any(available.mpi_problem(job.backend, "torchrun") for job in facts.jobs) else NOTE
         remedy = "build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
-        yield severity, f"mpi4py cannot be used ({of_mpi4py['error']}); {remedy}"
+        yield severity, f"mpi4py cannot be used ({first.mpi_problem}); {remedy}"
         return
-    version, path = of_mpi4py["version"], of_mpi4py["path"]
-    if problem := of_mpi4py["problem"]:
-        remedy = "" if ";" in problem else "; see what the site's MPI needs, or give --launcher torchrun"
-        yield PROBLEM, f"{version} ({path}) does not start: {problem}{remedy}"
-    if not kind.joins_environments_mpi and VENV_BIN.parent.name in Path(path).parts:
-        text = f"mpi4py loads the environment's {version}, which {facts.launcher.name} does not join"
-        yield PROBLEM, f"{text}: each rank would be alone; run {REBUILD}"
-        return
-    is_open_mpi = OPEN_MPI in version
-    if not kind.mpi_variable and is_open_mpi != (OPEN_MPI in kind.signatures):
-        fitting = "openmpi" if is_open_mpi else "mpich"
-        remedy = f"give --launcher {fitting}, or run {REBUILD} with this launcher's mpicc"
-        yield PROBLEM, f"mpi4py loads {version} ({path}), not the MPI of {facts.launcher.name}: each rank would be alone; {remedy}"
-    else:
-        yield OK, f"mpi4py loads {version}, {path}"
+    version, path = first.mpi
+    yield OK, f"mpi4py loads {version}, {path}"
     if library is None or not any(declaration_of(job.backend).library == "Horovod" for job in facts.jobs):
         return
     if library == "not found":
@@ -193,40 +198,12 @@ def mpi(facts: Facts) -> Lines:
         yield PROBLEM, f"two MPIs: Horovod loads {library}, mpi4py {path}; leave MPI4PY_LIBMPI and LD_LIBRARY_PATH alone, or run {REBUILD}"
 
 
-def uses_mpi(job: Job) -> bool:
-    return available.mpi_problem(job.backend, "torchrun") is not None
-
-
-def pmi(facts: Facts) -> Lines:
-    of_mpi4py = facts.node["mpi"]
-    if facts.launcher is None or not LAUNCHERS[facts.launcher.name].mpi_variable or "error" in of_mpi4py:
-        return
-    version, offered = of_mpi4py["version"], slurm.mpi_types()
-    spoken = detect.spoken_by(version)
-    if slurm.interface(facts.launcher.mpi) in spoken and facts.launcher.mpi in offered:
-        yield OK, f"srun --mpi={facts.launcher.mpi} of {', '.join(offered)}; {version} speaks {', '.join(spoken)}"
-    else:
-        yield PROBLEM, f"{version} speaks {' and '.join(spoken)}; {slurm.advice(facts.launcher.mpi)}"
-
-
 def network(facts: Facts) -> Lines:
-    variables = os.environ | (facts.launcher.variables if facts.launcher else {})
-    interfaces = facts.node["interfaces"]
-    for name in INTERFACES:
-        value = variables.get(name, "")
-        prefixes = tuple(word.strip("=^") for word in value.split(","))
-        if value and not any(interface.startswith(prefixes) for interface in interfaces):
-            remedy = "name one of them in [variables] of a machine file, or unset it"
-            yield facts.problem, f"{name} is {value}, and {facts.node['host']} has {', '.join(interfaces)}; {remedy}"
-    hosts, suffix = facts.launcher and facts.launcher.hosts, variables.get(HOST_SUFFIX_VARIABLE, "")
-    first = first_node_of(hosts, suffix)
-    if first is None or all(job.num_nodes == 1 for job in facts.jobs):
-        return
-    try:
-        yield OK, f"the first node is {first} ({socket.gethostbyname(first)}){f', with host suffix {suffix}' if suffix else ''}"
-    except OSError as problem:
-        remedy = "correct host_suffix in the machine file" if suffix else "give names that resolve here by --hosts"
-        yield PROBLEM, f"the first node, {first}, has no address here ({problem.strerror}); {remedy}"
+    value = (os.environ | (facts.launcher.variables if facts.launcher else {})).get(NCCL_INTERFACE, "")
+    interfaces, prefixes = facts.node["interfaces"], tuple(word.strip("=^") for word in value.split(","))
+    if value and not any(interface.startswith(prefixes) for interface in interfaces):
+        remedy = "name one of them in [variables] of a machine file, or unset it"
+        yield facts.problem, f"{NCCL_INTERFACE} is {value}, and {facts.node['host']} has {', '.join(interfaces)}; {remedy}"
 
 
 def backends(facts: Facts) -> Lines:
@@ -262,24 +239,24 @@ def gpus(facts: Facts) -> Lines:
 
 
 def cores(facts: Facts) -> Lines:
-    needed, total, allowed = cores_per_rank(facts.settings), facts.node["num_cores"], facts.node["num_cores_allowed"]
-    quota_cores = facts.node["quota_cores"]
-    limit = f", with the time of {quota_cores:g} by a CPU quota" if quota_cores else ""
-    of_process = f"{allowed} of {total} for this process on {facts.node['host']}{limit}"
-    yield OK, f"{of_process}; {needed} and {facts.settings.threads} threads for each rank"
+    needed, total = cores_per_rank(facts.settings), facts.node["num_cores"]
+    yield OK, f"{facts.node['host']} has {total}; {needed} and {facts.settings.threads} threads for each rank"
     if ignored := binding.owned_variables(facts.node["ignored_variables"] | (facts.launcher.variables if facts.launcher else {})):
         yield NOTE, binding.describe_ignored(ignored)
-    if facts.of_ranks and facts.launcher and allowed < min(needed, total):
+    fewest = min((place.num_allowed for step in facts.steps for place in step.places), default=needed)
+    if facts.launcher and fewest < min(needed, total):
         counted = "hardware threads count as cores only once: give the launcher whole cores in launcher_args, or use fewer --threads"
-        yield PROBLEM, f"{facts.launcher.name} gives a rank {allowed} physical cores of the {needed} that it needs; {counted}"
-        return
-    # A launcher that binds a rank shows it the cores of that rank alone.
-    num_available = min(total if allowed == needed else allowed, quota_cores or math.inf)
-    sizes = {job.num_ranks for job in facts.jobs if job.ranks_per_node * needed > num_available}
-    if sizes:
-        listed = ", ".join(map(str, sorted(sizes)))
+        yield PROBLEM, f"{facts.launcher.name} gives a rank {fewest} physical cores of the {needed} that it needs; {counted}"
+    elif sizes := [str(step.job.num_ranks) for step in facts.steps if are_oversubscribed(step.places, needed)]:
         remedy = "use fewer --threads, or more nodes by --ranks-per-node"
-        yield NOTE, f"oversubscribed at {listed} ranks, where the report gives no speed-up; {remedy}"
+        yield NOTE, f"oversubscribed at {', '.join(sizes)} ranks, where the report gives no speed-up; {remedy}"
+
+
+def are_oversubscribed(places: Iterable[Place], needed: int) -> bool:
+    """Returns whether ranks share cores on a node, as their run would record it."""
+    by_node = itertools.groupby(sorted(places, key=lambda place: place.node), lambda place: place.node)
+    nodes = [list(of_node) for _, of_node in by_node]
+    return any(binding.are_oversubscribed([place.cores for place in node], needed, {}, node[0].quota_cores) for node in nodes)
 
 
 def memory(facts: Facts) -> Lines:
@@ -342,6 +319,6 @@ def environment(facts: Facts) -> Lines:
 
 
 LINES: dict[str, Callable[[Facts], Lines]] = {
-    "launcher": launcher, "MPI": mpi, "PMI": pmi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores,
+    "launcher": launcher, "ranks": ranks, "MPI": mpi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores,
     "memory": memory, "/dev/shm": shared, "results": results, "environment": environment,
 }  # fmt: skip

@@ -25,6 +25,12 @@ NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
 # What Open MPI's launcher prints to root, as whom programs run in most containers.
 REFUSES_ROOT = re.compile("attempt to run as root")
+# What ssh prints where it does not reach a node, which each line names.
+UNREACHED = re.compile(
+    r"ssh: (?:connect to host|Could not resolve hostname) .*|The authenticity of host .*|.* host key is known for .*"
+    r"|Host key for .* has changed.*|\S+@\S+: Permission denied.*|Connection (?:closed|reset) by \S+ port \d+.*"
+)
+REACH = "`ssh NODE true` must work without a question; correct --hosts, or what ssh needs"
 # What Slurm and PBS print when they end a job.
 JOB_IS_OVER = re.compile("DUE TO TIME LIMIT|job killed: walltime")
 # Hydra's lines, which give no run's reason.
@@ -73,7 +79,7 @@ def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
 
 def is_cause(line: str) -> bool:
     """Returns whether a line gives the reason why a run failed, wherever it stands in the output."""
-    return any(pattern.search(line) for pattern in (NO_TRANSPORT, REFUSES_ROOT, JOB_IS_OVER))
+    return any(pattern.search(line) for pattern in (NO_TRANSPORT, REFUSES_ROOT, JOB_IS_OVER, UNREACHED))
 
 
 def reported(lines: Iterable[str]) -> str | None:
@@ -82,6 +88,8 @@ def reported(lines: Iterable[str]) -> str | None:
         return f"MPI cannot start: UCX has {match[1]}; unset UCX_TLS, or name in it what this node has, such as tcp,sm,self"
     if any(map(JOB_IS_OVER.search, lines)):
         return ENDED_BY_JOB
+    if match := next(filter(None, map(UNREACHED.match, lines)), None):
+        return f"a node is not reached: {match[0]}; {REACH}"
     if any(map(REFUSES_ROOT.search, lines)):
         return "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun"
     return None

@@ -1,8 +1,8 @@
 """What is found on the node where this runs: on which devices backends can train, and what a matrix checks of a node.
 
 python -m launch.run.node [--node] PRECISION BACKEND… prints the answers of backends as one line of JSON, with --node also the node. A node
-caches the answers for an hour. What may end a process has one of its own, also of this program: --import BACKEND… imports backends, and
---start-mpi starts the MPI of mpi4py. Horovod's libraries are only resolved: where they do not fit together, importing them may kill.
+caches the answers for an hour. What may end a process has one of its own, also of this program: --import BACKEND… imports backends.
+Horovod's libraries are only resolved: where they do not fit together, importing them may kill.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections import ChainMap
@@ -22,47 +21,26 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypedDict, final
+from typing import Literal, TypedDict
 
 import psutil
 
 from common import cache
 from common.declarations import ROOT, declared
-from common.ranks import binding, gpus, machine, mpi
+from common.ranks import binding, gpus, machine
 from common.record import environment
-from launch.run import failures
+from launch.run import failures, place
 
 PROGRAM = (sys.executable, "-m", "launch.run.node")
 DeviceName = Literal["cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = ("cpu", "cuda")
-# Before the JSON of the answers, since launchers print lines of their own.
-MARKER = "tandem-probe: "
-WITH_NODE, IMPORT, START_MPI = "--node", "--import", "--start-mpi"
+WITH_NODE, IMPORT = "--node", "--import"
 # The variables by which programs and libraries are found.
 PATHS = re.compile(r"PATH|(?:LD|PYTHON)\w+")
 MAX_AGE = timedelta(hours=1)
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-INIT_SECONDS = 60
-# Variables by which a launcher lets its ranks find each other: MPI is tried alone.
-OF_LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "PALS_", "SLURM_")
 # Some link the library of MPI's C++ bindings too, which is not this one.
 RESOLVED = re.compile(r"^\s*libmpi(?!\w*cxx)\w*\.so\S* => (not found|\S+)", re.MULTILINE)
-
-
-@final
-class Mpi(TypedDict):
-    """The MPI that mpi4py loads, and why it does not start; None if it does."""
-
-    version: str
-    path: str
-    problem: str | None
-
-
-@final
-class NoMpi(TypedDict):
-    """Why mpi4py cannot load MPI."""
-
-    error: str
 
 
 class Node(TypedDict):
@@ -70,12 +48,9 @@ class Node(TypedDict):
 
     host: str
     num_cores: int
-    num_cores_allowed: int
     ignored_variables: dict[str, str]
-    quota_cores: float | None
     available_bytes: float
     interfaces: list[str]
-    mpi: Mpi | NoMpi
     # As SharedMemory of common/ranks/machine.py.
     shared_memory: tuple[int, int] | None
     # The path of Horovod's MPI library, or `not found`; None where Horovod has none.
@@ -114,7 +89,7 @@ def main(*arguments: str) -> None:
     if with_node:
         of_node["node"] = describe()
     answers = ask(names) if with_node else cached_or_asked(names, of_node["num_gpus"])
-    print(MARKER + json.dumps({name: answer | of_node for name, answer in answers.items()}), flush=True)
+    place.answer({name: answer | of_node for name, answer in answers.items()})
 
 
 def cached_or_asked(names: Sequence[str], num_gpus: int | None) -> dict[str, Answer]:
@@ -202,41 +177,15 @@ def describe() -> Node:
     return {
         "host": described.host,
         "num_cores": described.num_cores,
-        "num_cores_allowed": binding.num_cores(os.sched_getaffinity(0), binding.core_of_threads()),
         "ignored_variables": binding.ignored_variables({}),
-        "quota_cores": machine.quota_cores(),
         "available_bytes": machine.available_bytes(),
         "interfaces": sorted(psutil.net_if_addrs()),
-        "mpi": of_mpi4py(),
         "shared_memory": machine.shared_memory(),
         "horovod": of_horovod(),
         "gpu": gpus.all_models() if num_gpus else [],
         "num_gpus": num_gpus or 0,
         "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
     }
-
-
-def of_mpi4py() -> Mpi | NoMpi:
-    """Loads and starts the MPI of mpi4py."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHER)}
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(
-            (*PROGRAM, START_MPI), cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-        try:
-            status = process.wait(timeout=INIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            status = process.wait()
-            output.write(f"\nMPI_Init did not return within {INIT_SECONDS} s")
-        output.seek(0)
-        lines = output.read().splitlines()
-    # Libraries of MPI print before it and after it.
-    loaded: Mpi | None = next((json.loads(line) for line in lines if line.startswith('{"version"')), None)
-    if loaded and status == 0:
-        return loaded
-    reason = failures.reported(lines) or failures.last_line(lines) or f"it ended with exit status {status}"
-    return {**loaded, "problem": reason} if loaded else {"error": reason}
 
 
 def of_horovod() -> str | None:
@@ -251,20 +200,9 @@ def of_horovod() -> str | None:
     return next(iter(RESOLVED.findall(process.stdout)), None)
 
 
-def loaded_mpi() -> Mpi:
-    """Loads the MPI of mpi4py, which has no problem so far."""
-    version = mpi.loaded().Get_library_version().strip("\0 \n").partition("\n")[0]
-    with open("/proc/self/maps") as maps:
-        paths = sorted({line.split()[-1] for line in maps if "/libmpi" in line})
-    return {"version": " ".join(version.split()), "path": (paths or ["?"])[0], "problem": None}
-
-
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [mode, *names] if mode == IMPORT:
             print(json.dumps({name: imported(name) for name in names}))
-        case [mode] if mode == START_MPI:
-            print(json.dumps(loaded_mpi()), flush=True)
-            mpi.loaded().Init()
         case arguments:
             main(*arguments)

@@ -18,7 +18,7 @@ from common.declarations import ROOT
 from common.errors import UserError
 from common.progress import Progress
 from common.ranks import binding, machine, messages
-from common.ranks.launcher_variables import Ranks, expect_variables_argument
+from common.ranks.launcher_variables import RANKS_PER_NODE, Ranks, expect_variables_argument
 from common.ranks.messages import Hang, RankEnded
 from common.record import definition, environment, files
 from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
@@ -32,6 +32,13 @@ from launch.run.turns import Run
 from launch.trace import traced
 
 TAIL_LINES, MAX_CAUSES = 50, 20
+
+
+class Command(NamedTuple):
+    """What starts ranks that report to this process: the launcher's argv, and variables for its environment."""
+
+    argv: list[str]
+    variables: dict[str, str]
 
 
 class Ending(NamedTuple):
@@ -79,6 +86,13 @@ def start_of(job: Job, launcher: Launcher) -> Start:
     return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
 
 
+def command_of(start: Start, further: Mapping[str, str] | None = None) -> Command:
+    """Returns the Command of a Start, whose ranks have `further` variables too. A run and a step of --check are both started by it."""
+    variables = start.variables | {RANKS_PER_NODE: str(start.ranks_per_node), messages.VARIABLE: secrets.token_hex(8)} | dict(further or {})
+    program = (*start.program, expect_variables_argument(variables))
+    return Command(start.with_passed(variables)._replace(program=program).argv(), variables)
+
+
 def run_job(
     job: Job,
     launcher: Launcher,
@@ -98,8 +112,7 @@ def run_job(
     launch["settings"] = {name: value for name, value in as_json(job.settings).items() if name in not_for(SINGLE_RUN)}
     launch["ignored_variables"] = binding.ignored_variables(launcher.variables)
     of_turns = {clock.TURNS_VARIABLE: clock.node(), clock.TURN_SHARE_VARIABLE: str(turn_share)} if turn_share else {}
-    variables = start.variables | {"TANDEM_LAUNCH": json.dumps(launch), messages.VARIABLE: secrets.token_hex(8)} | of_turns
-    argv = start.with_passed(variables)._replace(program=(*start.program, expect_variables_argument(variables))).argv()
+    argv, variables = command_of(start, {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns)
     ending, outcome, received = Ending("failed", INTERRUPTED), None, Received(on_progress)
     num_kills_before = machine.num_oom_kills()
     traced.clear(job.settings)

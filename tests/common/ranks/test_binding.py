@@ -200,3 +200,41 @@ def test_a_matrix_names_the_variables_also_where_importing_a_backend_has_removed
     monkeypatch.setattr(binding, "removed_variables", {"OMP_PROC_BIND": "true"})
     monkeypatch.setenv("MKL_NUM_THREADS", "2")
     assert binding.ignored_variables({"OMP_PLACES": "cores"}).keys() >= {"OMP_PROC_BIND", "MKL_NUM_THREADS", "OMP_PLACES"}
+
+
+SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
+
+
+@pytest.mark.parametrize(
+    ("cores_of_ranks", "cores_per_rank", "core_of", "quota_cores", "crowded"),
+    [
+        ([{0}, {1}], 1, {}, None, False),
+        ([{0}, {0}], 1, {}, None, True),
+        ([{0}, {1}, {0}], 1, {}, None, True),
+        # Not bound: all ranks may run on all cores.
+        ([{0, 1}] * 2, 1, {}, None, False),
+        ([{0, 1}] * 3, 1, {}, None, True),
+        # A launcher has bound some of them to one core.
+        ([{0, 1, 2, 3}, {0}, {0}], 1, {}, None, True),
+        ([{0, 1, 2}, {3, 4, 0}], 3, {}, None, True),
+        ([{0, 1, 2}, {3, 4, 5}], 3, {}, None, False),
+        ([{0}], 2, {}, None, True),
+        # Two hardware threads of one core.
+        ([{0}, {4}], 1, SIBLINGS, None, True),
+        ([{0, 4}, {1, 5}], 1, SIBLINGS, None, False),
+        ([{0, 4}], 2, SIBLINGS, None, True),
+        ([{0}, {1}], 1, {}, 2.0, False),
+        ([{0}, {1}], 1, {}, 1.5, True),
+        ([{0, 1}], 2, {}, 1.5, True),
+    ],
+)
+def test_ranks_are_oversubscribed_where_they_need_more_cores_than_they_run_on(
+    cores_of_ranks, cores_per_rank, core_of, quota_cores, crowded
+):
+    assert binding.are_oversubscribed(cores_of_ranks, cores_per_rank, core_of, quota_cores) is crowded
+
+
+def test_the_numa_nodes_of_cores_are_those_that_linux_shows(tmp_path):
+    for core, node in ((0, 0), (1, 0), (2, 1)):
+        (tmp_path / f"cpu{core}" / f"node{node}").mkdir(parents=True)
+    assert [binding.numa_nodes_of(cores, tmp_path) for cores in ({0, 1}, {1, 2}, {2}, {7}, ())] == [[0], [0, 1], [1], [], []]

@@ -209,3 +209,12 @@ def test_a_rank_names_the_variables_that_its_matrix_has_set_and_that_did_not_rea
     assert argv == plain
     with refused("B, which the matrix has set, did not reach this rank; ", "--export=ALL"):
         launcher_variables.expect_variables([*plain, launcher_variables.expect_variables_argument(["A", "B"])])
+
+
+def test_more_ranks_on_a_node_than_are_planned_are_refused(monkeypatch):
+    ranks = launcher_variables.Ranks(1, 4, 1, 2, "Slurm")
+    launcher_variables.expect_planned(ranks)
+    monkeypatch.setenv(launcher_variables.RANKS_PER_NODE, "2")
+    launcher_variables.expect_planned(ranks)
+    with refused(f"4 of 4 ranks are on {socket.gethostname()}, and 2 on a node are planned: Slurm has too few nodes; list them"):
+        launcher_variables.expect_planned(ranks._replace(local_size=4))

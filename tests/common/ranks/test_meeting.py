@@ -253,6 +253,7 @@ def test_the_launchers_address_is_kept(ranks, monkeypatch):
     [
         *(("localhost", port, f"MASTER_PORT is {port!r}; it must be a port") for port in ("http", "99999", "0", "-1", "1" * 5000, "2 9")),
         *((address, "29500", f"MASTER_ADDR is {address!r}, which is") for address in ("no-such-host.invalid", "a" * 300, "a b")),
+        ("no-such-host.invalid", "29500", "; give that of rank 0"),
         ("localhost", "", "MASTER_ADDR=localhost is set without the other"),
     ],
 )
@@ -289,16 +290,37 @@ def test_rank_0_proposes_the_address_that_the_others_can_reach(local_size, hostn
     # Replaces MPI's all-gather on rank 0.
     monkeypatch.setattr(meeting, "gathered", lambda master, ranks: [master] * ranks.size)
     monkeypatch.setattr(mpi, "problem", lambda: None)
+    resolved = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *name, **_: resolved.append(name) or [])
+    monkeypatch.setattr(meeting, "expect_loopback", lambda: None)
     meeting.agree_on_master(Ranks(0, 4, 0, local_size))
+    assert resolved == [(address, int(os.environ["MASTER_PORT"]))]
     assert os.environ["MASTER_ADDR"] == address
     assert 0 < int(os.environ["MASTER_PORT"]) < 2**16
     assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
+
+
+def test_an_address_with_a_suffix_that_no_node_has_is_refused_with_the_resolvers_words(monkeypatch):
+    monkeypatch.setenv(meeting.HOST_SUFFIX_VARIABLE, "i")
+    monkeypatch.setattr(meeting, "gathered", lambda master, ranks: [("node17i", 29500)] * ranks.size)
+    monkeypatch.setattr(mpi, "problem", lambda: None)
+    monkeypatch.setattr(socket, "getaddrinfo", raises(socket.gaierror(-2, "Name or service not known")))
+    with refused("MASTER_ADDR is 'node17i', which is the address of no host here (Name or service not known); correct host_suffix"):
+        meeting.agree_on_master(Ranks(0, 4, 0, 2))
+
+
+def raises(problem):
+    def function(*_):
+        raise problem
+
+    return function
 
 
 def test_under_srun_without_mpi4py_ranks_meet_on_the_first_node_of_their_step_each_step_at_a_port_of_its_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
     monkeypatch.setenv("SLURM_STEP_NODELIST", "jwb[0007,0012]")
     monkeypatch.setenv(meeting.HOST_SUFFIX_VARIABLE, "i")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: None)
     ports = set()
     for job, step in ((41, 0), (41, 1), (42, 0)):
         monkeypatch.setenv("SLURM_JOB_ID", str(job))

@@ -144,36 +144,6 @@ def test_the_first_step_is_named_whose_loss_is_not_finite_on_any_rank(value):
 
 
 NEEDS_TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two ranks need two cores")
-SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
-
-
-@pytest.mark.parametrize(
-    ("cores_of_ranks", "cores_per_rank", "core_of", "quota_cores", "crowded"),
-    [
-        ([{0}, {1}], 1, {}, None, False),
-        ([{0}, {0}], 1, {}, None, True),
-        ([{0}, {1}, {0}], 1, {}, None, True),
-        # Not bound: all ranks may run on all cores.
-        ([{0, 1}] * 2, 1, {}, None, False),
-        ([{0, 1}] * 3, 1, {}, None, True),
-        # A launcher has bound some of them to one core.
-        ([{0, 1, 2, 3}, {0}, {0}], 1, {}, None, True),
-        ([{0, 1, 2}, {3, 4, 0}], 3, {}, None, True),
-        ([{0, 1, 2}, {3, 4, 5}], 3, {}, None, False),
-        ([{0}], 2, {}, None, True),
-        # Two hardware threads of one core.
-        ([{0}, {4}], 1, SIBLINGS, None, True),
-        ([{0, 4}, {1, 5}], 1, SIBLINGS, None, False),
-        ([{0, 4}], 2, SIBLINGS, None, True),
-        ([{0}, {1}], 1, {}, 2.0, False),
-        ([{0}, {1}], 1, {}, 1.5, True),
-        ([{0, 1}], 2, {}, 1.5, True),
-    ],
-)
-def test_ranks_are_oversubscribed_where_they_need_more_cores_than_they_run_on(
-    cores_of_ranks, cores_per_rank, core_of, quota_cores, crowded
-):
-    assert checks.oversubscribed(cores_of_ranks, cores_per_rank, core_of, quota_cores) is crowded
 
 
 @pytest.mark.parametrize("values", [[7, None], ["müller", ""], [{"a": [0, 47, 143]}, [1.5, 2**40]]])

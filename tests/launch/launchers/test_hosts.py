@@ -1,12 +1,16 @@
 """Host files in every form that people have, and ranks on several nodes under a launcher that knows none."""
 
+import socket
+
 import pytest
 
 from launch.launchers import hosts
-from launch.launchers.commands import Launcher, Start
+from launch.launchers.commands import LAUNCHERS, Launcher, Start
 from launch.launchers.hosts import hosts_in, unknown_nodes_problem
 from tests.support.mistakes import refusal, refused
+from tests.support.running import matrix, records_in
 
+VARIABLES = LAUNCHERS["mpich"].nodes_variables
 SLURM, LSF = {"SLURM_JOB_ID": "7"}, {"LSB_JOBID": "7"}
 
 
@@ -65,7 +69,7 @@ def test_a_path_that_cannot_be_read_is_refused(path, message):
 )
 def test_the_cause_is_named_with_what_to_give(environ, srun, parts, monkeypatch):
     monkeypatch.setattr(hosts, "which", lambda _: srun)
-    text = unknown_nodes_problem(2, "mpich", (), environ)
+    text = unknown_nodes_problem(2, "mpich", VARIABLES, (), environ)
     assert text is not None
     assert [part for part in parts if part not in text] == []
 
@@ -77,21 +81,38 @@ def test_the_cause_is_named_with_what_to_give(environ, srun, parts, monkeypatch)
         (2, (), SLURM, "/bin/srun"),
         (2, ("-f", "hosts"), LSF, None),
         (2, ("-hosts", "a,b"), {}, None),
-        (2, (), {"HYDRA_HOST_FILE": "/hosts"}, None),
+        (2, (), {VARIABLES[0]: "/hosts"}, None),
     ],
 )
 def test_a_launcher_that_is_given_its_nodes_or_needs_none_is_not_refused(num_nodes, arguments, environ, srun, monkeypatch):
     monkeypatch.setattr(hosts, "which", lambda _: srun)
-    assert unknown_nodes_problem(num_nodes, "mpich", arguments, environ) is None
+    assert unknown_nodes_problem(num_nodes, "mpich", VARIABLES, arguments, environ) is None
 
 
 @pytest.mark.parametrize("name", ["mpich", "intel", "openmpi", "pals", "aprun", "srun"])
 def test_only_a_launcher_of_a_batch_system_starts_ranks_on_nodes_that_are_not_listed(name, monkeypatch):
-    for variable in (*hosts.NODES_VARIABLES, *(variable for variable, _ in hosts.BATCH_SYSTEMS.values())):
+    own = LAUNCHERS[name].nodes_variables
+    variables = {variable for kind in LAUNCHERS.values() for variable in kind.nodes_variables}
+    for variable in (*variables, *(variable for variable, _ in hosts.BATCH_SYSTEMS.values())):
         monkeypatch.delenv(variable, raising=False)
     start = Start(Launcher(name, "it"), 8, 4, 1, ("python",), {})
     if name in ("pals", "aprun", "srun"):
         assert "python" in start.argv()
-    else:
-        with refused(f"2 nodes are planned, and {name} knows none"):
-            start.argv()
+        return
+    # Those of other launchers it does not read: the MPI Operator of Kubernetes sets one of Open MPI for any.
+    for variable in variables - set(own):
+        monkeypatch.setenv(variable, "/hosts")
+    with refused(f"2 nodes are planned, and {name} knows none"):
+        start.argv()
+    monkeypatch.setenv(own[0], "/hosts")
+    assert "python" in start.argv()
+
+
+@pytest.mark.matrix
+def test_a_run_on_fewer_nodes_than_planned_fails_with_the_node(checkout, tmp_path):
+    (tmp_path / "hosts").write_text("localhost\n")
+    settings = ("--ranks-per-node", "1", "--backends", "ddp", "--workloads", "cnn", "--epochs", "1")
+    done = matrix(checkout, tmp_path, "2", *settings, variables={"HYDRA_HOST_FILE": str(tmp_path / "hosts")})
+    (record,) = records_in(tmp_path)
+    assert (done.returncode, record["status"]) == (1, "failed"), done.stdout + done.stderr
+    assert record["error"].startswith(f"2 of 2 ranks are on {socket.gethostname()}, and 1 on a node are planned: MPICH/Intel")

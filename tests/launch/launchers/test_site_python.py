@@ -46,6 +46,6 @@ def test_variables_that_do_not_reach_a_rank_fail_the_run(checkout, short_run, tm
     assert done.returncode == 1, done.stdout + done.stderr
     (record,) = records_in(tmp_path)
     assert record["status"] == "failed"
-    missing = "OMP_NUM_THREADS, HOROVOD_CYCLE_TIME, TANDEM_LAUNCH, TANDEM_MESSAGES"
+    missing = "OMP_NUM_THREADS, HOROVOD_CYCLE_TIME, TANDEM_RANKS_PER_NODE, TANDEM_MESSAGES, TANDEM_LAUNCH"
     # A rank that does not know the secret of messages can only print.
     assert f"the last line: error: {missing}, which the matrix has set, did not reach this rank; " in record["error"]

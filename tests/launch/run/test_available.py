@@ -8,7 +8,7 @@ from common.config import Settings
 from common.errors import UserError
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, processes
-from launch.run.node import MARKER
+from launch.run.place import MARKER
 from launch.run.plan import Job
 from tests.support.mistakes import refused
 from tests.support.running import matrix, records_in, with_backends
@@ -123,11 +123,9 @@ def test_sizes_with_more_ranks_on_a_node_than_gpus_are_left_out(device, num_gpus
         (SRUN, {}, True, [False], "auto", "auto"),
         (SRUN, {}, True, [False], "cuda", "cuda"),
         (SRUN, {"SLURM_JOB_ID": "7"}, True, [True], "auto", "cpu"),
-        (Launcher("srun", "no-such-srun"), {"SLURM_JOB_ID": "7"}, True, [False], "auto", "auto"),
-        # A Python or a container that runs elsewhere, or is not here.
+        # A Python or a container that runs elsewhere.
         (SRUN._replace(python=("shifter", "python")), {}, True, [], "auto", "auto"),
         (SRUN._replace(python=("sh", "-c", "python")), {}, True, [], "auto", "auto"),
-        (LOCAL._replace(python=("no-such-shifter", "python")), {}, True, [], "auto", "auto"),
         (LOCAL._replace(python=("sh", "-c", "python")), {}, True, [False], "auto", "cpu"),
     ],
 )
@@ -161,18 +159,24 @@ def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_varia
     names, commands, marks = ["ddp", "ddp@mpi", "horovod_torch@gloo", "deepspeed_zero@3"], [], []
     answers = {"ddp": ABLE, "horovod_torch": ABLE, "deepspeed_zero": ABLE | {"precision": {"cuda": "not here"}}}
 
+    def run(argv, variables, mark, *further, **_):
+        marks.append(mark)
+        # Two lines, as a launcher may pass them on.
+        further[-1](f"{MARKER}{json.dumps(answers)}{MARKER}0")
+        return argv
+
     def alone(run):
         commands.append(run)
-        return processes.Outcome(0, False, [MARKER + json.dumps(answers)])
+        return processes.Outcome(0, False, [])
 
-    monkeypatch.setattr(available.processes, "run", lambda argv, variables, mark, *_, **__: marks.append(mark) or argv)
+    monkeypatch.setattr(available.processes, "run", run)
     monkeypatch.setattr(available.turns, "alone", alone)
     jobs, reasons = available.asked(jobs_of(*names, precision="tf32"), LOCAL)
     # Two matrices that ask about one job at once end each only what it has started.
     monkeypatch.setattr(available.os, "getpid", lambda: 7)
     available.asked(jobs_of(*names, precision="tf32"), LOCAL)
     assert marks[0] != marks[1]
-    assert [command[-4:] for command in commands] == [("tf32", "ddp", "deepspeed_zero", "horovod_torch")] * 2
+    assert [command[-4:] for command in commands] == [["tf32", "ddp", "deepspeed_zero", "horovod_torch"]] * 2
     assert [job.backend for job in jobs] == ["ddp"]
     assert reasons == {name: f"{name} is for CPUs" for name in names[1:3]} | {"deepspeed_zero@3": "not here"}
 

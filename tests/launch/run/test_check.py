@@ -1,7 +1,6 @@
 """The screen of launch/matrix.sh --check: each planted fault gives its one line, with the remedy."""
 
 import errno
-import json
 import os
 import shutil
 import socket
@@ -12,25 +11,23 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from common.ranks import slurm
 from common.record.definition import ENDED_BY_JOB
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, check, lock, node, session
+from launch.run.available import Step
+from launch.run.place import Place
 from launch.run.plan import Job
 from tests.support.running import BIN, ROOT, completed
 
-MPICH = {"version": "MPICH Version: 5.0.2", "path": "/its/libmpi.so.12", "problem": None}
-OPEN_MPI = {"version": "Open MPI v4.1.4", "path": "/usr/libmpi.so.40", "problem": None}
+MPICH = ("MPICH Version: 5.0.2", "/its/libmpi.so.12")
 NODE = {
-    "host": "n1", "num_cores": 8, "num_cores_allowed": 8,
-    "quota_cores": None, "ignored_variables": {}, "available_bytes": 64e9, "shared_memory": (10**9, 10**9),
-    "interfaces": ["eth0", "lo"], "mpi": MPICH, "horovod": MPICH["path"], "gpu": [], "num_gpus": 0, "visible": {},
+    "host": "n1", "num_cores": 8, "ignored_variables": {}, "available_bytes": 64e9, "shared_memory": (10**9, 10**9),
+    "interfaces": ["eth0", "lo"], "horovod": MPICH[1], "gpu": [], "num_gpus": 0, "visible": {},
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
 TORCHRUN = LOCAL._replace(name="torchrun")
-ON_HSN, HIDDEN = LOCAL._replace(variables={"GLOO_SOCKET_IFNAME": "hsn0"}), {"visible": {"CUDA_VISIBLE_DEVICES": ""}}
-OF_ENVIRONMENT = {"mpi": MPICH | {"path": "/its/.venv/lib/libmpi.so.12"}, "horovod": None}
+ON_HSN, HIDDEN = LOCAL._replace(variables={"NCCL_SOCKET_IFNAME": "hsn0"}), {"visible": {"CUDA_VISIBLE_DEVICES": ""}}
 NO_MPI = available.mpi_problem("horovod_tf", "torchrun")
 STALE = "setup: .venv is missing or stale; run launch/setup.sh"
 
@@ -45,21 +42,27 @@ def script(root, text, status=0):
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A checkout whose environment is up to date, without an allocation, where no other matrix runs."""
-    for name in (*ALLOCATIONS, *check.INTERFACES):
+    for name in (*ALLOCATIONS, check.NCCL_INTERFACE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(lock.VARIABLE, str(tmp_path / "lock"))
     monkeypatch.setattr(check, "ROOT", tmp_path / "root")
-    monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmi2", "none"])
     script(tmp_path / "root", "setup: .venv is up to date")
     shutil.copy(ROOT / "environment.yml", tmp_path / "root")
     return tmp_path / "root"
+
+
+def step(*cores, error=None, **changes):
+    """The Step of ranks that have these cores of one node."""
+    job = Job("ddp", len(cores), len(cores), Settings())
+    places = [Place(rank, "n1", "its boot", of_rank, 8, None, MPICH, None)._replace(**changes) for rank, of_rank in enumerate(cores)]
+    return Step(job, [] if error else places, error)
 
 
 def facts(folder, node=None, settings=None, **changes):
     """The Facts of a matrix of one size that goes well, but for the changes."""
     of_runs = Settings(workload="cnn", results=folder / "results", machine="here", **settings or {})
     jobs = [Job(name, 2, 2, of_runs) for name in ("ddp", "horovod_torch")]
-    values = {"of_ranks": True, "launcher": LOCAL, "runnable": tuple(jobs)} | changes
+    values = {"of_ranks": True, "launcher": LOCAL, "runnable": tuple(jobs), "steps": (step([0], [1]),)} | changes
     return check.Facts(of_runs, jobs, NODE | (node or {}), **values)
 
 
@@ -73,20 +76,21 @@ def test_a_machine_on_which_all_is_well_has_no_other_line_than_ok_and_no_file_is
     assert set(tmp_path.rglob("*")) - set(before) == {root / "started"}
 
 
+def of(*steps):
+    return {"steps": steps}
+
+
 @pytest.mark.parametrize(
     ("changes", "subject", "what", "remedy"),
     [
         ({"launcher": None, "errors": ("no srun found; load it",)}, "launcher", "no srun found", "; load it"),
-        ({"node": {"mpi": OPEN_MPI}, "launcher": SRUN}, "MPI", "two MPIs: Horovod loads /its/libmpi.so.12, mpi4py", "TANDEM_MPICC="),
-        ({"launcher": LOCAL._replace(name="openmpi")}, "MPI", "not the MPI of openmpi", "--launcher mpich, or run TANDEM_MPICC="),
+        (of(step([0], [1], error="MPI sees 1; start")), "ranks", "2 ranks fail: MPI sees 1", "; start"),
+        (of(step([0], [1], error="srun: error: x")), "ranks", "2 ranks fail: srun: error: x", "; --dry-run prints"),
+        (of(step([0], mpi=("Open MPI v4.1.4", "/usr/libmpi.so.40"))), "MPI", "two MPIs: Horovod loads /its", "TANDEM_MPICC="),
+        (of(step([0], mpi=None, mpi_problem="no libmpi")), "MPI", "mpi4py cannot be used (no libmpi)", "give --launcher torchrun"),
         ({"node": {"horovod": "not found"}}, "MPI", "Horovod's MPI library is not found", "; load the module"),
-        ({"node": {"mpi": {"error": "no libmpi"}}}, "MPI", "mpi4py cannot be used (no libmpi)", "give --launcher torchrun"),
-        ({"node": {"mpi": MPICH | {"problem": "UCX has none"}}}, "MPI", "(/its/libmpi.so.12) does not start: UCX has none", "; see what"),
         ({"node": {"shared_memory": (10**6, 64 * 10**6)}}, "/dev/shm", "and with MPICH 2 ranks take 11", "; make it larger"),
-        ({"launcher": SRUN._replace(mpi="pmix")}, "PMI", "srun --mpi=pmix was to join", '; choose what their MPI speaks: mpi = "…"'),
-        ({"launcher": LOCAL._replace(name="pals"), "node": OF_ENVIRONMENT}, "MPI", "which pals does not join: each rank", "; run TANDEM"),
-        ({"launcher": SRUN._replace(mpi="none")}, "PMI", "MPICH Version: 5.0.2 speaks pmi2 and pmix", "or SLURM_MPI_TYPE"),
-        ({"launcher": ON_HSN}, "network", "GLOO_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables]"),
+        ({"launcher": ON_HSN}, "network", "NCCL_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables]"),
         ({"reasons": {"horovod_tf": "ImportError: x"}}, "backends", "horovod_tf: ImportError: x", "; leave it out of --backends"),
         ({"errors": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
         ({"gpu_problems": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
@@ -103,39 +107,21 @@ def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, ro
     assert {line[1] for line in not_ok(facts(tmp_path, **changes)) if line[0] == "problem"} == {subject}
 
 
-@pytest.mark.parametrize(
-    ("suffix", "remedy"), [("i", "correct host_suffix in the machine file"), ("", "give names that resolve here by --hosts")]
-)
-def test_a_first_node_without_an_address_is_told_in_the_resolvers_words(suffix, remedy, root, tmp_path, monkeypatch):
-    monkeypatch.setattr(socket, "gethostbyname", raises(errno.EHOSTUNREACH))
-    (tmp_path / "nodes").write_text("there.invalid\n")
-    launcher = LOCAL._replace(hosts=str(tmp_path / "nodes"), variables={"TANDEM_HOST_SUFFIX": suffix})
-    on_two_nodes = facts(tmp_path, launcher=launcher)
-    on_two_nodes = on_two_nodes._replace(jobs=[job._replace(ranks_per_node=1) for job in on_two_nodes.jobs])
-    (text,) = [text for _, subject, text in not_ok(on_two_nodes) if subject == "network"]
-    assert text == (f"the first node, there{suffix or '.invalid'}, has no address here (No route to host); {remedy}")
-
-
-@pytest.mark.parametrize(
-    ("mpi", "offered", "severity"),
-    [
-        ("pmi2", ["pmi2"], "ok"), ("pmix_v4", ["pmix", "pmix_v4"], "ok"), ("pspmi", ["pspmi", "pspmix"], "ok"),
-        ("pmi2", ["pspmi", "pspmix"], "problem"), ("cray_shasta", ["cray_shasta"], "problem"),
-    ],
-)  # fmt: skip
-def test_every_plugin_of_an_interface_that_the_mpi_speaks_is_accepted(mpi, offered, severity, root, tmp_path, monkeypatch):
-    monkeypatch.setattr(slurm, "mpi_types", lambda: offered)
-    (line,) = [line for line in check.screen(facts(tmp_path, launcher=SRUN._replace(mpi=mpi))) if line[1] == "PMI"]
-    assert line[0] == severity
-
-
 @pytest.mark.parametrize(("threads", "severity"), [(16, "problem"), (8, "ok")])
 def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(threads, severity, root, tmp_path):
-    launched = facts(tmp_path, node={"num_cores": 64}, settings={"threads": threads}, launcher=SRUN)
+    started = of(step([*range(threads)]))
+    launched = facts(tmp_path, node={"num_cores": 64}, settings={"threads": threads}, launcher=SRUN, **started)
     lines = [line for line in check.screen(launched) if line[1] == "cores"]
     text = "srun gives a rank 8 physical cores of the 16 that it needs; hardware threads"
     assert any(text in line[2] for line in lines) == (severity == "problem")
     assert lines[-1][0] == severity
+
+
+def test_the_ranks_of_the_largest_size_are_shown_with_their_nodes_and_cores(root, tmp_path):
+    largest = step([*range(7)], [7, 15])
+    largest.places.append(largest.places[0]._replace(rank=2, host="n2"))
+    lines = [line for line in check.screen(facts(tmp_path, steps=(step([0]), largest))) if line[1] == "ranks"]
+    assert lines == [("ok", "ranks", "2 ranks on n1, n2 meet; those of n1 have the cores 0-6, 7+15")]
 
 
 @pytest.mark.parametrize(
@@ -143,8 +129,9 @@ def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(threads, 
     [
         # Of ranks of another node less is known.
         ({"gpu_problems": ("PyTorch finds no GPU",), "of_ranks": False}, "GPUs", "n1 shows none"),
-        ({"node": {"num_cores": 1, "num_cores_allowed": 1}}, "cores", "oversubscribed at 2 ranks"),
-        ({"node": {"quota_cores": 1.5}}, "cores", "oversubscribed at 2 ranks"),
+        # As in a control group of one CPU.
+        ({"steps": (step([0]), step([0], [0]), step([0], [0], [0]))}, "cores", "oversubscribed at 2, 3 ranks"),
+        ({"steps": (step([0], [1], quota_cores=1.5),)}, "cores", "oversubscribed at 2 ranks"),
         ({"node": {"ignored_variables": {"OMP_PLACES": "cores"}}}, "cores", "sets their threads: OMP_PLACES=cores"),
         ({"launcher": LOCAL._replace(variables={"MKL_NUM_THREADS": "2"})}, "cores", "sets their threads: MKL_NUM_THREADS=2"),
         ({"node": {"num_gpus": 4, "gpu": ["H100", "driver 580"]}}, "GPUs", "4 visible on n1 (H100, driver 580)"),
@@ -156,15 +143,6 @@ def test_what_is_usual_or_not_certain_is_a_note(changes, subject, what, root, tm
     (text,) = [text for severity, its_subject, text in not_ok(facts(tmp_path, **changes)) if (severity, its_subject) == ("note", subject)]
     assert what in text
     assert all(severity == "note" for severity, *_ in not_ok(facts(tmp_path, **changes)))
-
-
-def test_mpi_is_really_started_and_what_its_library_prints_is_the_problem(monkeypatch):
-    assert node.of_mpi4py()["problem"] is None
-    monkeypatch.setenv("UCX_TLS", "rc")
-    assert node.of_mpi4py()["problem"].startswith("MPI cannot start: UCX has no usable transports/devices (asked rc")
-    monkeypatch.setattr(node, "PROGRAM", ("sh", "-c", f"echo '{json.dumps(MPICH)}'; exec sleep 60"))
-    monkeypatch.setattr(node, "INIT_SECONDS", 2)
-    assert node.of_mpi4py()["problem"] == "MPI_Init did not return within 2 s"
 
 
 def test_the_mpi_of_horovod_is_not_that_of_its_cxx_bindings():
@@ -225,6 +203,7 @@ def asked(launcher, tmp_path, answer, monkeypatch):
         return dict.fromkeys(backends, answer)
 
     monkeypatch.setattr(available, "answers_of", answers_of)
+    monkeypatch.setattr(available, "step_of", lambda job, _: step(*[[0]] * job.num_ranks))
     monkeypatch.setattr(node, "describe", lambda: NODE | {"host": "login"})
     planned = facts(tmp_path)
     choose = launcher if callable(launcher) else lambda: launcher
@@ -256,6 +235,61 @@ def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp
     assert (found.errors, found.node["host"], found.of_ranks) == (("mpiexec could not be started",), "login", False)
 
 
+SIZES = [Job("ddp", num_ranks, 2, Settings(machine="here", epochs=1)) for num_ranks in (4, 1, 2)]
+
+
+def test_the_ranks_of_each_size_are_started_the_smallest_first_up_to_one_that_fails_and_outside_an_allocation_none(root, monkeypatch):
+    started = []
+
+    def step_of(job, _):
+        started.append(job.num_ranks)
+        return step([0], error="x" if job.num_ranks == 2 else None)
+
+    monkeypatch.setattr(available, "step_of", step_of)
+    assert [found.error for found in check.steps_of(SIZES, LOCAL)] == [None, "x"]
+    assert started == [1, 2]
+    assert check.steps_of(SIZES, SRUN) == []
+
+
+@pytest.fixture
+def launcher(root, tmp_path):
+    """The environment's mpiexec, and a function that replaces it by a script."""
+
+    def replaced(text):
+        program = tmp_path / "mpiexec"
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+        return LOCAL._replace(executable=str(program))
+
+    return SimpleNamespace(real=LOCAL._replace(executable=str(BIN / "mpiexec")), replaced=replaced)
+
+
+@pytest.mark.parametrize(
+    ("variables", "job", "error"),
+    [
+        ({"UCX_TLS": "rc"}, SIZES[2], "MPI cannot start: UCX has no usable transports/devices (asked rc"),
+        ({"GLOO_SOCKET_IFNAME": "hsn0"}, SIZES[2], "GLOO_SOCKET_IFNAME is hsn0, and "),
+        # The file has one node of two.
+        (
+            {"HYDRA_HOST_FILE": "{folder}/nodes"},
+            SIZES[0],
+            "4 of 4 ranks are on {host}, and 2 on a node are planned: MPICH",
+        ),
+        ({}, SIZES[2], None),
+    ],
+)
+def test_the_ranks_of_a_step_are_started_and_meet_as_those_of_a_run(variables, job, error, launcher, monkeypatch, tmp_path):
+    (tmp_path / "nodes").write_text("localhost\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(folder=tmp_path))
+    found, host = available.step_of(job, launcher.real), socket.gethostname()
+    if error:
+        assert (found.places, str(found.error).startswith(error.format(host=host))) == ([], True), found.error
+    else:
+        assert ([(place.rank, place.host) for place in found.places], found.error) == ([(0, host), (1, host)], None)
+        assert found.places[0].mpi[0].startswith("MPICH Version: ")
+
+
 @pytest.mark.parametrize(
     ("text", "stop"),
     [
@@ -264,17 +298,12 @@ def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp
             f"{74 * '-'}\nmpiexec has detected an attempt to run as root.\n\nWe strongly suggest that you do not.\n{74 * '-'}",
             "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun",
         ),
-        ("it is broken", "ended with exit status 1; the last line: it is broken; give another --launcher"),
+        ("it is broken", "ended with exit status 1; the last line: it is broken"),
     ],
     ids=["root", "broken"],
 )
-def test_a_launcher_that_starts_nothing_here_is_a_problem(text, stop, root, tmp_path, monkeypatch):
-    program = tmp_path / "mpiexec"
-    program.write_text(f"#!/bin/sh\necho '{text.replace(chr(39), '')}' >&2\nexit 1\n")
-    program.chmod(0o755)
-    found, _ = asked(LOCAL._replace(name="openmpi", executable=str(program)), tmp_path, ANSWER, monkeypatch)
-    assert (found.errors, found.of_ranks) == ((stop,), True)
-    assert next(check.backends(found)) == ("problem", stop)
+def test_a_launcher_that_starts_nothing_here_is_the_error_of_its_step(text, stop, launcher, tmp_path):
+    assert available.step_of(SIZES[2], launcher.replaced(f"echo '{text.replace(chr(39), '')}' >&2\nexit 1")) == Step(SIZES[2], [], stop)
 
 
 def test_the_frameworks_say_it_so_where_they_find_no_gpu():

@@ -5,7 +5,8 @@ import pytest
 from common.progress import Progress
 from common.ranks import machine
 from common.ranks.machine import LESS_MEMORY
-from launch.run.failures import Killed, describe_exit, describe_killed, killed_rank
+from launch.run import failures
+from launch.run.failures import Killed, describe_exit, describe_killed, is_cause, killed_rank, reported
 
 HYDRA = """===================================================================================
 =   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
@@ -104,3 +105,21 @@ def test_a_lost_proxy_of_hydra_is_named(line, is_lost):
     assert description.startswith(
         "ended with exit status 255, since its hydra" if is_lost else "ended with exit status 255; the last line: more"
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (["ssh: connect to host n2 port 22: Connection refused"], 0),
+        (["ssh: Could not resolve hostname n2: Name or service not known"], 0),
+        (["No ED25519 host key is known for n2 and you have requested strict checking.", "Host key verification failed."], 0),
+        (["@@@@@@", "Host key for n2 has changed and you have requested strict checking.", "Host key verification failed."], 1),
+        (["root@n2: Permission denied (publickey,password)."], 0),
+        (["Connection closed by 10.0.0.2 port 22"], 0),
+        (["[mpiexec@n1] main: process manager error waiting for completion"], None),
+    ],
+)
+def test_a_node_that_is_not_reached_is_named_in_the_words_of_ssh(lines, line):
+    error = reported(["a banner", *lines])
+    assert error == (None if line is None else f"a node is not reached: {lines[line]}; {failures.REACH}")
+    assert [is_cause(text) for text in lines].count(True) == (line is not None)
