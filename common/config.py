@@ -182,7 +182,7 @@ class SharedSettings:
     resume: Annotated[bool, Section("checkpoint"), Role.MAY_DIFFER] = False
     """Resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it."""
     checkpoint_dir: Annotated[Path | None, FROM_EPOCH_1] = None
-    """Folder for the checkpoints model-last.safetensors and model-best.safetensors (highest accuracy). Writing is on the clock."""
+    """Folder for the checkpoint model-last.safetensors. Writing is on the clock."""
     checkpoint_every: Annotated[int, FROM_1, FROM_EPOCH_1] = 1
     """Epochs between checkpoints; the last epoch always writes one."""
     data_format: Annotated[DataFormat, Section("data reading"), Role.MAY_DIFFER] = "memory"

@@ -7,10 +7,6 @@ from typing import Literal
 Metric = Literal["accuracy", "metric"]
 
 
-def is_better(value: float, reference: float, lower_is_better: bool) -> bool:
-    return value < reference if lower_is_better else value > reference
-
-
 def meets(value: float, target: float, lower_is_better: bool) -> bool:
     """Returns whether a value is at least as good as the target. NaN never is."""
     return value <= target if lower_is_better else value >= target

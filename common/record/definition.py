@@ -19,7 +19,6 @@ from common.metric import Metric
 from common.ranks.launcher_variables import Ranks
 from common.record.parts import (
     BY_RANK,
-    CheckpointIo,
     CountsByRank,
     Environment,
     FromOne,
@@ -193,8 +192,6 @@ class Record(Part):
     """Memory of the GPU of each rank."""
     reading: Reading | None = None
     """What reading the samples from disk took. `null` for data in memory."""
-    checkpoint_io: CheckpointIo | None = None
-    """What writing and reading checkpoints took. They are on the clock."""
     energy_joules: Positive | None = None
     """Energy of the GPUs of all nodes from the start of the clock to the end of the last epoch. `null` if it cannot be read on every
     node."""

@@ -139,26 +139,6 @@ class Reading(Part):
 
 
 @dataclass
-class CheckpointIo(Part):
-    """The value of `checkpoint_io`, of rank 0."""
-
-    num_writes: FromZero = 0
-    """Number of checkpoints that were written."""
-    written_bytes: FromZero = 0
-    """Bytes of all checkpoints that were written."""
-    num_reads: FromZero = 0
-    """1 if the run resumed from a checkpoint."""
-    read_bytes: FromZero = 0
-    """Bytes of the checkpoint that was read."""
-    gather_seconds: Seconds = 0.0
-    """Seconds in which the state was gathered from all ranks and the device. Training waits meanwhile."""
-    write_seconds: Seconds = 0.0
-    """Seconds of writing, to the disk (fsync). Training waits meanwhile."""
-    read_seconds: Seconds = 0.0
-    """Seconds of reading the checkpoint."""
-
-
-@dataclass
 class MachineNoise(Part):
     product_flops_per_second: Rates
     """Floating-point operations a second in matrix products, just before and just after training, off the clock. All ranks measure at the

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run after an epoch, in a file from which any backend can resume.
+"""The checkpoint of a run: its state after an epoch, in a file from which any backend can resume.
 
 A checkpoint is a safetensors file with parameters, rank 0's buffers and optimizer state in the names and layouts of weights.py. Its
 metadata (JSON) describes the run; a run resumes only from a checkpoint with the same description.
@@ -7,37 +7,34 @@ metadata (JSON) describes the run; a run resumes only from a checkpoint with the
 import contextlib
 import json
 import shutil
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_type_hints
+from typing import NamedTuple, get_args, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from common import durable, metric, workloads
+from common import durable, workloads
 from common.config import Settings
 from common.errors import UserError
 from common.model import weights
 from common.record import files
-from common.record.parts import CheckpointIo
 from common.trainer import Trainer
 
 # Without --checkpoint-dir a run keeps a checkpoint beside its record after each epoch that takes longer, and removes it at its end.
 LONG_EPOCH_SECONDS = 20.0
 MOVE_AWAY = "move it away, or give another --checkpoint-dir"
-LAST, BEST = "model-last.safetensors", "model-best.safetensors"
+NAME = "model-last.safetensors"
 
 
 class About(NamedTuple):
-    """The metadata of a checkpoint: epochs trained, best accuracy so far, and what identifies the run.
+    """The metadata of a checkpoint: epochs trained, and what identifies the run.
 
     `progress` has what the record of the same run then goes on with, by its keys, and `seconds`, those on the clock.
     """
 
     epochs: int
-    best_accuracy: float | None
     workload_digest: str
     seed: int
     global_batch: int
@@ -73,17 +70,13 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], About]:
 
 def _about(text: str) -> About:
     """Reads the metadata. Raises ValueError where a value has a wrong type, or is none that a run writes."""
-    about = About(**json.loads(text, parse_constant=_reject_constant))
+    about = About(**json.loads(text))
     for name, hint in get_type_hints(About).items():
         if type(value := getattr(about, name)) not in (get_args(hint) or (hint,)):
             raise ValueError(f"{name} is {value!r}")
     if about.epochs < 1:
         raise ValueError(f"epochs is {about.epochs}")
     return about
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
 
 
 def expect_whole(
@@ -113,85 +106,56 @@ def expect_whole(
             raise UserError(f"{path} has values in {name} that are no finite numbers; {MOVE_AWAY}")
 
 
-class Checkpoints:
-    """The checkpoints of a run, and the time that they take. All ranks make the same calls, and rank 0 writes.
+def folder_of(settings: Settings) -> Path | None:
+    """Returns the folder of the checkpoint: that of --checkpoint-dir, else one beside the record of a run with a name."""
+    return settings.checkpoint_dir or (files.checkpoint_folder(settings) if settings.run_id else None)
 
-    `about` describes the run so far.
+
+def resume(trainer: Trainer, settings: Settings, about: About) -> About:
+    """Loads the last checkpoint of the run that `about` describes, and returns what it is; returns `about` where there is none.
+
+    All ranks call this. Raises UserError if the checkpoint belongs to another run, or no epoch is left to train.
     """
+    folder, num_epochs = folder_of(settings), settings.epochs
+    if folder is None or not (path := folder / NAME).exists():
+        return about
+    state, saved_about = read(path)
+    for name, setting in MUST_AGREE.items():
+        saved, current = getattr(saved_about, name), getattr(about, name)
+        if saved != current:
+            detail = "" if name == "workload_digest" else f" ({name} {saved} there, {current} here)"
+            raise UserError(f"{path} belongs to a different run{detail}; use the same {setting}, or another --checkpoint-dir")
+    if num_epochs is not None and saved_about.epochs >= num_epochs:
+        raise UserError(f"{path} was written after epoch {saved_about.epochs}; --epochs {num_epochs} leaves nothing to train")
+    parameters = workloads.workload_of(settings).parameters
+    shapes = {name: tuple(initial.shape) for name, initial in parameters.items()}
+    expect_whole(path, state, shapes, weights.buffers_of(trainer.state(with_optimizer_state=False)))
+    trainer.restore(state)
+    return saved_about
 
-    def __init__(self, trainer: Trainer, settings: Settings, about: About) -> None:
-        self._trainer, self._settings, self.about = trainer, settings, about
-        self._folder = settings.checkpoint_dir or (files.checkpoint_folder(settings) if settings.run_id else None)
-        self._io = CheckpointIo()
 
-    def resume(self) -> None:
-        """Loads the last checkpoint, if there is one. Raises UserError if it belongs to another run, or no epoch is left to train."""
-        folder, num_epochs = self._folder, self._settings.epochs
-        if folder is None or not (path := folder / LAST).exists():
-            return
-        with self._timed("read_seconds"):
-            state, about = read(path)
-        self._io.num_reads += 1
-        self._io.read_bytes += path.stat().st_size
-        for name, setting in MUST_AGREE.items():
-            saved, current = getattr(about, name), getattr(self.about, name)
-            if saved != current:
-                detail = "" if name == "workload_digest" else f" ({name} {saved} there, {current} here)"
-                raise UserError(f"{path} belongs to a different run{detail}; use the same {setting}, or another --checkpoint-dir")
-        if num_epochs is not None and about.epochs >= num_epochs:
-            raise UserError(f"{path} was written after epoch {about.epochs}; --epochs {num_epochs} leaves nothing to train")
-        parameters = workloads.workload_of(self._settings).parameters
-        shapes = {name: tuple(initial.shape) for name, initial in parameters.items()}
-        expect_whole(path, state, shapes, weights.buffers_of(self._trainer.state(with_optimizer_state=False)))
-        self._trainer.restore(state)
-        self.about = about
+def keep(trainer: Trainer, settings: Settings, about: About, ended: bool) -> None:
+    """Writes the checkpoint, if one is due after so many epochs; the last epoch of a run that has `ended` always writes one.
 
-    def keep(self, epochs: int, accuracy: float | None, ended: bool) -> None:
-        """Writes the checkpoints due after so many epochs; the last epoch of a run that has `ended` always writes one."""
-        folder = self._settings.checkpoint_dir
-        if folder is None:
-            return
-        is_best = accuracy is not None and self._is_best(accuracy)
-        self.about = self.about._replace(epochs=epochs, best_accuracy=accuracy if is_best else self.about.best_accuracy)
-        is_due = ended or epochs % self._settings.checkpoint_every == 0
-        paths = [folder / name for name, is_written in ((LAST, is_due), (BEST, is_best)) if is_written]
-        if not paths:
-            return
-        with self._timed("gather_seconds"):
-            state = self._trainer.state()
-        if self._trainer.ranks.rank == 0:
-            for path in paths:
-                with self._timed("write_seconds"):
-                    write(path, state, self.about)
-                self._io.num_writes += 1
-                self._io.written_bytes += path.stat().st_size
+    All ranks call this, and rank 0 writes.
+    """
+    if settings.checkpoint_dir is None or not (ended or about.epochs % settings.checkpoint_every == 0):
+        return
+    state = trainer.state()
+    if trainer.ranks.rank == 0:
+        write(settings.checkpoint_dir / NAME, state, about)
 
-    def keep_own(self, epochs: int, progress: dict[str, Any], is_long: bool, ended: bool) -> None:
-        """Writes the checkpoint of a run without --checkpoint-dir after an epoch that was long, and removes it at the end."""
-        if self._folder is None or self._settings.checkpoint_dir:
-            return
-        state = self._trainer.state() if is_long and not ended else {}
-        # A run is not to fail for what it may never need.
-        with contextlib.suppress(OSError):
-            if state and self._trainer.ranks.rank == 0:
-                self._folder.mkdir(exist_ok=True)
-                write(self._folder / LAST, state, self.about._replace(epochs=epochs, progress=progress))
-            elif ended and self._trainer.ranks.rank == 0:
-                shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _is_best(self, accuracy: float) -> bool:
-        best, lower_is_better = self.about.best_accuracy, workloads.workload_of(self._settings).lower_is_better
-        return best is None or metric.is_better(accuracy, best, lower_is_better)
-
-    def io(self) -> CheckpointIo | None:
-        """Returns `checkpoint_io` of the record; None where nothing was read or written."""
-        return self._io if self._io.num_writes or self._io.num_reads else None
-
-    @contextlib.contextmanager
-    def _timed(self, name: Literal["gather_seconds", "write_seconds", "read_seconds"]) -> Iterator[None]:
-        """Adds the time within this context to the seconds of that name."""
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            setattr(self._io, name, getattr(self._io, name) + time.perf_counter() - begun)
+def keep_own(trainer: Trainer, settings: Settings, about: About, is_long: bool, ended: bool) -> None:
+    """Writes the checkpoint of a run without --checkpoint-dir after an epoch that was long, and removes it at the end."""
+    folder = folder_of(settings)
+    if folder is None or settings.checkpoint_dir:
+        return
+    state = trainer.state() if is_long and not ended else {}
+    # A run is not to fail for what it may never need.
+    with contextlib.suppress(OSError):
+        if state and trainer.ranks.rank == 0:
+            folder.mkdir(exist_ok=True)
+            write(folder / NAME, state, about)
+        elif ended and trainer.ranks.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -26,9 +26,9 @@ from common.record import definition
 from common.record.definition import Record
 from common.record.parts import BytesByRank, GpuMemoryByRank, TensorBytesByRank
 from common.trainer import POINTS, Batches, Totals, Trainer
-from common.training import batches, checks
+from common.training import batches, checkpoints, checks
 from common.training.batches import ReadingCost, SampleBatches
-from common.training.checkpoints import LONG_EPOCH_SECONDS, About, Checkpoints
+from common.training.checkpoints import LONG_EPOCH_SECONDS, About
 from common.training.clock import Delay, Meter, Turns
 
 PROGRESS_INTERVAL_SECONDS = 1.0
@@ -146,18 +146,18 @@ def train(
     learning_rate_factor = workloads.learning_rate_factor(settings.scaling, record.data_parallel_degree)
     learning_rates = _plan_steps(run, data, learning_rate_factor)
     record.workload_digest = workload_digest(data)
-    checkpoints = _open_checkpoints(run, learning_rate_factor)
+    about = _resumed(run, learning_rate_factor)
     reading_cost, epoch_batches = ReadingCost(), None
-    for epoch in range(checkpoints.about.epochs, settings.epochs):
+    for epoch in range(about.epochs, settings.epochs):
         epoch_batches = _batches_of(run, data, epoch, learning_rates[epoch], reading_cost)
         _train_and_evaluate(run, data, epoch_batches)
         ended = epoch + 1 == settings.epochs or bool(record.reached and settings.stop_at_target)
-        checkpoints.keep(epoch + 1, record.accuracy, ended)
-        _keep_own_checkpoint(run, checkpoints, epoch + 1, ended)
+        about = about._replace(epochs=epoch + 1)
+        checkpoints.keep(trainer, settings, about, ended)
+        _keep_own_checkpoint(run, about, ended)
         if ended:
             break
         turns.end()
-    record.checkpoint_io = checkpoints.io()
     record.reading = None if settings.data_format == "memory" else reading_cost.of_all_ranks(trainer)
     record.energy_joules = gpus.total_joules(trainer, run.joules.now())
     _record_use(run)
@@ -203,32 +203,29 @@ def _plan_steps(run: Run, data: Dataset, learning_rate_factor: float) -> np.ndar
     return learning_rates
 
 
-def _open_checkpoints(run: Run, learning_rate_factor: float) -> Checkpoints:
-    """Opens the checkpoints of the run; with --resume it continues from the last one, which must be the same on all ranks."""
-    record = run.record
+def _resumed(run: Run, learning_rate_factor: float) -> About:
+    """Describes the run so far; with --resume it continues from the last checkpoint, which must be the same on all ranks."""
+    settings, record = run.settings, run.record
     assert record.workload_digest, "it is recorded with the data"
-    global_batch = definition.plan_of(record).global_batch
-    about = About(0, None, record.workload_digest, run.settings.seed, global_batch, learning_rate_factor)
-    checkpoints = Checkpoints(run.trainer, run.settings, about)
-    if run.settings.resume:
-        checkpoints.resume()
-        progress = checkpoints.about.progress
-        record.resumed_after_epochs = 0 if progress else checkpoints.about.epochs
+    about = About(0, record.workload_digest, settings.seed, definition.plan_of(record).global_batch, learning_rate_factor)
+    if settings.resume:
+        about = checkpoints.resume(run.trainer, settings, about)
+        record.resumed_after_epochs = 0 if about.progress else about.epochs
         with run.clock.pause("checks"):
-            checks.expect_same_checkpoint(run.trainer, checkpoints.about)
-        if progress:
-            run.clock.go_on_from(progress.pop("seconds"))
-            for name, value in progress.items():
-                setattr(record, name, value)
-    return checkpoints
+            checks.expect_same_checkpoint(run.trainer, about)
+        if about.progress:
+            run.clock.go_on_from(about.progress["seconds"])
+            for name in PROGRESS:
+                setattr(record, name, about.progress[name])
+    return about
 
 
-def _keep_own_checkpoint(run: Run, checkpoints: Checkpoints, num_epochs: int, ended: bool) -> None:
+def _keep_own_checkpoint(run: Run, about: About, ended: bool) -> None:
     """Keeps a checkpoint of its own accord, off the clock, after a long epoch: where --resume repeats the run, it goes on from there."""
     progress = {name: getattr(run.record, name) for name in PROGRESS} | {"seconds": run.clock.now()}
     with run.clock.pause("checks"):
         is_long = by_rank(run.trainer, run.record.train_seconds[-1] or 0.0).max() > LONG_EPOCH_SECONDS
-        checkpoints.keep_own(num_epochs, progress, is_long, ended)
+        checkpoints.keep_own(run.trainer, run.settings, about._replace(progress=progress), is_long, ended)
 
 
 def _batches_of(run: Run, data: Dataset, epoch: int, learning_rates: np.ndarray, reading_cost: ReadingCost) -> SampleBatches:

@@ -1,5 +1,6 @@
 """Checkpoints: any backend resumes the run of any other, and the checkpoint of a different run is refused."""
 
+import functools
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from common.declarations import BASELINE
 from common.model import weights
 from common.ranks.launcher_variables import Ranks
 from common.training import checkpoints
-from common.training.checkpoints import BEST, LAST, About, Checkpoints
+from common.training.checkpoints import NAME, About
 from tests.frameworks.test_agreement import disagreement
 from tests.support import small_data
 from tests.support.agreement_runs import OPTIMIZERS, SAME_TRAINING
@@ -19,7 +20,7 @@ from tests.support.backends import EXACT, FLOAT32_MASTERS, IN_ORDER, ON_TENSORFL
 from tests.support.mistakes import refused
 from tests.support.running import train_in_turn
 
-ABOUT = About(epochs=2, best_accuracy=0.5, workload_digest="a", seed=1, global_batch=8, learning_rate_factor=4.0)
+ABOUT = About(epochs=2, workload_digest="a", seed=1, global_batch=8, learning_rate_factor=4.0)
 SHAPES = {"dense1.weight": (2, 3), "dense1.bias": (2,)}
 STATE = {
     "dense1.weight": np.arange(6.0).reshape(2, 3), "dense1.bias": np.zeros(2),
@@ -33,11 +34,11 @@ def _small(monkeypatch, request):
     """Outside of the runs, the parameters of the model are those of STATE."""
     if not request.node.get_closest_marker("matrix"):
         parameters = {name: weights.constant(shape) for name, shape in SHAPES.items()}
-        monkeypatch.setattr(checkpoints.workloads, "workload_of", lambda _: SimpleNamespace(parameters=parameters, lower_is_better=False))
+        monkeypatch.setattr(checkpoints.workloads, "workload_of", lambda _: SimpleNamespace(parameters=parameters))
 
 
 def test_a_checkpoint_survives_writing_and_reading(tmp_path):
-    path = tmp_path / LAST
+    path = tmp_path / NAME
     checkpoints.write(path, STATE, ABOUT)
     state, about = checkpoints.read(path)
     assert about == ABOUT
@@ -50,7 +51,7 @@ def test_a_checkpoint_survives_writing_and_reading(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint at all", None])
 def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
-    path = tmp_path / LAST
+    path = tmp_path / NAME
     if content is None:
         checkpoints.save_file(STATE, path)
     else:
@@ -67,16 +68,15 @@ def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
         ({"epochs": True}, "(epochs is True)"),
         ({"epochs": 0}, "(epochs is 0)"),
         ({"epochs": None}, "(epochs is None)"),
-        ({"best_accuracy": float("nan")}, "(NaN is no number)"),
-        ({"best_accuracy": "0.5"}, "(best_accuracy is '0.5')"),
+        ({"learning_rate_factor": "0.5"}, "(learning_rate_factor is '0.5')"),
         ({"seed": [1]}, "(seed is [1])"),
         ({"workload_digest": 5}, "(workload_digest is 5)"),
     ],
 )
 def test_metadata_with_other_types_are_refused(change, message, tmp_path):
-    checkpoints.write(tmp_path / LAST, STATE, ABOUT._replace(**change))
-    with refused(f"{tmp_path / LAST} is not a Tandem checkpoint {message}; move it away"):
-        checkpoints.read(tmp_path / LAST)
+    checkpoints.write(tmp_path / NAME, STATE, ABOUT._replace(**change))
+    with refused(f"{tmp_path / NAME} is not a Tandem checkpoint {message}; move it away"):
+        checkpoints.read(tmp_path / NAME)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_metadata_with_other_types_are_refused(change, message, tmp_path):
 )
 def test_a_checkpoint_whose_tensors_are_not_the_models_is_refused(name, values, message, tmp_path):
     state = {key: value for key, value in (STATE | {name: values}).items() if value is not None}
-    checkpoints.write(tmp_path / LAST, state, ABOUT)
+    checkpoints.write(tmp_path / NAME, state, ABOUT)
     resuming = trainer()
-    with refused(f"{tmp_path / LAST} {message}"):
-        Checkpoints(resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT).resume()
+    with refused(f"{tmp_path / NAME} {message}"):
+        checkpoints.resume(resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT)
     assert not resuming.restored
 
 
@@ -117,11 +117,11 @@ BUFFER = "buffer/norm.num_batches_tracked"
     ],
 )
 def test_a_checkpoint_has_the_buffers_of_the_model(saved, message, tmp_path):
-    checkpoints.write(tmp_path / LAST, STATE | saved, ABOUT)
+    checkpoints.write(tmp_path / NAME, STATE | saved, ABOUT)
     resuming = trainer(STATE | {BUFFER: np.array(0)})
-    resume = Checkpoints(resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT).resume
+    resume = functools.partial(checkpoints.resume, resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT)
     if message:
-        with refused(f"{tmp_path / LAST} {message}"):
+        with refused(f"{tmp_path / NAME} {message}"):
             resume()
     else:
         resume()
@@ -135,54 +135,38 @@ def test_a_checkpoint_has_the_buffers_of_the_model(saved, message, tmp_path):
         ({"seed": 2}, 3, "(seed 1 there, 2 here)"),
         ({"global_batch": 16}, 3, "(global_batch 8 there, 16 here)"),
         ({"learning_rate_factor": 2.0}, 3, "the number of ranks"),
+        ({"learning_rate_factor": float("nan")}, 3, "the number of ranks"),
         ({}, 2, "--epochs 2 leaves nothing to train"),
     ],
 )
 def test_a_run_does_not_resume_from_another_training(changes, epochs, message, tmp_path):
-    checkpoints.write(tmp_path / LAST, STATE, ABOUT)
-    begun = ABOUT._replace(epochs=0, best_accuracy=None, **changes)
+    checkpoints.write(tmp_path / NAME, STATE, ABOUT)
+    begun = ABOUT._replace(epochs=0, **changes)
     with refused(message):
-        Checkpoints(None, Settings(checkpoint_dir=tmp_path, epochs=epochs), begun).resume()
+        checkpoints.resume(None, Settings(checkpoint_dir=tmp_path, epochs=epochs), begun)
 
 
 def trainer(state=STATE):
-    """A trainer with what Checkpoints uses; what it has taken over is in `restored`."""
+    """A trainer with what checkpoints use; what it has taken over is in `restored`."""
     restored = []
     return SimpleNamespace(ranks=Ranks(), state=lambda with_optimizer_state=True: state, restore=restored.append, restored=restored)
 
 
-@pytest.mark.parametrize(
-    ("epoch", "every", "accuracy", "ended", "written", "best"),
-    [
-        (2, 2, 0.5, False, {LAST}, 0.5),
-        (3, 2, 0.5, False, set(), 0.5),
-        (3, 2, 0.6, False, {BEST}, 0.6),
-        (4, 2, 0.6, False, {LAST, BEST}, 0.6),
-        (3, 2, 0.4, True, {LAST}, 0.5),
-        (3, 1, None, False, {LAST}, 0.5),
-    ],
-)
-def test_what_is_due_after_an_epoch_is_written(epoch, every, accuracy, ended, written, best, tmp_path):
-    settings = Settings(checkpoint_dir=tmp_path, checkpoint_every=every)
-    files = Checkpoints(trainer(), settings, ABOUT)
-    files.keep(epoch, accuracy, ended)
-    assert {path.name for path in tmp_path.iterdir()} == written
-    assert files.about == ABOUT._replace(epochs=epoch, best_accuracy=best)
-    for name in written:
-        assert checkpoints.read(tmp_path / name)[1] == files.about
+@pytest.mark.parametrize(("epoch", "every", "ended", "is_written"), [(2, 2, False, True), (3, 2, False, False), (3, 2, True, True)])
+def test_what_is_due_after_an_epoch_is_written(epoch, every, ended, is_written, tmp_path):
+    about = ABOUT._replace(epochs=epoch)
+    checkpoints.keep(trainer(), Settings(checkpoint_dir=tmp_path, checkpoint_every=every), about, ended)
+    assert [path.name for path in tmp_path.iterdir()] == [NAME] * is_written
+    if is_written:
+        assert checkpoints.read(tmp_path / NAME)[1] == about
 
 
-def test_a_run_resumes_with_the_state_of_its_checkpoint_and_counts_what_checkpoints_take(tmp_path):
+def test_a_run_resumes_with_the_state_of_its_checkpoint(tmp_path):
     settings, resuming = Settings(checkpoint_dir=tmp_path, epochs=4), trainer()
-    files = Checkpoints(resuming, settings, ABOUT)
-    assert files.io() is None
-    files.keep(3, 0.6, ended=False)
-    written, files.about = files.about, ABOUT
-    files.resume()
-    assert (files.about, [state.keys() for state in resuming.restored]) == (written, [STATE.keys()])
-    io, size_bytes = files.io(), (tmp_path / LAST).stat().st_size
-    assert (io.num_writes, io.written_bytes, io.num_reads, io.read_bytes) == (2, 2 * size_bytes, 1, size_bytes)
-    assert all(getattr(io, name) > 0 for name in ("gather_seconds", "write_seconds", "read_seconds"))
+    assert checkpoints.resume(resuming, settings, ABOUT) == ABOUT
+    checkpoints.keep(resuming, settings, ABOUT._replace(epochs=3), ended=False)
+    assert checkpoints.resume(resuming, settings, ABOUT._replace(epochs=0)).epochs == 3
+    assert [state.keys() for state in resuming.restored] == [STATE.keys()]
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +259,7 @@ def test_another_backend_resumes_the_same_run(name, resumed):
         assert record["learning_rates"] == expected["learning_rates"]
         assert disagreement(record, expected) < CHAINS[name].bound, backend
     # Each run has replaced the checkpoint of the one before.
-    state, about = checkpoints.read(folder / LAST)
+    state, about = checkpoints.read(folder / NAME)
     _, parameters = results[-1]
     assert about.epochs == len(results)
     for key, values in parameters.items():

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from common.training import checkpoints
-from common.training.checkpoints import LAST
+from common.training.checkpoints import NAME
 from tests.support import kills, small_data
 from tests.support.running import BIN, ROOT, environ
 
@@ -31,7 +31,7 @@ def started(data, folder):
     with (folder / "output").open("w") as output:
         run = subprocess.Popen(map(str, command), cwd=ROOT, env=variables, stdout=output, stderr=output, start_new_session=True)
     try:
-        yield run, kept / LAST
+        yield run, kept / NAME
         run.wait(timeout=120)
     finally:
         for process in psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []:
