@@ -36,7 +36,7 @@ from typing import NoReturn
 
 from common.command_line import NO_ROOM, shortened
 from common.errors import RunError, UserError
-from common.ranks import gpus, machine, meeting, messages
+from common.ranks import machine, meeting, messages
 from common.ranks.launcher_variables import Ranks, from_environment
 from common.ranks.meeting import AnotherRankFailed, Failure
 from common.ranks.messages import Hang, Position
@@ -215,8 +215,6 @@ def describe_failure(problem: BaseException, position: Position | None) -> tuple
         return failure.status, str(failure)
     if isinstance(problem, KeyboardInterrupt):
         return INTERRUPTED, f"interrupted{f' by {problem}' if str(problem) else ''}"
-    if shared := gpus.describe_nccl_error(str(problem)):
-        return 2, shared
     message = describe_exhausted(problem)
     if message is None:
         traceback.print_exc()

@@ -1,16 +1,13 @@
-"""The GPUs of a node: which one a rank has, its model, memory, clock, energy and network, and whether ranks share it.
+"""The GPUs of a node: which one a rank has, its memory and energy, and whether ranks share it.
 
 NVML reads them, as it does for nvidia-smi. Frameworks number the GPUs that a process sees, so ranks with different CUDA_VISIBLE_DEVICES may
 mean different GPUs by one number, or one GPU by different numbers. The PCI bus id names the GPU itself; all MIG instances of a GPU have its
-PCI bus id. PyTorch for ROCm has AMD's GPUs as cuda too; of these, NVML reads nothing. NCCL names its network
-between nodes in its log alone: a plugin may be missing, and then it uses TCP without a word.
+PCI bus id. PyTorch for ROCm has AMD's GPUs as cuda too; of these, NVML reads nothing.
 """
 
 import ctypes
 import math
-import os
-import re
-from collections.abc import Callable, Collection, Iterable, MutableMapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,13 +22,6 @@ Value = TypeVar("Value")
 Unknown = TypeVar("Unknown")
 # Of the GPUs with bfloat16 and TF32 (CUDA C++ Programming Guide, "Feature Support per Compute Capability").
 AMPERE = (8, 0)
-DUPLICATE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)")
-# The user's own choice of what NCCL logs.
-NCCL_DEBUG = "NCCL_DEBUG"
-# NCCL says the first in every version (src/init.cc), and the second since 2.27 (src/plugin/net.cc).
-NCCL_NETWORK = re.compile(r"NCCL INFO (?:Using network|Assigned NET plugin) (.+?)(?: to comm.*)?$", re.MULTILINE)
-# src/nccl_ofi_net.cpp of aws-ofi-nccl.
-NCCL_PLUGIN = re.compile(r"NCCL INFO NET/OFI Initializing (aws-ofi-(?:nccl|rccl) \S+)", re.MULTILINE)
 
 
 class GpuMemory(NamedTuple):
@@ -52,7 +42,6 @@ class Device(NamedTuple):
     `memory` on a CPU. `product(precision, size)` returns a function that multiplies two square matrices there, as a model in that precision
     does, and waits for the end; it is None where the rank has several devices. `onednn_product(size)`
     does so in float32 by oneDNN, where the framework has it and uses another library. The framework computes with `num_threads` on cores.
-    A framework for AMD GPUs, built with the version `rocm`, gives the `model` and the `pci_bus_id` of the GPU.
     """
 
     type: Literal["cpu", "cuda"]
@@ -65,24 +54,11 @@ class Device(NamedTuple):
     onednn_product: Callable[[int], Callable[[], object]] | None = None
     memory: GpuMemory | None = None
     num_threads: int | None = None
-    rocm: str | None = None
-    model: str | None = None
-    pci_bus_id: str | None = None
-
-
-def model_of(device: Device) -> str | None:
-    """Names the model of the GPU of a device; None where it is not known."""
-    return device.model or read_of_gpu(bus_id_of(device), pynvml.nvmlDeviceGetName)
 
 
 def driver_version() -> str | None:
     """Returns the version of the driver; None where it is not known."""
     return read(pynvml.nvmlSystemGetDriverVersion, None)
-
-
-def bus_id_of(device: Device) -> str | None:
-    """Returns the PCI bus id of the GPU of a device; None on a CPU, and where it is not known."""
-    return device.pci_bus_id or pci_bus_id(device.gpu)
 
 
 def pci_bus_id(index: int | None) -> str | None:
@@ -149,7 +125,7 @@ def most_free_bytes() -> float:
 
 def used_bytes(device: Device) -> int | None:
     """Reads the bytes in use on the whole GPU of a device; None on a CPU, and where they are not known."""
-    return read_of_gpu(bus_id_of(device), lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
+    return read_of_gpu(pci_bus_id(device.gpu), lambda gpu: int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used))
 
 
 def count_joules(ranks: Ranks, pids: Collection[int]) -> Callable[[], float]:
@@ -192,7 +168,7 @@ def precision_problem(precision: str, device: str, bus_id: str | None = None) ->
 
 def expect_precision(precision: str, device: Device) -> None:
     """Raises UserError where a device does not compute in a precision."""
-    if reason := precision_problem(precision, device.type, bus_id_of(device)):
+    if reason := precision_problem(precision, device.type, pci_bus_id(device.gpu)):
         raise UserError(f"--precision {precision}: {reason}")
 
 
@@ -213,32 +189,16 @@ def of_processes(pids: Iterable[int]) -> list[Handle]:
 def expect_own(run: Summing, device: Device) -> None:
     """Raises UserError, on every rank, if ranks of a node share a GPU. All ranks call this."""
     ranks_of: dict[tuple[str, str], list[int]] = {}
-    for rank, (node, bus_id) in enumerate(values_by_rank(run, [node_name(), bus_id_of(device)])):
+    for rank, (node, bus_id) in enumerate(values_by_rank(run, [node_name(), pci_bus_id(device.gpu)])):
         # It is None on a CPU, and where the driver does not tell.
         if bus_id:
             ranks_of.setdefault((node, bus_id), []).append(rank)
     for (_, bus_id), ranks in ranks_of.items():
         if len(ranks) > 1:
-            raise UserError(describe_shared(ranks, bus_id))
-
-
-def describe_shared(ranks: Iterable[int], bus_id: str) -> str:
-    """Describes in one line the ranks that share a GPU."""
-    return (
-        f"ranks {' and '.join(map(str, ranks))} share the GPU {bus_id}; "
-        "start at most one rank for each GPU, where CUDA_VISIBLE_DEVICES has one for each, or use --device cpu"
-    )
-
-
-def describe_nccl_error(text: str) -> str | None:
-    """Describes in one line NCCL's error of ranks that share a GPU, from its first collective; None for other errors."""
-    match = DUPLICATE_GPU.search(text)
-    if not match:
-        return None
-    # Domain, bus, device and function in one number.
-    digits = match[3].zfill(9)
-    bus_id = f"{digits[:-5]}:{digits[-5:-3]}:{digits[-3:-1]}.{digits[-1]}"
-    return describe_shared(sorted(int(rank) for rank in match.group(1, 2)), bus_id)
+            raise UserError(
+                f"ranks {' and '.join(map(str, ranks))} share the GPU {bus_id}; "
+                "start at most one rank for each GPU, where CUDA_VISIBLE_DEVICES has one for each, or use --device cpu"
+            )
 
 
 def version_text(code: int | None) -> str | None:
@@ -250,33 +210,3 @@ def version_text(code: int | None) -> str | None:
         return None
     major, minor = divmod(code, 10000 if code >= 10000 else 1000)
     return f"{major}.{minor // 100}.{minor % 100}"
-
-
-def begin_nccl_log(ranks: Ranks, environ: MutableMapping[str, str] | None = None) -> int | None:
-    """Lets NCCL log its choice into a file in memory, on rank 0 of several nodes. Returns the number of the file for `nccl_network_of`.
-
-    It is called before NCCL starts. Returns None where the user reads NCCL's log.
-    """
-    environ = os.environ if environ is None else environ
-    if ranks.rank or ranks.size == ranks.local_size or NCCL_DEBUG in environ:
-        return None
-    number = os.memfd_create("nccl")
-    environ.update({NCCL_DEBUG: "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": f"/proc/self/fd/{number}"})
-    return number
-
-
-def nccl_network_of(number: int | None) -> str | None:
-    """Returns the network that the log in the file of `begin_nccl_log` names. It is called after NCCL has started."""
-    if number is None:
-        return None
-    with open(number, errors="replace") as file:
-        file.seek(0)
-        return nccl_network(file.read())
-
-
-def nccl_network(log: str) -> str | None:
-    """Returns the network that a log of NCCL names, with the version of its plugin; None where it names none."""
-    chosen, plugin = NCCL_NETWORK.findall(log), NCCL_PLUGIN.search(log)
-    if not chosen:
-        return None
-    return f"{chosen[-1]} ({plugin[1]})" if plugin else chosen[-1]

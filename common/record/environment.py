@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import pynvml
+
 from common.declarations import ROOT
 from common.ranks import binding, gpus, machine, mpi
-from common.ranks.binding import TOPOLOGY
 from common.ranks.gpus import Device
 from common.record.parts import Environment, Gpu, Processor
 
@@ -23,7 +24,6 @@ ENVIRONMENT = re.compile(
     r"|HIP|HSA|MIOPEN|RCCL|ROCR|TF_(CPP|DETERMINISTIC|ENABLE|FORCE|GPU|NUM|USE|XLA))_[A-Z0-9_]+|LD_PRELOAD"
 )
 CPUINFO = Path("/proc/cpuinfo")
-KIB = 1024
 VECTOR_FLAGS = re.compile(r"sse4_[12]|f16c|fma|avx\w*|amx_\w+|asimd\w*|sve\w*|sme\w*|bf16|i8mm|altivec|vsx")
 
 
@@ -42,7 +42,7 @@ def describe(of_record: bool = True) -> Environment:
         host=socket.gethostname(),
         os=platform.platform(),
         cpu=cpuinfo("model name") or platform.processor() or platform.machine(),
-        processor=describe_processor(min(binding.INHERITED_CORES), hypervisor() if of_record else None),
+        processor=describe_processor(hypervisor() if of_record else None),
         instruction_sets=instruction_sets(),
         num_cores=binding.num_cores(range(os.cpu_count() or 1), binding.core_of_threads()),
         quota_cores=machine.quota_cores(),
@@ -57,14 +57,14 @@ def describe_gpu(device: Device) -> Gpu | None:
     """Describes the GPU of a device and its software; None on a CPU."""
     if device.gpu is None:
         return None
+    bus_id = gpus.pci_bus_id(device.gpu)
     return Gpu(
-        model=gpus.model_of(device),
-        pci_bus_id=gpus.bus_id_of(device),
+        model=gpus.read_of_gpu(bus_id, pynvml.nvmlDeviceGetName),
+        pci_bus_id=bus_id,
         driver=gpus.driver_version(),
         cuda=device.cuda,
         cudnn=device.cudnn,
         nccl=device.nccl,
-        rocm=device.rocm,
     )
 
 
@@ -97,26 +97,22 @@ def _git(*arguments: str) -> str | None:
         return None
 
 
-def describe_processor(cpu: int, hypervisor: str | None) -> Processor:
-    """Describes the processor, with the cache and the governor of a hardware thread; None for what Linux does not show."""
-    cache = _level_3(TOPOLOGY / f"cpu{cpu}" / "cache")
-    size = cache and _text(cache / "size")
+def describe_processor(hypervisor: str | None) -> Processor:
+    """Describes the processor; None for what Linux does not show."""
     return Processor(
         vendor=cpuinfo("vendor_id|CPU implementer"),
         family=_number(cpuinfo("cpu family|CPU architecture")),
         model=_number(cpuinfo("model|CPU part")),
-        stepping=_number(cpuinfo("stepping|CPU revision")),
-        l3_bytes=KIB * int(size.removesuffix("K")) if size and re.fullmatch(r"\d+K", size) else None,
-        l3_shared_by=cache and _text(cache / "shared_cpu_list"),
         hypervisor=hypervisor,
-        governor=_text(TOPOLOGY / f"cpu{cpu}" / "cpufreq" / "scaling_governor"),
     )
 
 
 def cpuinfo(keys: str) -> str | None:
     """Reads a value of the first processor from /proc/cpuinfo; None where it is not there. `keys`: a regular expression."""
-    match = re.search(rf"^(?:{keys})\s*: (.*)", _text(CPUINFO) or "", re.MULTILINE)
-    return match[1] if match else None
+    with contextlib.suppress(OSError):
+        match = re.search(rf"^(?:{keys})\s*: (.*)", CPUINFO.read_text(), re.MULTILINE)
+        return match[1] if match else None
+    return None
 
 
 def hypervisor() -> str | None:
@@ -128,18 +124,8 @@ def hypervisor() -> str | None:
     return None
 
 
-def _level_3(folder: Path) -> Path | None:
-    return next((path for path in sorted(folder.glob("index[0-9]*")) if _text(path / "level") == "3"), None)
-
-
 def _number(text: str | None) -> int | None:
     """Reads a number, decimal or, on Arm, as 0x41."""
     with contextlib.suppress(ValueError, TypeError):
         return int(text or "", 0)
-    return None
-
-
-def _text(path: Path) -> str | None:
-    with contextlib.suppress(OSError):
-        return path.read_text().strip() or None
     return None

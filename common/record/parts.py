@@ -163,9 +163,7 @@ class Gpu(Part):
     cudnn: str | None
     """Version of cuDNN that the framework loads (PyTorch) or is built with (TensorFlow)."""
     nccl: str | None
-    """Version of the NCCL that PyTorch loads, or that Horovod is built with. On AMD GPUs this is RCCL."""
-    rocm: str | None = None
-    """Version of ROCm's HIP that the framework is built with. No run has used AMD GPUs yet."""
+    """Version of the NCCL that PyTorch loads, or that Horovod is built with."""
 
 
 @dataclass
@@ -176,16 +174,8 @@ class Processor(Part):
     """Family; of an Arm core the architecture."""
     model: FromZero | None = None
     """Model; of an Arm core the part."""
-    stepping: FromZero | None = None
-    """Stepping; of an Arm core the revision."""
-    l3_bytes: FromZero | None = None
-    """Bytes of the level 3 cache that rank 0 uses."""
-    l3_shared_by: str | None = None
-    """Hardware threads that share this cache, as Linux lists them, such as 0-7."""
     hypervisor: str | None = None
     """Hypervisor under which the node runs, from lscpu. `null` on hardware of its own."""
-    governor: str | None = None
-    """Governor of the frequency of rank 0's first core. `null` where Linux shows none, as on many virtual machines."""
 
 
 @dataclass(kw_only=True)
@@ -222,9 +212,6 @@ class Environment(Part):
     """Whether the backend's build of PyTorch or TensorFlow has CUDA."""
     gpu: Gpu | None = None
     """GPU of rank 0 and its software. `null` on a CPU."""
-    nccl_network: str | None = None
-    """Network that NCCL chose between nodes, with its plugin, from the log of rank 0: `Socket` is TCP. `null` on one node, without NCCL,
-    where the variable NCCL_DEBUG is set, and in older records."""
     memory_bytes: FromZero
     """Main memory of the node in bytes."""
     git_commit: str | None

@@ -23,7 +23,7 @@ from common.cost import parallelism, state_memory
 from common.data import datasets
 from common.data.samples import Dataset
 from common.errors import RunError, UserError
-from common.ranks import binding, ending, gpus, machine, messages, watchdog
+from common.ranks import binding, ending, machine, messages, watchdog
 from common.ranks.launcher_variables import Ranks, expect_planned, expect_variables, from_environment, values_by_rank
 from common.ranks.watchdog import Hang, Late, Watchdog
 from common.record import definition, environment, files
@@ -100,11 +100,10 @@ def run(trainer_class: type[Trainer], backend: str, so_far: SoFar, import_second
     dog = so_far.watchdog = watch(settings, ranks, record, path)
     cores = prepare_process(ranks, settings)
     run_afterwards = afterwards(settings)
-    trainer, nccl_log = make_trainer(trainer_class, settings, ranks, record)
-    so_far.trainer = trainer
+    trainer = so_far.trainer = make_trainer(trainer_class, settings, ranks, record)
     dog.heartbeat()
     describe(trainer, record, is_rank_0=path is not None)
-    turns = prepare(trainer, settings, record, cores, nccl_log, dog.heartbeat)
+    turns = prepare(trainer, settings, record, cores, dog.heartbeat)
     record.init_seconds = time.perf_counter() - entered
     # The record now has the process IDs by which the matrix identifies a killed rank.
     write(path, record)
@@ -142,15 +141,11 @@ def watch(settings: Settings, ranks: Ranks, record: Record, path: Path | None) -
     return watchdog.begin(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path), settings.join_timeout)
 
 
-def make_trainer(trainer_class: type[Trainer], settings: Settings, ranks: Ranks, record: Record) -> tuple[Trainer, int | None]:
-    """Joins the ranks and makes the model. Returns the trainer, and the number of the file for NCCL's log if there is one.
-
-    Raises UserError where the memory does not suffice.
-    """
+def make_trainer(trainer_class: type[Trainer], settings: Settings, ranks: Ranks, record: Record) -> Trainer:
+    """Joins the ranks and makes the model. Raises UserError where the memory does not suffice."""
     on_gpu = settings.device != "cpu" and trainer_class.device_problem("cuda") is None
     state_memory.expect_room(record.backend, settings, ranks.size, ranks.local_size, "cuda" if on_gpu else "cpu")
-    nccl_log = gpus.begin_nccl_log(ranks) if on_gpu else None
-    return trainer_class(settings), nccl_log
+    return trainer_class(settings)
 
 
 def describe(trainer: Trainer, record: Record, is_rank_0: bool) -> None:
@@ -163,12 +158,9 @@ def describe(trainer: Trainer, record: Record, is_rank_0: bool) -> None:
     record.environment.mpi = environment.mpi_library()
 
 
-def prepare(
-    trainer: Trainer, settings: Settings, record: Record, cores: Set[int], nccl_log: int | None, heartbeat: Callable[[], object]
-) -> Turns:
+def prepare(trainer: Trainer, settings: Settings, record: Record, cores: Set[int], heartbeat: Callable[[], object]) -> Turns:
     """Warms the trainer up, then checks and records where the ranks run, when every library has started its threads."""
     turns = loop.prepare(trainer, settings, record, heartbeat)
-    record.environment.nccl_network = gpus.nccl_network_of(nccl_log)
     cores_by_rank, record.oversubscribed = checks.check_cores(trainer, settings, cores)
     record.environment.cores_by_rank = list(cores_by_rank)
     places = values_by_rank(trainer, (record.environment.host, binding.numa_nodes_of(cores_by_rank[trainer.ranks.rank])))

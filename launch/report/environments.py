@@ -9,7 +9,6 @@ from common.declarations import COMPUTES_BY
 from common.record.definition import Record
 from common.record.parts import Environment, Processor
 from launch.report import table
-from launch.report.findings import MIB
 
 # A framework whose product is below this share of the limit is named.
 LOW_SHARE = 0.8
@@ -53,15 +52,12 @@ def values_of(records: Iterable[Record]) -> dict[str, list[str]]:
     """Returns the sorted values, by name, of what should be the same for all records: hardware, software, and how they ran."""
     by_name: dict[str, set[str]] = {}
     for record in records:
-        environment, gpu, processor = record.environment, record.environment.gpu, record.environment.processor or Processor()
+        environment, gpu = record.environment, record.environment.gpu
         values = {
             "launcher": record.launcher,
             "MPI": " ".join((environment.mpi or "").split()),
             "commit": (environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""),
             "processor": processor_of(environment),
-            "stepping": None if processor.stepping is None else str(processor.stepping),
-            "L3": processor.l3_bytes and f"{processor.l3_bytes / MIB:g} MiB, shared by {processor.l3_shared_by or 'unknown'}",
-            "governor": processor.governor,
             "cores": str(environment.num_cores),
             "GPU": gpu and gpu.model,
             "driver": gpu and gpu.driver,

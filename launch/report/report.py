@@ -18,8 +18,6 @@ from launch.report.runs import Runs, runs_of
 Answering = Callable[[Runs], Findings]
 # The key of the section of what the answer says of its own reliability.
 RELIABILITY = "reliability"
-# NCCL's name of TCP, in the log of what it has chosen.
-NCCL_OVER_TCP = "Socket"
 FOR_ONE_MACHINE = "For everything else about a machine, compare its records alone."
 
 
@@ -83,9 +81,6 @@ def _notes(runs: Runs) -> list[str]:
     texts = [*_machine(records), *_protocols(records)]
     if min(len(entry.records) for entry in runs.entries) < few:
         texts.append(f"Entries with fewer than {few} runs have no interval; use --repeats {statistics.MIN_RUNS_CONFIDENT}.")
-    if num_over_tcp := sum(record.environment.nccl_network == NCCL_OVER_TCP for record in records):
-        num_runs = "1 run" if num_over_tcp == 1 else f"{num_over_tcp} runs"
-        texts.append(f"NCCL used TCP between the nodes of {num_runs}: it found no plugin for a faster network (NCCL_NET).")
     if any(entry.oversubscribed for entry in runs.entries):
         texts.append("Runs with more ranks than cores are oversubscribed: they are compared among themselves and do not measure scaling.")
     return texts

@@ -46,24 +46,6 @@ def find(monkeypatch):
     return present
 
 
-def test_the_pytorch_for_rocm_has_amd_gpus_as_cuda_and_says_which(find, monkeypatch):
-    find(None)
-    monkeypatch.setattr(torch.version, "hip", "6.4.43482")
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert [devices.device_problem(device) for device in ("cpu", "cuda")] == [None, "PyTorch finds no GPU"]
-    assert tensorflow.tensorflow_trainer.device_problem("cuda") == "this TensorFlow has no CUDA"
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    properties = SimpleNamespace(name="AMD Instinct MI250X", pci_domain_id=0, pci_bus_id=0xD1, pci_device_id=0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", {GPU_1: properties}.get)
-    assert devices.device_problem("cuda") is None
-    assert devices.pick_device(SimpleNamespace(**vars(SETTINGS) | {"share_gpu": False}), Ranks(1, 8, 1, 8)) == GPU_1
-    left_out = dict.fromkeys(("product", "memory", "num_threads"))
-    expected = Device("cuda", 1, False, None, None, "2.27.3", rocm="6.4.43482", model="AMD Instinct MI250X", pci_bus_id="0000:d1:00.0")
-    assert devices.describe_device(GPU_1)._replace(**left_out) == expected
-    assert devices.describe_device(torch.device("cpu")).rocm is None
-
-
 @pytest.mark.parametrize(
     ("num_gpus", "of_pytorch", "of_tensorflow"),
     [

@@ -3,7 +3,6 @@
 import functools
 import os
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.cuda import nccl
@@ -40,14 +39,7 @@ def describe_device(device: torch.device) -> Device:
     built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl_version
     kind = "cuda" if device.type == "cuda" else "cpu"
     onednn = onednn_product if kind == "cpu" and torch.backends.mkldnn.is_available() else None
-    described = Device(kind, device.index, *built_with, functools.partial(product, device), onednn, memory, torch.get_num_threads())
-    return with_amd_gpu(described, torch.cuda.get_device_properties(device)) if torch.version.hip and kind == "cuda" else described
-
-
-def with_amd_gpu(device: Device, properties: Any) -> Device:
-    """Returns the description of a device with what PyTorch for ROCm knows of the GPU. Its cuDNN is MIOpen, whose number is another."""
-    bus_id = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
-    return device._replace(cudnn=None, rocm=torch.version.hip, model=properties.name, pci_bus_id=bus_id)
+    return Device(kind, device.index, *built_with, functools.partial(product, device), onednn, memory, torch.get_num_threads())
 
 
 def product(device: torch.device, precision: str, size: int) -> Callable[[], None]:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from common.ranks import ending, gpus
+from common.ranks import gpus
 from common.ranks.gpus import Device, GpuMemory
 from common.ranks.launcher_variables import Ranks
 from common.record import environment
@@ -38,28 +38,6 @@ def test_the_gpus_of_processes_are_those_on_which_they_compute(monkeypatch):
 )
 def test_a_version_is_read_from_its_number(code, text):
     assert gpus.version_text(code) == text
-
-
-# An error of PyTorch's, with NCCL's own message in it.
-OF_TORCH = (
-    "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL "
-    "version 2.20.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "busid", "described"),
-    [
-        ((1, 0), "7000", "ranks 0 and 1 share the GPU 0000:07:00.0; "),
-        ((3, 12), "e2000", "ranks 3 and 12 share the GPU 0000:e2:00.0; "),
-        ((1, 0), "1a4000", "ranks 0 and 1 share the GPU 0001:a4:00.0; "),
-    ],
-)
-def test_only_what_nccl_says_of_a_shared_gpu_is_one_line_and_a_mistake_of_the_user(ranks, busid, described):
-    problem = RuntimeError(OF_TORCH + "Duplicate GPU detected : rank {} and rank {} both on CUDA device {}".format(*ranks, busid))
-    status, error = ending.describe_failure(problem, None)
-    assert (status, error.startswith(described), error.count("\n")) == (2, True, 0)
-    assert ending.describe_failure(RuntimeError(f"{OF_TORCH}Cuda failure 2 'out of memory'"), None)[0] == 1
 
 
 @pytest.fixture
@@ -166,47 +144,3 @@ def test_the_driver_is_asked_for_the_pci_bus_id_and_the_number_of_gpus(tmp_path)
         environ = os.environ | {"CUDA_VISIBLE_DEVICES": first, "LD_LIBRARY_PATH": str(tmp_path)}
         done = subprocess.run([sys.executable, "-c", ASK_DRIVER], cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == answer
-
-
-# As NCCL and aws-ofi-nccl print them.
-SOCKET = """n1:7:7 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.
-n1:7:9 [0] NCCL INFO NET/Socket : Using [0]hsn0:10.1.0.1<0>
-n1:7:9 [0] NCCL INFO Using network Socket
-"""
-LIBFABRIC = """n1:7:9 [0] NCCL INFO NET/Plugin: Loaded net plugin AWS Libfabric (v8)
-n1:7:9 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.9.1-aws
-n1:7:9 [0] NCCL INFO NET/OFI Selected Provider is cxi (found 2 nics)
-n1:7:9 [0] NCCL INFO Using network AWS Libfabric
-"""
-SINCE_2_27 = """n1:7:9 [0] NCCL INFO Initialized NET plugin IB
-n1:7:9 [0] NCCL INFO Assigned NET plugin IB to comm
-n1:7:9 [0] NCCL INFO Using network IB
-"""
-
-
-@pytest.mark.parametrize(
-    ("log", "network"),
-    [(SOCKET, "Socket"), (LIBFABRIC, "AWS Libfabric (aws-ofi-nccl 1.9.1-aws)"), (SINCE_2_27, "IB"), ("", None), ("NCCL INFO x", None)],
-)
-def test_the_network_is_that_of_the_log(log, network):
-    assert gpus.nccl_network(log) == network
-
-
-@pytest.mark.parametrize(
-    ("ranks", "environ", "logs"),
-    [
-        (Ranks(0, 8, 0, 4), {}, True), (Ranks(1, 8, 1, 4), {}, False), (Ranks(0, 4, 0, 4), {}, False),
-        (Ranks(0, 8, 0, 4), {"NCCL_DEBUG": "WARN"}, False),
-    ],
-)  # fmt: skip
-def test_rank_0_of_several_nodes_lets_nccl_log_unless_the_user_does(ranks, environ, logs):
-    before = dict(environ)
-    number = gpus.begin_nccl_log(ranks, environ)
-    assert (number is not None) == logs
-    if number is None:
-        assert (environ, gpus.nccl_network_of(number)) == (before, None)
-        return
-    # As NCCL opens it.
-    with open(environ["NCCL_DEBUG_FILE"], "w") as file:
-        file.write(SOCKET)
-    assert gpus.nccl_network_of(number) == "Socket"

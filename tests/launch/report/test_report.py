@@ -5,7 +5,7 @@ import pytest
 from launch.report.answer import short_names
 from launch.report.reliability import OTHER_SEEDS
 from tests.support.answers import answered, keys
-from tests.support.made_records import made, on, repeats
+from tests.support.made_records import made, repeats
 
 TOO_FEW = "Entries with fewer than 3 runs have no interval; use --repeats 6."
 
@@ -43,12 +43,6 @@ def test_the_notes_give_the_protocol_and_the_commit_of_each_of_several_matrices(
         "Matrices begun at 2026-01-01T00:00:00Z (seeds 1 to 6) and 2026-01-01T00:00:00Z (seeds 13 to 18): "
         "commit 00000000, 1 and 2 ranks of ddp, 6 runs each."
     ]
-
-
-def test_runs_in_which_nccl_used_tcp_between_nodes_are_counted():
-    records = [record for chosen in (None, "IB", "Socket", "Socket") for record in on("here", [made()], nccl_network=chosen)]
-    notes = [note for note in answered(records).notes if "NCCL" in note]
-    assert [note.partition(":")[0] for note in notes] == ["NCCL used TCP between the nodes of 2 runs"]
 
 
 @pytest.mark.parametrize(("seed", "is_noted"), [(6, False), (7, True)])
