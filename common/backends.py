@@ -4,16 +4,14 @@ A variant is written BACKEND@VALUE; the default variant is BACKEND.
 """
 
 import dataclasses
-from collections import ChainMap
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from common.command_line import flag, names_in
 from common.config import NO_SETTING, Settings
 from common.declarations import Backend, declared, own_settings
 from common.errors import UserError
 
-Value = TypeVar("Value")
 ALL = "all"
 
 
@@ -105,10 +103,9 @@ def name_of(backend: str, settings: Settings) -> str:
             raise UserError(f"{flag(setting)} is for {', '.join(_backends_with('variants', setting))}, not for {backend}; leave it out")
         if value not in declaration.variants[setting]:
             raise UserError(_no_variant(backend, value))
-    variant = "+".join(str(changed[setting]) for setting in declaration.variants if setting in changed)
-    if len(changed) > 1 and variant not in declaration.combined:
+    if len(changed) > 1:
         raise UserError(f"{backend} takes one of {' and '.join(map(flag, changed))}; leave the others out")
-    name = f"{backend}@{variant}" if variant else backend
+    name = "@".join([backend, *map(str, changed.values())])
     if settings.compile and not _applies(declaration.can_compile, name):
         if isinstance(declaration.can_compile, tuple):
             able = ", ".join(f"{backend}@{variant}".rstrip("@") for variant in declaration.can_compile)
@@ -153,10 +150,8 @@ def variants_of(backend: str) -> list[str]:
 
 
 def _variants(backend: str) -> dict[str, dict[str, Any]]:
-    """Returns the settings, with their values, by which each variant of a backend is selected."""
-    declaration = declaration_of(backend)
-    of_one = {str(value): {setting: value} for setting, values in declaration.variants.items() for value in values}
-    return of_one | {name: dict(ChainMap(*(of_one[value] for value in name.split("+")))) for name in declaration.combined}
+    """Returns the setting, with its value, by which each variant of a backend is selected."""
+    return {str(value): {setting: value} for setting, values in declaration_of(backend).variants.items() for value in values}
 
 
 def _no_variant(backend: str, variant: str | int) -> str:
@@ -167,12 +162,6 @@ def _no_variant(backend: str, variant: str | int) -> str:
     if not declaration.variants:
         return f"{backend} has no variants; write it without @{variant}"
     return f"there is no {backend}@{variant}; choose from: {', '.join(variants_of(backend))}, or {backend} alone"
-
-
-def by_variant(values: Mapping[str, Value], name: str) -> Value | None:
-    """Returns the value of a backend's variant among values by variant: that of its name, of one of its settings, or of the default."""
-    variant = name.partition("@")[2]
-    return next((values[key] for key in (variant, *variant.split("+"), "") if key in values), None)
 
 
 def _applies(variants: bool | tuple[str, ...], name: str) -> bool:

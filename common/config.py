@@ -250,8 +250,6 @@ def check(settings: Settings) -> None:
     cores_per_rank(settings)
     if settings.trace is not None and not (settings.trace in TRACES or Path(settings.trace).is_file()):
         raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
-    if settings.mixed_precision and settings.precision == "fp64":
-        raise UserError("--precision fp64 is not for a library's own 16 bit; leave native out")
     if settings.resume and settings.checkpoint_dir is None and settings.run_id is None:
         raise UserError("--resume requires --checkpoint-dir, or the --run-id of a run with epochs of more than 20 s")
 
@@ -263,11 +261,6 @@ def cores_per_rank(settings: Settings) -> int:
     if settings.cores_per_rank < settings.threads:
         raise UserError(f"--cores-per-rank is {settings.cores_per_rank}; it must be at least --threads, {settings.threads}")
     return settings.cores_per_rank
-
-
-def computed_precision(settings: Settings) -> str:
-    """Returns the name of --precision in which matrix products are computed, also where the library has 16 bits of its own."""
-    return "bf16" if settings.mixed_precision else settings.precision
 
 
 def library_setting(settings: Settings) -> dict[str, Any]:

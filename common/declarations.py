@@ -65,8 +65,6 @@ class Backend(NamedTuple):
     """Whether the default matrix has it."""
     settings: tuple[Setting, ...] = ()
     """The settings that it has and others do not. Those with choices select variants."""
-    combined: tuple[str, ...] = ()
-    """Variants of several settings: their values, joined by +."""
     transport: str | None = None
     """What the gradients go over on CPUs, where variants go over another."""
     library_settings: Mapping[str, tuple[float | bool, ...]] = MappingProxyType({})
@@ -78,8 +76,6 @@ class Backend(NamedTuple):
     """Whether it trains otherwise than plain PyTorch does, by more than rounding; or the variants that do."""
     float32_masters: bool = False
     """Whether master parameters are float32, also in a float64 run."""
-    precisions: Mapping[str, str] = MappingProxyType({})
-    """By variant the name in PRECISIONS of common/cost/sharing.py of the numbers that it holds, where these are not of --precision."""
     can_compile: bool | tuple[str, ...] = False
     """Whether it supports --compile; or the variants that do."""
     can_share_gpu: bool = False
@@ -97,10 +93,6 @@ class Backend(NamedTuple):
     """Whether one process trains; a matrix then runs it at size 1 whatever its sizes."""
     num_servers: int = 0
     """How many of the ranks, the last ones, train no shard."""
-    multiple_of: Mapping[str, int] = MappingProxyType({})
-    """The number whose multiple the ranks of a single node must be, by variant. Several nodes then have the same number of ranks each."""
-    power_of_two: tuple[str, ...] = ()
-    """The variants whose number of ranks must be a power of 2."""
     model_parallel: str = ""
     """How many ranks compute one model together: `all`, or the setting that has their number; empty: each has its own."""
     divides: str = ""
@@ -110,7 +102,7 @@ class Backend(NamedTuple):
 
     # Its memory and communication
 
-    sharing: str | Mapping[str, str | None] | None = None
+    sharing: str | Mapping[str, str] | None = None
     """Its strategy, a name in STRATEGIES of common/cost/sharing.py, or {variant: name}; None: there is no formula for it."""
     deals: bool = False
     """Whether a rank's share of what is sharded is whole tensors."""

@@ -3,7 +3,6 @@
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from common.bounds import FROM_1
 from common.config import Settings, library_setting
 from common.declarations import Backend, Setting
 from common.trainer import Batches, Communication, Observe
@@ -14,15 +13,9 @@ from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, Module
 BACKEND = Backend(
     settings=(
         Setting("transport", "what gradients go over on CPUs, instead of Gloo.", choices=("mpi",)),
-        Setting(
-            "reduction",
-            "gradients are averaged in float16 or bfloat16, or as low-rank factors with error feedback (powersgd).",
-            choices=("fp16", "bf16", "powersgd"),
-        ),
-        Setting("powersgd_rank", "with powersgd: rank of the factors; the higher, the closer to the average.", 1, bounds=FROM_1),
+        Setting("reduction", "gradients are averaged in float16 or bfloat16.", choices=("fp16", "bf16")),
     ),
-    approximate=("fp16", "bf16", "powersgd"),
-    transport="gloo", sharing={"": "replicated", "fp16": "two_bytes", "bf16": "two_bytes", "powersgd": None},
+    approximate=("fp16", "bf16"), transport="gloo", sharing={"": "replicated", "fp16": "two_bytes", "bf16": "two_bytes"},
     buffers="buckets", change="wrap in DistributedDataParallel", can_compile=True, can_share_gpu=True,
     library_settings={"gradient_as_bucket_view": (True,), "static_graph": (True,), "bucket_cap_mb": (1, 100)},
 )  # fmt: skip
@@ -37,7 +30,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         self.model = DistributedDataParallel(self.module, **self.configuration)
         if self.transport == "mpi":
             mpi_tensors.begin(self.ranks, self.device)
-        self.restarts = (distributed_data_parallel.register_hook(self.model, settings),)
+        distributed_data_parallel.register_hook(self.model, settings)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:
         self.model.train()

@@ -18,12 +18,9 @@ from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
 BACKEND = Backend(
     settings=(
         Setting("zero_stage", "ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters.", 1, (0, 1, 2, 3)),
-        Setting("mixed_precision", "native: DeepSpeed's bf16 engine, instead of autocast; not with --precision fp64.", choices=("native",)),
         Setting("deepspeed_config", "JSON file of further settings of DeepSpeed, such as bucket sizes.", is_path=True, is_compared=False),
     ),
-    combined=("2+native", "3+native"), can_compile=("", "0", "2"),
-    approximate=("native", "2+native", "3+native"),
-    float32_masters=True, precisions={"native": "bf16_masters"}, sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
+    can_compile=("", "0", "2"), float32_masters=True, sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
     library_settings={
         "overlap_comm": (True,), "contiguous_gradients": (True,), "reduce_bucket_size": (262144,), "allgather_bucket_size": (262144,),
     },
@@ -42,8 +39,6 @@ class Trainer(DistributedTrainer):
         modules.reach_all_parameters(settings, self.module)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         self.configuration = configuration.of(settings, self.ranks.size)
-        if settings.mixed_precision == "native":
-            engine.compute_in_bfloat16(self.module)
         # Otherwise deepspeed.initialize would accept float64 in stage 3 on some processors only.
         engine.partition(self.module, self.configuration)
         self.model, self.optimizer, *_ = deepspeed.initialize(None, self.module, self.optimizer, config=self.configuration)

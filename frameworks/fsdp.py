@@ -12,16 +12,12 @@ BACKEND = Backend(
     settings=(
         Setting(
             "sharding",
-            "keep: parameters stay whole from forward to backward pass; hsdp: a replica on each node, or two on one, each sharded. "
-            "Default: parameters are gathered for each pass.",
-            choices=("keep", "hsdp"),
+            "keep: parameters stay whole from forward to backward pass. Default: they are gathered for each pass.",
+            choices=("keep",),
         ),
         Setting("reduction", "gradients are averaged in bfloat16.", choices=("bf16",)),
-        Setting("mixed_precision", "native: MixedPrecisionPolicy instead of autocast; not with --precision fp64.", choices=("native",)),
     ),
-    approximate=("bf16", "native"),
-    multiple_of={"hsdp": 2}, by_default=False, precisions={"native": "bf16"},
-    sharing={"": "zero3", "keep": "zero2", "hsdp": "hybrid", "bf16": "zero3_two_bytes", "native": "zero3_gathered_in_two_bytes"},
+    approximate=("bf16",), by_default=False, sharing={"": "zero3", "keep": "zero2", "bf16": "zero3_two_bytes"},
     buffers="gathered", change="fully_shard each block",
 )  # fmt: skip
 
@@ -31,8 +27,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         super().__init__(settings)
         self.module = self.model = modules.build(settings, self.device, self.ranks)
         self.sharding = settings.sharding
-        layers, policy = fully_shard.layers_of(settings, self.module), fully_shard.policy_of(settings, self.module)
-        fully_shard.shard(self.module, layers, self.sharding, policy, self.ranks, self.device)
+        fully_shard.shard(self.module, fully_shard.layers_of(settings, self.module), settings, self.device)
         self.optimizer = fully_shard.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

@@ -21,10 +21,7 @@ from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, r
 
 BACKEND = Backend(
     framework="TensorFlow", library="Horovod",
-    settings=(
-        Setting("transport", "what gradients go over on CPUs, instead of MPI.", choices=("gloo",)),
-        Setting("autotune", "tune cycle time and fusion threshold in training; logged in RUN.trace/horovod_autotune.csv.", False),
-    ),
+    settings=(Setting("transport", "what gradients go over on CPUs, instead of MPI.", choices=("gloo",)),),
     transport="mpi", needs_mpi=True, sharing="replicated", buffers="fusion",
     library_settings={"HOROVOD_FUSION_THRESHOLD": (0, 1048576), "HOROVOD_CYCLE_TIME": (0.1, 5)}, change="wrap the gradient tape",
 )  # fmt: skip

@@ -16,16 +16,11 @@ BACKEND = Backend(
     library="Horovod",
     settings=(
         Setting("transport", "what gradients go over on CPUs, instead of MPI.", choices=("gloo",)),
-        Setting(
-            "reduction",
-            "gradients are averaged in float16 (fp16), or the ranks' updates are added up by Horovod's adaptive sum (adasum).",
-            choices=("fp16", "adasum"),
-        ),
-        Setting("autotune", "tune cycle time and fusion threshold in training; logged in RUN.trace/horovod_autotune.csv.", False),
+        Setting("reduction", "gradients are averaged in float16.", choices=("fp16",)),
     ),
-    approximate=("fp16", "adasum"), power_of_two=("adasum",),
-    transport="mpi", needs_mpi=True, can_compile=True, sharing={"": "replicated", "fp16": "two_bytes"}, buffers="fusion",
-    library_settings={"HOROVOD_FUSION_THRESHOLD": (0, 1048576), "HOROVOD_CYCLE_TIME": (0.1, 5)}, change="wrap the optimizer",
+    approximate=("fp16",), transport="mpi", needs_mpi=True, can_compile=True,
+    sharing={"": "replicated", "fp16": "two_bytes"}, buffers="fusion", change="wrap the optimizer",
+    library_settings={"HOROVOD_FUSION_THRESHOLD": (0, 1048576), "HOROVOD_CYCLE_TIME": (0.1, 5)},
 )  # fmt: skip
 
 
@@ -39,8 +34,9 @@ class Trainer(ModuleTrainer):
         self.module = self.model = modules.build(settings, self.device, self.ranks)
         horovod.expect_contiguous(self.module)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
-        reduction = horovod.reduction(hvd, settings)
-        self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **reduction)
+        compression = hvd.Compression.fp16 if settings.reduction == "fp16" else hvd.Compression.none
+        options = {"op": hvd.Average, "compression": compression, "backward_passes_per_step": settings.accumulate}
+        self.optimizer = hvd.DistributedOptimizer(self.optimizer, self.module.named_parameters(), **options)
         steps.finish_synchronize(self.optimizer, settings)
         hvd.broadcast_parameters(self.module.state_dict(), root_rank=0)
         # Needed only when rank 0 alone reads a checkpoint; here every rank reads it.

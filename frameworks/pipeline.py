@@ -1,4 +1,4 @@
-"""A model in stages, one or more per rank, by PyTorch's pipelining, over Gloo on CPUs and NCCL on GPUs."""
+"""A model in stages, one per rank, by PyTorch's pipelining, over Gloo on CPUs and NCCL on GPUs."""
 
 from common.bounds import FROM_1
 from common.config import Settings
@@ -11,8 +11,8 @@ BACKEND = Backend(
     settings=(
         Setting(
             "pipeline_schedule",
-            "order in which micro-batches pass the stages. interleaved and zero_bubble: two stages per rank; naive: one micro-batch.",
-            "1f1b", ("1f1b", "gpipe", "interleaved", "zero_bubble", "naive"),
+            "order in which micro-batches pass the stages; naive: one micro-batch.",
+            "1f1b", ("1f1b", "gpipe", "naive"),
         ),
         Setting("microbatches", "micro-batches in a step.", 4, bounds=FROM_1),
     ),

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 PROGRAM = f"{PYTHON} -m launch.memory"
 BACKENDS = (
-    "single", "ddp", "horovod_torch", "zero_redundancy", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "fsdp", "fsdp@hsdp",
-    "tensor_parallel", "pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble",
+    "single", "ddp", "horovod_torch", "zero_redundancy", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "fsdp",
+    "tensor_parallel", "pipeline", "pipeline@gpipe",
 )  # fmt: skip
 # The text of --fits.
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtKMGT])(i?))?B")
@@ -64,8 +64,6 @@ class Memory:
     """Samples per step of a rank, or of the ranks that compute one model together. Default: the workload's."""
     ranks: Annotated[int, RANKS] = 8
     """Number of ranks."""
-    ranks_per_node: Annotated[int | None, RANKS] = None
-    """Ranks of a node, over which fsdp@hsdp shards. Default: all, in two halves."""
     precision: Literal["fp32", "tf32", "fp64", "bf16"] = "fp32"
     """Numerical precision."""
     optimizer: Optimizer | None = None
@@ -130,11 +128,11 @@ def answer_of(**options: Any) -> Answer:
         raise UserError(f"--backends is {arguments.backends!r}; give backends such as ddp,fsdp,deepspeed_zero@3")
     chosen(",".join(names))
     sizes = {name: 1 if has_one_rank(name) else arguments.ranks for name in names}
-    reasons = {name: problem(name, settings, size, arguments.ranks_per_node) for name, size in sizes.items()}
+    reasons = {name: problem(name, settings, size) for name, size in sizes.items()}
     left_out = list(filter(None, reasons.values()))
     if left_out and arguments.backends:
         raise UserError(left_out[0])
-    forecasts = forecast([name for name in names if not reasons[name]], settings, sizes, arguments.ranks_per_node)
+    forecasts = forecast([name for name in names if not reasons[name]], settings, sizes)
     num_parameters, recomputed = workloads.workload_of(settings).num_parameters, ", recomputed" if settings.recompute else ""
     training = (
         f"{settings.workload}: {num_parameters:,} parameters; {settings.batch_size:,} samples per step, {settings.precision}, "
@@ -160,14 +158,14 @@ def settings_from(arguments: Memory) -> Settings:
     return workloads.resolve(Settings(**values), 1)
 
 
-def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None) -> str | None:
+def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
     """Returns why there is no forecast of this training at this number of ranks under a backend, or a variant; None if there is."""
     if declaration_of(name).num_servers:
         return f"there is no forecast for {name}, whose ranks do different things; leave it out"
-    return parallelism.problem(name, settings_of(name, settings), num_ranks, ranks_per_node)
+    return parallelism.problem(name, settings_of(name, settings), num_ranks)
 
 
-def forecast(names: Sequence[str], settings: Settings, sizes: dict[str, int], ranks_per_node: int | None) -> list[Forecast]:
+def forecast(names: Sequence[str], settings: Settings, sizes: dict[str, int]) -> list[Forecast]:
     """Returns the forecast of each backend, or variant, where there is no `problem`."""
     from frameworks.shared.pytorch import activations
 
@@ -182,20 +180,19 @@ def forecast(names: Sequence[str], settings: Settings, sizes: dict[str, int], ra
             forecasts.append(of_division(name, of_name, num_ranks, activations.of_divided_step(of_name, num_ranks)))
         else:
             step = step or activations.of_step(settings)
-            forecasts.append(of_replicas(name, of_name, num_ranks, ranks_per_node, step))
+            forecasts.append(of_replicas(name, of_name, num_ranks, step))
     return forecasts
 
 
-def of_replicas(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None, step: "StepBytes") -> Forecast:
+def of_replicas(name: str, settings: Settings, num_ranks: int, step: "StepBytes") -> Forecast:
     """Forecasts a rank that computes a whole model."""
-    state = state_memory.state(name, settings, num_ranks, ranks_per_node)
+    state = state_memory.state(name, settings, num_ranks)
     sizes = [math.prod(initial.shape) for initial in workloads.workload_of(settings).parameters.values()]
     whole = sharing.whole_bytes(name, sum(sizes), settings)
     shared = sharing.of(name)
     if shared and declaration_of(name).buffers == "gathered":
         # Whole parameters are buffers beside the shards.
-        num_replicas = sharing.num_replicas(shared, parallelism.num_nodes(num_ranks, ranks_per_node))
-        state["parameters"] = whole["parameters"] * num_replicas / num_ranks
+        state["parameters"] = whole["parameters"] / num_ranks
     if shared and declaration_of(name).deals:
         state |= {kind: whole[kind] * largest_hand(sizes, num_ranks) for kind in shared.sharded}
     buffers = buffer_bytes(name, settings, sizes, step.layer_sizes)
@@ -213,24 +210,20 @@ def of_division(name: str, settings: Settings, num_ranks: int, step: "StepBytes"
 
 
 def of_pipeline(name: str, settings: Settings, num_ranks: int, num_stages: int, stage_bytes: "Sequence[StepBytes]") -> Forecast:
-    """Forecasts the rank of a pipeline that needs most: all its stages, with several micro-batches under way."""
-    schedule, num_microbatches = settings.pipeline_schedule, parallelism.microbatches_of(settings)
-    workload = workloads.workload_of(settings)
-    parts, stages = parts_of(workload.model), pipelining.stages_of(workload.model, schedule, num_stages)
+    """Forecasts the rank of a pipeline that needs most: its stage, with several micro-batches under way."""
+    num_microbatches, workload = parallelism.microbatches_of(settings), workloads.workload_of(settings)
+    parts, stages = parts_of(workload.model), pipelining.stages_of(workload.model, num_stages)
     num_samples = (settings.batch_size or workload.batch_size) / num_microbatches
-    passed = [sharing.element_bytes(name, settings) * num_samples * math.prod(part.passed_shape) for part in parts]
+    passed = [sharing.element_bytes(settings) * num_samples * math.prod(part.passed_shape) for part in parts]
     by_rank = []
-    for rank in range(num_stages):
-        of_rank = [(stage, step) for stage, step in zip(stages, stage_bytes, strict=True) if stage.rank == rank]
-        num_parameters = sum(part.num_parameters for stage, _ in of_rank for part in parts[stage.start : stage.end])
-        state = sharing.whole_bytes(name, num_parameters, settings)
+    for rank, (stage, step) in enumerate(zip(stages, stage_bytes, strict=True)):
+        state = sharing.whole_bytes(name, sum(part.num_parameters for part in parts[stage.start : stage.end]), settings)
         # A stage also keeps the outputs that it has sent on.
-        of_pass = max(step.activations + passed[stage.end - 1] for stage, step in of_rank)
-        activations = of_pass * pipelining.num_under_way(schedule, rank, num_stages, num_microbatches)
-        working = max(step.peak_without_gradients - step.activations for _, step in of_rank)
+        of_pass = step.activations + passed[stage.end - 1]
+        activations = of_pass * pipelining.num_under_way(settings.pipeline_schedule, rank, num_stages, num_microbatches)
+        working = step.peak_without_gradients - step.activations
         # A rank receives for each micro-batch activations from the stage before, and gradients from the one after.
-        ends = [end for stage, _ in of_rank for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last]
-        received = sum(passed[end - 1] for end in ends) * num_microbatches
+        received = sum(passed[end - 1] for end, last in ((stage.start, 0), (stage.end, len(parts))) if end != last) * num_microbatches
         peak = sum(state.values()) + activations + working + received
         by_rank.append(Forecast(name, num_ranks, **state, activations=activations, buffers=received, peak=peak))
     return max(by_rank, key=lambda row: row.peak)
@@ -257,7 +250,7 @@ def buffer_bytes(name: str, settings: Settings, sizes: Sequence[int], layer_size
         "zero": bucket * (1 if variant == "0" else 2) + (min(num_parameters, max(MAX_LIVE, *sizes)) if variant == "3" else 0),
     }
     kind = declaration_of(name).buffers
-    return FUSION_BYTES if kind == "fusion" else elements[kind] * sharing.element_bytes(name, settings)
+    return FUSION_BYTES if kind == "fusion" else elements[kind] * sharing.element_bytes(settings)
 
 
 def largest_hand(sizes: Sequence[int], num_ranks: int) -> float:

@@ -8,7 +8,6 @@ from common.config import Settings, check
 from common.data.sharding import Shard
 from common.declarations import Backend
 from common.errors import UserError
-from common.model import pipelining
 from common.model.description import Model, parts_of
 from common.workloads import WORKLOADS, batch_plan, located, source_of, workload_of
 
@@ -18,22 +17,22 @@ def shard_of(rank: int, num_ranks: int, degree: int) -> Shard:
     return Shard(min(rank // (num_ranks // degree), degree - 1), degree)
 
 
-def degree(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None = None) -> int:
+def degree(name: str, settings: Settings, num_ranks: int) -> int:
     """Returns the data-parallel degree of a backend, or a variant: the number of shards into which a global batch is cut.
 
     It is the number of ranks, without servers, over the number of those that share one model. Raises UserError where the backend cannot
     train the workload.
     """
-    if reason := problem(name, settings, num_ranks, ranks_per_node):
+    if reason := problem(name, settings, num_ranks):
         raise UserError(reason)
     backend = declaration_of(name)
     return (num_ranks - backend.num_servers) // _num_ranks_of_model(backend, settings, num_ranks)
 
 
-def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None = None) -> str | None:
+def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
     """Returns why a backend, or a variant, cannot train the workload of the settings at this number of ranks; None if it can.
 
-    `ranks_per_node`: None where all ranks are on one node. Raises UserError for invalid settings.
+    Raises UserError for invalid settings.
     """
     check(settings)
     backend, workload = declaration_of(name), workload_of(settings)
@@ -43,7 +42,7 @@ def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int |
     if not trains(name, workload.model):
         able = [workload_name for workload_name in WORKLOADS if trains(name, WORKLOADS[workload_name].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
-    if reason := _problem_of_division(name, settings, workload.model, num_ranks, ranks_per_node):
+    if reason := _problem_of_division(name, settings, workload.model, num_ranks):
         return reason
     if settings.recompute and not workload.model.has_layers():
         reason = f"{workload.name}, which has no layers to compute again (a file names them in layers())"
@@ -53,10 +52,10 @@ def problem(name: str, settings: Settings, num_ranks: int, ranks_per_node: int |
     return _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards)
 
 
-def _problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int, ranks_per_node: int | None = None) -> str | None:
+def _problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int) -> str | None:
     """Returns why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
     backend = declaration_of(name)
-    if reason := _problem_of_size(name, backend, num_ranks, ranks_per_node or num_ranks):
+    if reason := _problem_of_size(name, backend, num_ranks):
         return reason
     multiple = _num_ranks_of_model(backend, settings, num_ranks)
     if num_ranks % multiple:
@@ -78,28 +77,13 @@ def _problem_of_batch(name: str, backend: Backend, settings: Settings, num_ranks
     return pipeline_problem(name, settings, workload_of(settings).model, num_ranks_of_model, plan.micro_batch)
 
 
-def _problem_of_size(name: str, backend: Backend, num_ranks: int, ranks_per_node: int) -> str | None:
+def _problem_of_size(name: str, backend: Backend, num_ranks: int) -> str | None:
     """Returns why a backend with this declaration cannot train at this number of ranks; None if it can."""
     if backend.one_rank and num_ranks > 1:
         return f"{name} runs with one rank; {num_ranks} ranks were started"
     if num_ranks <= backend.num_servers:
         return f"{name} takes at least {backend.num_servers + 1} ranks, of which {backend.num_servers} is a server; choose other sizes"
-    variant = name.partition("@")[2]
-    multiple = backend.multiple_of.get(variant, 1)
-    if multiple > 1 and num_ranks > ranks_per_node:
-        if num_ranks % ranks_per_node:
-            advice = f"{ranks_per_node} do not divide {num_ranks}; choose other sizes, or leave it out"
-            return f"{name} takes the same number of ranks on each node, and {advice}"
-    elif num_ranks % multiple:
-        return f"{name} takes a multiple of {multiple} ranks, and {num_ranks} is none; choose other sizes, or leave it out"
-    if variant in backend.power_of_two and num_ranks.bit_count() > 1:
-        return f"{name} takes a power of 2 as the number of ranks, and {num_ranks} is none; choose other sizes, or leave it out"
     return None
-
-
-def num_nodes(num_ranks: int, ranks_per_node: int | None) -> int:
-    """Returns the number of nodes that ranks need; one for None."""
-    return -(-num_ranks // (ranks_per_node or num_ranks))
 
 
 def trains(name: str, model: Model) -> bool:
@@ -117,28 +101,20 @@ def _num_ranks_of_model(backend: Backend, settings: Settings, num_ranks: int) ->
 
 def microbatches_of(settings: Settings) -> int:
     """Returns the number of micro-batches in a step."""
-    return 1 if pipelining.SCHEDULES[settings.pipeline_schedule].one_microbatch else settings.microbatches
+    return 1 if settings.pipeline_schedule == "naive" else settings.microbatches
 
 
 def pipeline_problem(name: str, settings: Settings, model: Model, num_ranks: int, local_batch: int) -> str | None:
     """Returns why a pipeline of that many ranks cannot train a model with steps of `local_batch` samples, or None if it can."""
     if any(part.output_shape is None for part in parts_of(model)):
         return f"{name} does not train {settings.workload}, whose model has no parts for stages; leave it out"
-    num_parts, num_stages = len(parts_of(model)), num_ranks * pipelining.SCHEDULES[settings.pipeline_schedule].stages_per_rank
-    if num_stages > num_parts:
-        return f"{name} cuts {settings.workload} into at most {num_parts} stages, and {num_ranks} ranks have {num_stages}; choose fewer"
-    return _problem_of_microbatches(name, settings, num_ranks, num_stages, local_batch)
-
-
-def _problem_of_microbatches(name: str, settings: Settings, num_ranks: int, num_stages: int, local_batch: int) -> str | None:
-    """Returns why the micro-batches of the settings cannot pass the stages, or None if they can."""
+    if num_ranks > (num_parts := len(parts_of(model))):
+        return f"{name} cuts {settings.workload} into at most {num_parts} stages, and {num_ranks} ranks have one each; choose fewer"
     if settings.accumulate > 1:
         return f"{name} has its own micro-batches; choose --microbatches, and leave --accumulate out"
-    schedule, num = settings.pipeline_schedule, microbatches_of(settings)
+    num = microbatches_of(settings)
     if local_batch % num:
         return f"{name}: {num} micro-batches do not divide the batch of {local_batch} samples; choose other --microbatches"
-    if schedule == "1f1b" and num < num_stages:
-        return f"{name} takes at least as many micro-batches as its {num_stages} stages, and {num} are fewer; raise --microbatches"
-    if schedule == "interleaved" and num % max(1, num // num_ranks):
-        return f"{name} passes {num_ranks} micro-batches at a time, and {num} do not fit; make --microbatches a multiple of {num_ranks}"
+    if settings.pipeline_schedule == "1f1b" and num < num_ranks:
+        return f"{name} takes at least as many micro-batches as its {num_ranks} stages, and {num} are fewer; raise --microbatches"
     return None

@@ -3,21 +3,19 @@
 Activations and what libraries keep to themselves come on top (common/README.md, "Memory"; python -m launch.memory).
 """
 
-import dataclasses
 from typing import NamedTuple
 
-from common.backends import declaration_of, is_exact, settings_of, variant_settings
+from common.backends import declaration_of
 from common.config import Settings
 from common.cost import parallelism, sharing
 from common.cost.sharing import StateBytes
+from common.declarations import PYTHON
 from common.errors import UserError
 from common.ranks import gpus, machine
 from common.workloads import gradient_bytes, workload_of
 
 GB = 1e9
 ON_GPU = "on each GPU"
-# A refusal names at most so many backends.
-NUM_NAMED = 3
 
 
 class Need(NamedTuple):
@@ -35,7 +33,7 @@ class Shortage(NamedTuple):
     free_bytes: float
 
 
-def state(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | None) -> StateBytes:
+def state(name: str, settings: Settings, num_ranks: int) -> StateBytes:
     """Returns the bytes of the state of a rank of a backend, or a variant, in the mean over the ranks, as its library keeps it.
 
     It differs from common/cost/sharing.py under DeepSpeed (0.19.8), which has the gradients of a shard beside those that update the float32
@@ -45,15 +43,13 @@ def state(name: str, settings: Settings, num_ranks: int, ranks_per_node: int | N
     declaration, strategy = declaration_of(name), sharing.of(name)
     whole = sharing.whole_bytes(name, workload_of(settings).num_parameters, settings)
     if strategy is None:
-        share = parallelism.degree(name, settings, num_ranks, ranks_per_node) / num_ranks
+        share = parallelism.degree(name, settings, num_ranks) / num_ranks
         return {
             kind: num_bytes * share * (kind != "optimizer_state" or bool(declaration.model_parallel)) for kind, num_bytes in whole.items()
         }
-    num_nodes = parallelism.num_nodes(num_ranks, ranks_per_node)
-    bytes_of_rank = sharing.held_bytes(strategy, num_ranks, whole, num_nodes)
+    bytes_of_rank = sharing.held_bytes(strategy, num_ranks, whole)
     if declaration.float32_masters and strategy.sharded:
-        element = sharing.element_bytes(name, settings)
-        masters = sharing.FLOAT32_BYTES / element if "parameters" in strategy.sharded or element < sharing.FLOAT32_BYTES else 0
+        masters = sharing.FLOAT32_BYTES / sharing.element_bytes(settings) if "parameters" in strategy.sharded else 0
         bytes_of_rank["gradients"] = whole["gradients"] / num_ranks * (1 + masters)
     return bytes_of_rank
 
@@ -66,16 +62,14 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
     shortage = _shortage(name, settings, num_ranks, num_local_ranks, device)
     if shortage is None:
         return
-    parts = [f"{kind.replace('_', ' ')} {_text(size)}" for kind, size in state(name, settings, num_ranks, num_local_ranks).items()]
+    parts = [f"{kind.replace('_', ' ')} {_text(size)}" for kind, size in state(name, settings, num_ranks).items()]
     on_gpu = shortage.memory == ON_GPU
     if not on_gpu:
         parts.append(f"initial parameters {_text(gradient_bytes(settings))}")
-    fitting = ", ".join(_fitting(settings, num_ranks, num_local_ranks, device))
-    advice = f"the state of {fitting} would fit" if fitting else f"share them over more {'GPUs' if on_gpu else 'nodes'}"
     raise UserError(
         f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need "
         f"{_text(shortage.needed_bytes)} {shortage.memory}, and {_text(shortage.free_bytes)} are free (activations come on top); "
-        f"{advice}, or choose a smaller workload"
+        f"share them over more {'GPUs' if on_gpu else 'nodes'}, or choose a smaller workload or another backend ({PYTHON} -m launch.memory)"
     )
 
 
@@ -92,21 +86,9 @@ def _shortage(name: str, settings: Settings, num_ranks: int, num_local_ranks: in
 
 def needed(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> Need:
     """Returns the bytes that a training needs, whatever is free. On CPUs each rank has the initial parameters too."""
-    state_bytes, initial_bytes = sum(state(name, settings, num_ranks, num_local_ranks).values()), gradient_bytes(settings)
+    state_bytes, initial_bytes = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
     on_node = initial_bytes if device == "cuda" else state_bytes + initial_bytes
     return Need(state_bytes, num_local_ranks * on_node)
-
-
-def _fitting(settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> list[str]:
-    """Returns the exact backends and variants whose state fits, those with the least state first; at most NUM_NAMED."""
-    without_variant = dataclasses.replace(settings, **{setting: getattr(Settings(), setting) for setting in variant_settings()})
-    bytes_by_name = {}
-    for name in filter(is_exact, sharing.backends_and_variants()):
-        variant = settings_of(name, without_variant)
-        problem = parallelism.problem(name, variant, num_ranks, num_local_ranks)
-        if not problem and not _shortage(name, variant, num_ranks, num_local_ranks, device):
-            bytes_by_name[name] = sum(state(name, variant, num_ranks, num_local_ranks).values())
-    return sorted(bytes_by_name, key=lambda name: bytes_by_name[name])[:NUM_NAMED]
 
 
 def _text(size_bytes: float) -> str:

@@ -25,11 +25,7 @@ def sent_by_collective(record: Record) -> dict[str, float] | None:
     breakdown = record.step_breakdown
     if breakdown is None:
         return None
-    ranks_and_nodes = record.num_ranks, record.num_nodes or 1
-    return {
-        name: sharing.bus_bytes(name, operation.num_bytes, sharing.group_size(record.backend, name, *ranks_and_nodes))
-        for name, operation in breakdown.operations.items()
-    }
+    return {name: sharing.bus_bytes(name, operation.num_bytes, record.num_ranks) for name, operation in breakdown.operations.items()}
 
 
 def describe_collectives(record: Record) -> str | None:
@@ -48,13 +44,13 @@ def sent_bytes(record: Record) -> float | None:
 def expected_state_bytes(record: Record) -> float | None:
     """Returns the state_bytes that the theory of the backend's strategy expects."""
     settings = theory_settings(record)
-    return settings and sharing.state_bytes(record.backend, record.num_ranks, settings, record.num_nodes or 1)
+    return settings and sharing.state_bytes(record.backend, record.num_ranks, settings)
 
 
 def expected_sent_bytes(record: Record) -> float | None:
     """Returns the sent_bytes that the formula of the backend's strategy expects."""
     settings = theory_settings(record)
-    return settings and sharing.sent_bytes(record.backend, record.num_ranks, settings, record.num_nodes or 1)
+    return settings and sharing.sent_bytes(record.backend, record.num_ranks, settings)
 
 
 def theory_settings(record: Record) -> Settings | None:

@@ -1,6 +1,4 @@
-"""How a model is cut into the stages of a pipeline, and which rank computes each stage."""
-
-from __future__ import annotations
+"""How a model is cut into the stages of a pipeline, of which each rank computes one."""
 
 import functools
 import itertools
@@ -13,41 +11,17 @@ from common.model.description import Model, parts_of
 
 
 class Stage(NamedTuple):
-    """Consecutive parts of a model, from `start` to before `end`, computed by the rank of that number in the pipeline."""
+    """Consecutive parts of a model, from `start` to before `end`."""
 
-    rank: int
     start: int
     end: int
 
 
-class Schedule(NamedTuple):
-    """The order in which micro-batches pass the stages.
-
-    With two stages per rank, rank r of p has stages r and p + r, or, if `v_shaped`, r and 2p - 1 - r. With `one_microbatch` a step has one
-    micro-batch, whatever the settings.
-    """
-
-    stages_per_rank: int = 1
-    v_shaped: bool = False
-    one_microbatch: bool = False
-
-
-SCHEDULES = {
-    "1f1b": Schedule(),
-    "gpipe": Schedule(),
-    "interleaved": Schedule(stages_per_rank=2),
-    "zero_bubble": Schedule(stages_per_rank=2, v_shaped=True),
-    "naive": Schedule(one_microbatch=True),
-}
-
-
 @functools.cache
-def stages_of(model: Model, schedule: str, num_ranks: int) -> list[Stage]:
-    """Returns the stages of a model under a schedule of that name, in a pipeline of that many ranks."""
-    ranks = list(range(num_ranks))
-    ranks = ranks + ranks[::-1] if SCHEDULES[schedule].v_shaped else ranks * SCHEDULES[schedule].stages_per_rank
-    bounds = cut([(part.flops, part.num_parameters) for part in parts_of(model)], len(ranks))
-    return [Stage(rank, *bound) for rank, bound in zip(ranks, itertools.pairwise(bounds), strict=True)]
+def stages_of(model: Model, num_ranks: int) -> list[Stage]:
+    """Returns the stages of a model in a pipeline of that many ranks, one for each rank."""
+    bounds = cut([(part.flops, part.num_parameters) for part in parts_of(model)], num_ranks)
+    return [Stage(*bound) for bound in itertools.pairwise(bounds)]
 
 
 def cut(costs: Sequence[tuple[int, int]], num_stages: int) -> tuple[int, ...]:
@@ -81,27 +55,14 @@ def cut(costs: Sequence[tuple[int, int]], num_stages: int) -> tuple[int, ...]:
 def num_under_way(schedule: str, rank: int, num_ranks: int, num_microbatches: int) -> int:
     """Returns the maximum number of forward passes of a micro-batch through a stage whose backward pass a rank has yet to do.
 
-    1F1B is that of Narayanan et al. 2021, arXiv:2104.04473, section 2.2, and interleaved is PyTorch 2.13's. Zero-bubble in the shape of a V
-    has the same number on every rank, 2p (Qi et al. 2024, arXiv:2401.10241, section 6), unless there are few micro-batches.
+    1F1B is that of Narayanan et al. 2021, arXiv:2104.04473, section 2.2.
     """
-    stages = SCHEDULES[schedule].stages_per_rank
-    if schedule == "1f1b":
-        return min(num_microbatches, num_ranks - rank)
-    if schedule == "interleaved":
-        each_round = num_microbatches // max(1, num_microbatches // num_ranks)
-        return min(stages * num_microbatches, (stages - 1) * each_round + 2 * (num_ranks - 1 - rank) + 1)
-    if schedule == "zero_bubble":
-        # The first stage of the rank, and its second one.
-        return min(num_microbatches, 2 * num_ranks - 1 - rank) + min(num_microbatches, rank + 1)
-    return num_microbatches
+    return min(num_microbatches, num_ranks - rank) if schedule == "1f1b" else num_microbatches
 
 
-def bubble_fraction(schedule: str, num_ranks: int, num_microbatches: int) -> float:
+def bubble_fraction(num_ranks: int, num_microbatches: int) -> float:
     """Returns the fraction of a step in which a rank waits, in theory: with equal stages, and exchanges that take no time.
 
-    GPipe and 1F1B: (p - 1) / (m + p - 1) (Huang et al. 2019, arXiv:1811.06965, section 2.3); with v stages per rank, interleaved:
-    (p - 1) / (vm + p - 1) (Narayanan et al. 2021, arXiv:2104.04473, section 2.2, as a part of the whole step). Zero-bubble schedules
-    aim at 0 (Qi et al. 2024, arXiv:2401.10241, section 6).
+    (p - 1) / (m + p - 1) for GPipe and 1F1B: Huang et al. 2019, arXiv:1811.06965, section 2.3.
     """
-    stages_per_rank, v_shaped, _ = SCHEDULES[schedule]
-    return 0.0 if v_shaped else (num_ranks - 1) / (stages_per_rank * num_microbatches + num_ranks - 1)
+    return (num_ranks - 1) / (num_microbatches + num_ranks - 1)

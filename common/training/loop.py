@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 
 from common import metric, workloads
-from common.config import Settings, computed_precision
+from common.config import Settings
 from common.cost import parallelism
 from common.data import sharding
 from common.data.samples import Dataset
@@ -79,7 +79,7 @@ def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Cal
     checks.expect_same_settings(trainer, settings)
     if not settings.share_gpu:
         gpus.expect_own(trainer, trainer.describe_device())
-    gpus.expect_precision(computed_precision(settings), trainer.describe_device())
+    gpus.expect_precision(settings.precision, trainer.describe_device())
     # The warm-up changes running statistics.
     buffers = weights.buffers_of(trainer.state(with_optimizer_state=False))
     step_seconds = _warm_up(trainer, settings, record, heartbeat)

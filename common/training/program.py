@@ -184,7 +184,7 @@ def fail(problem: BaseException, so_far: SoFar) -> NoReturn:
 def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, import_seconds: float, entered: float) -> Begun:
     """Checks the settings and makes the record of a run, which rank 0 writes. Raises UserError for invalid settings."""
     name = backends.name_of(backend, requested)
-    degree = parallelism.degree(name, requested, ranks.size, ranks.local_size)
+    degree = parallelism.degree(name, requested, ranks.size)
     settings = workloads.resolve(requested, degree)
     plan = workloads.batch_plan(settings, degree)
     settings = dataclasses.replace(settings, machine=files.machine_name(settings.machine))

@@ -10,7 +10,7 @@ import numpy as np
 
 from common import workloads
 from common.backends import declaration_of
-from common.config import Settings, computed_precision
+from common.config import Settings
 from common.declarations import COMPUTES_BY
 from common.ranks.launcher_variables import by_rank
 from common.record.definition import Record
@@ -88,7 +88,7 @@ def add_throughput(trainer: Trainer, settings: Settings, record: Record) -> None
     record.training_flops_per_sample = num_flops = model.training_flops()
     declaration = declaration_of(record.backend)
     framework = COMPUTES_BY.get(declaration.framework, declaration.framework)
-    speeds = flops_per_second_by_library(trainer, framework, computed_precision(settings))
+    speeds = flops_per_second_by_library(trainer, framework, settings.precision)
     if speeds:
         record.peak_library = max(speeds, key=lambda library: speeds[library])
         record.peak_flops_per_second = speeds[record.peak_library]

@@ -89,7 +89,7 @@ def trainable(jobs: Sequence[Job]) -> list[Job]:
 
     Raises UserError for a size at which no backend trains.
     """
-    reasons = {job: parallelism.problem(job.backend, job.settings, job.num_ranks, job.ranks_per_node) for job in jobs}
+    reasons = {job: parallelism.problem(job.backend, job.settings, job.num_ranks) for job in jobs}
     for num_ranks in {job.num_ranks for job in jobs} - {job.num_ranks for job in jobs if not reasons[job]}:
         raise UserError(next(str(reasons[job]) for job in jobs if job.num_ranks == num_ranks))
     for reason in dict.fromkeys(filter(None, reasons.values())):

@@ -27,7 +27,7 @@ class Job(NamedTuple):
     @property
     def degree(self) -> int:
         """The data-parallel degree. Raises UserError for what the backend cannot train."""
-        return parallelism.degree(self.backend, self.settings, self.num_ranks, self.ranks_per_node)
+        return parallelism.degree(self.backend, self.settings, self.num_ranks)
 
 
 def plan(

@@ -54,7 +54,7 @@ def clear(settings: Settings) -> None:
     Raises UserError where they cannot be removed.
     """
     folder = files.trace_folder(settings)
-    if not (settings.trace or settings.timeline or settings.autotune) or not folder.exists():
+    if not (settings.trace or settings.timeline) or not folder.exists():
         return
     try:
         shutil.rmtree(folder)

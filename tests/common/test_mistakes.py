@@ -88,7 +88,7 @@ def test_the_matrix_names_what_is_no_record_in_one_line_leaves_it_alone_and_goes
         ("single", ["--trace", "mpi"], "--trace is for a matrix"),
         ("single", ["--compile"], "--compile requires a C++ compiler, but no-such-compiler was not found"),
         # The ranks could not know the folder of the log.
-        ("horovod_torch", ["--autotune"], "--autotune writes into a folder with the run's name; give one with --run-id"),
+        ("horovod_torch", ["--timeline"], "--timeline writes into a folder with the run's name; give one with --run-id"),
     ],
 )
 def test_a_run_refuses(backend, arguments, message, tmp_path):

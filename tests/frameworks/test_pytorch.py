@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.functional import cross_entropy
 
 from common import workloads
@@ -15,7 +14,6 @@ from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
 from frameworks.shared.pytorch import fully_shard, modules, states, steps
 from tests.support import small_models
-from tests.support.mistakes import refused
 
 WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
 
@@ -244,29 +242,13 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
 @pytest.mark.parametrize("name", ["decoder", "encoder-decoder", "resnet"])
 def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     sharded = []
-    monkeypatch.setattr(fully_shard, "init_device_mesh", lambda *_, **__: None)
+    monkeypatch.setattr(fully_shard.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(fully_shard, "init_device_mesh", lambda *_: None)
     monkeypatch.setattr(fully_shard, "fully_shard", lambda part, **_: sharded.append(part))
     model = small_models.MODELS[name]
     module = small_models.module_of(model)
     layers = model_file.layers_of(model.file_in("pytorch"), module)
-    fully_shard.shard(module, layers, None, MixedPrecisionPolicy(), Ranks(0, 2, 0, 2), torch.device("cpu"))
+    fully_shard.shard(module, layers, Settings(), torch.device("cpu"))
     assert sharded == [*layers, module]
     blocks = dict.fromkeys(part.block for part in model.parts() if part.block)
     assert len(blocks) == len(layers) > 1
-
-
-@pytest.mark.parametrize(
-    ("ranks", "sizes"),
-    [
-        # On one node each half of its ranks has a replica.
-        (Ranks(0, 2, 0, 2), (2, 1)), (Ranks(3, 8, 3, 8), (2, 4)), (Ranks(3, 4, 1, 2), (2, 2)), (Ranks(7, 12, 3, 4), (3, 4)),
-        (Ranks(2, 3, 0, 1), (3, 1)),
-    ],
-)  # fmt: skip
-def test_hybrid_sharding_shards_within_a_node(ranks, sizes):
-    assert fully_shard.hybrid_sizes(ranks) == dict(zip(("replicas", "shards"), sizes, strict=True))
-
-
-def test_hybrid_sharding_is_refused_where_ranks_are_dealt_out_to_nodes_in_turn():
-    with refused("fsdp@hsdp shards within a node, and consecutive ranks are on different nodes; let the launcher fill"):
-        fully_shard.hybrid_sizes(Ranks(1, 4, 0, 2))

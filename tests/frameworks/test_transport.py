@@ -93,7 +93,6 @@ def test_gloo_under_the_controller_of_mpi_is_refused(value, monkeypatch):
     [
         (lambda: horovod.begin(built(0, True), Settings(transport="gloo"), Ranks(), True), "cpu, or leave gloo out for NCCL or MPI"),
         (lambda: mpi_tensors.begin(Ranks(), torch.device("cuda", 0)), "use --device cpu, or leave mpi out for NCCL"),
-        (lambda: horovod.reduction(built(0, False), Settings(reduction="adasum")), "start it over MPI, or leave adasum out"),
         (
             lambda: horovod.begin(built(0, True), Settings(), Ranks(0, 2, 0, 2, "torchrun"), False),
             "torchrun started 2 ranks, Horovod sees 1; start with the mpiexec",
@@ -176,5 +175,4 @@ def test_the_all_reduces_of_buckets_are_counted_by_their_names(name, is_all_redu
 
 def test_the_profiler_s_names_of_what_a_hook_sends_are_those_of_collectives():
     assert is_collective(mpi_tensors.ALL_REDUCE)
-    assert is_collective(distributed_data_parallel.POWER_SGD)
     assert not is_collective("aten::conv2d")

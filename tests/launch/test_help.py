@@ -27,7 +27,7 @@ OF_A_MATRIX = {
     "matrix": ["--backends", "--workloads"], "workload": ["--dataset", "--data-dir"],
     **{title: OF_A_RUN[title] for title in ("duration", "training")},
     **{title: OF_A_RUN[title] for title in ("machine", "record", "data reading", "timeout")},
-    "backend": ["--powersgd-rank", "--deepspeed-config"],
+    "backend": ["--deepspeed-config", "--microbatches"],
 }  # fmt: skip
 
 

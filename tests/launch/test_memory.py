@@ -32,8 +32,8 @@ def forecasts():
     """The forecast of each backend for 8 ranks."""
     settings = memory.settings_from(memory.Memory(**SIZES))
     names = (*memory.BACKENDS, "deepspeed_zero@0", "fsdp@keep")
-    names = [name for name in names if not memory.problem(name, settings, 8, None)]
-    return {row.backend: row for row in memory.forecast(["single", *names], settings, dict.fromkeys(names, 8) | {"single": 1}, None)}
+    names = [name for name in names if not memory.problem(name, settings, 8)]
+    return {row.backend: row for row in memory.forecast(["single", *names], settings, dict.fromkeys(names, 8) | {"single": 1})}
 
 
 def test_what_the_libraries_keep_to_exchange(forecasts):
@@ -126,14 +126,12 @@ def test_the_table_has_every_backend_and_what_fits():
 
 
 def test_the_json_has_bytes_and_what_is_left_out():
-    status, output, _ = run_module(
-        "launch.memory", "--ranks", "3", "--ranks-per-node", "2", "--batch-size", "6", "--json", "--fits", "80GB"
-    )
+    status, output, _ = run_module("launch.memory", "--ranks", "3", "--batch-size", "6", "--json", "--fits", "80GB")
     assert status == 0
     written = json.loads(output)
     names = [row["backend"] for row in written["backends"]]
-    assert [name for name in memory.BACKENDS if name not in names] == ["fsdp@hsdp", "tensor_parallel"]
-    assert "fsdp@hsdp takes the same number of ranks on each node" in written["left_out"][0]
+    assert [name for name in memory.BACKENDS if name not in names] == ["tensor_parallel"]
+    assert "tensor_parallel divides the 4 heads of transformer over its ranks" in written["left_out"][0]
     assert all(row["fits"] for row in written["backends"])
 
 

@@ -111,9 +111,6 @@ MIXED_SGD = SHORT_DECODER._replace(precision="bf16")
 # "Precision".
 MIXED_BOUND, MIXED_BOUND_OF_FRAMEWORKS = 2e-3, same.tolerance_of("bf16", environment.instruction_sets())
 
-# Of a library's own 16 bit, which has gradients and, between layers, activations in bfloat16 too.
-NATIVE_BOUND = 1e-2
-
 # Every epoch is one step, which each worker of a server takes from the same parameters. Without momentum the sum of their updates is the
 # update with the average gradient.
 ONE_STEP = Run("cnn", "sgd", short=True, training=(
@@ -152,12 +149,6 @@ def in_mixed_precision(compared, variant="", ranks=2, below=MIXED_BOUND):
         yield Comparison(run, variant, ranks, below=1e-2, above=1e-5, steps=slice(0, 2), reference=full)
 
 
-def in_native_precision(variant):
-    """Of the first two steps, in which the library rounds parameters and activations, with the plain run in float32."""
-    full = ("single", 1, MIXED_DECODER._replace(precision="fp32"))
-    return Comparison(MIXED_DECODER, variant, below=NATIVE_BOUND, above=1e-5, steps=slice(0, 2), reference=full)
-
-
 def changed(run, *changes, ranks=2, variant="", differs=False):
     """With each change a run has the losses of the baseline with the same settings.
 
@@ -180,8 +171,6 @@ def of_resnet(below=1e-10):
 
 FEW = [*map(Comparison, FLOAT64), Comparison(SHORT_CNN, ranks=4)]
 WHOLE_DECODER = DECODER._replace(small=False)
-_FULL_RANK = WHOLE_DECODER._replace(fault="compressed_at_any_rank", training=(*SAME_TRAINING, "--powersgd-rank", "1000"))
-_WARMED_UP_FOR_LESS = WHOLE_DECODER._replace(fault="warmed_up_for_less")
 _WEAK = Run("cnn", "sgd", training=("--epochs", "1", "--warmup-epochs", "0.5", "--batch-size", "8"))
 _TWICE_THE_BATCH = _WEAK._replace(training=(*_WEAK.training[:-1], "16", "--learning-rate-factor", "2"))
 _SUMMED = MIXED_SGD._replace(fault="summed_gradients")
@@ -190,9 +179,6 @@ EQUAL = 1e-300
 DDP = [
     # Weak scaling at two ranks is one rank with twice the batch.
     Comparison(_WEAK, reference=("single", 1, _TWICE_THE_BATCH)),
-    # PowerSGD at full rank is the average, and it keeps nothing of its warm-up.
-    Comparison(_FULL_RANK, "powersgd", below=1e-6, above=1e-16),
-    Comparison(WHOLE_DECODER, "powersgd", below=EQUAL, reference=("ddp@powersgd", 2, _WARMED_UP_FOR_LESS)),
     # In mixed precision summed gradients show in the second step.
     Comparison(_SUMMED, below=MIXED_BOUND, steps=slice(0, 1)),
     Comparison(_SUMMED, below=EVER, above=2 * MIXED_BOUND, steps=slice(0, 2)),

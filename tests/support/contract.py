@@ -56,8 +56,6 @@ class Row(NamedTuple):
     """How far losses in mixed precision may be from the plain run's."""
     reduced: Mapping = EMPTY
     """{variant that reduces gradients in another way: bounds of the loss difference during the warm-up}; the CNN would amplify it."""
-    native: tuple = ()
-    """The variants that compute in the library's own 16 bit, in which the CNN would amplify the difference too."""
     held: Mapping = EMPTY
     """{variant: {point of a step: what rank 0 holds of parameters, gradients and optimizer state, over all parameters}}."""
     off_theory: Mapping = EMPTY
@@ -92,29 +90,16 @@ def of_numbers(workload, *arguments, **num_numbers):
     return Breakdown(workload, arguments, {collective: 4 * number / GRADIENT_BYTES[workload] for collective, number in num_numbers.items()})
 
 
-def powersgd_share(workload, rank):
-    """The share of the gradients that PowerSGD sends: of each matrix its factors, where they are less than half of it.
-
-    Vogels et al., 2019, arXiv 1905.13727: n x m elements become (n + m) * rank.
-    """
-    shapes = [parameter.shape for parameter in PARAMETERS[workload].values()]
-    matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes]
-    factors = [(rows + columns) * min(rank, rows, columns) for rows, columns in matrices]
-    whole = [rows * columns for rows, columns in matrices]
-    return sum(size if 2 * size < full else full for size, full in zip(factors, whole, strict=True)) / sum(whole)
-
-
 def schedule(workload, name, sent):
     """The Breakdown of a pipeline whose rank 0 sends so many numbers of each sample, and the loss.
 
-    They are the output of conv2, or of the first block's feed-forward half; with two stages on each rank, the output of conv1 and of dense1
-    and the gradient of conv2's, or the V's.
+    They are the output of conv2, or of the first block's feed-forward half.
     """
     return of_numbers(workload, "--pipeline-schedule", name, send=SAMPLES * sent, broadcast=1)
 
 
-# Numbers of a sample that a layer of the CNN gives to the next: conv1, conv2 after the pooling, and dense1.
-CONV1, CONV2, DENSE1 = 26 * 26 * 4, 12 * 12 * 8, 32
+# Numbers of a sample that conv2 of the CNN gives, after the pooling, to the next layer.
+CONV2 = 12 * 12 * 8
 # The parameters of conv1 and conv2, with their biases.
 TWO_CONVOLUTIONS = 4 * (9 + 1) + 8 * (4 * 9 + 1)
 # Of the Transformer: the numbers of a sample between its blocks, a context of 64 with a width of 32, and of a rank's samples.
@@ -136,7 +121,7 @@ ROW_OF_BACKEND = {
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),
         comparisons=runs.DDP,
-        reduced={"fp16": (1e-7, 1e-4), "bf16": (1e-7, 1e-3), "powersgd": (1e-3, 0.3)},
+        reduced={"fp16": (1e-7, 1e-4), "bf16": (1e-7, 1e-3)},
         held={"": REPLICATED},
         breakdowns=(
             Breakdown("transformer", (), {"all_reduce": 1}),
@@ -144,7 +129,6 @@ ROW_OF_BACKEND = {
             # Float16 whatever the type of the gradients.
             Breakdown("transformer", ("--reduction", "fp16"), {"all_reduce": 1 / 2}, "fp64"),
             Breakdown("cnn", ("--reduction", "bf16"), {"all_reduce": 1 / 2}, "bf16"),
-            Breakdown("transformer", ("--reduction", "powersgd", "--powersgd-rank", 4), {"all_reduce": powersgd_share("transformer", 4)}),
             ALL_REDUCED,
         ),
     ),
@@ -153,9 +137,7 @@ ROW_OF_BACKEND = {
         # Not the CNN: at its default learning rate even a correct run differs.
         faulty=("", DECODER),
         in_sync_under_faults=True,
-        # The state of the own 16 bit is that of the sharded masters.
-        one_model=("3", "native", "2+native", "3+native"),
-        native=("native", "2+native", "3+native"),
+        one_model=("3",),
         comparisons=runs.ZERO,
         # In stage 3, gradients in its buffer, and again as those of the master parameters.
         held={"0": REPLICATED, "": HALF_OF_STATE, "2": HALF_OF_STATE, "3": {"after_step": (0.5, 1, 1)}},
@@ -163,7 +145,6 @@ ROW_OF_BACKEND = {
         off_theory={"": 0.833, "3": 1.25},
         breakdowns=(
             Breakdown("cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
-            Breakdown("cnn", ("--mixed-precision", "native"), {"all_reduce": 1 / 2, "all_gather": 1 / 4}),
             Breakdown("cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
             Breakdown("cnn", ("--zero-stage", 1, *ACCUMULATE), {"all_reduce": 1, "all_gather": 1 / 2}),
             # Stages 2 and 3 reduce gradients at each micro-batch, and what gathers parameters does so for each.
@@ -175,26 +156,20 @@ ROW_OF_BACKEND = {
         Faults(faults.fsdp_without_all_reduce, faults.fsdp_summed),
         in_sync_under_faults=True,
         one_model=True,
-        # Two replicas of two shards; at two ranks a replica is a rank.
-        comparisons=[runs.of_resnet(), Comparison(runs.SHORT_CNN, "hsdp", ranks=4)],
+        comparisons=[runs.of_resnet()],
         reduced={"bf16": (1e-7, 1e-3)},
-        native=("native",),
         held={
             "": {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)},
             # The whole parameters beside the shards.
             "keep": {"after_forward": (1.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5)},
-            # Each rank is a replica of its own.
-            "hsdp": REPLICATED,
         },
         breakdowns=(
             Breakdown("cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
             Breakdown("cnn", ("--reduction", "bf16"), {"all_gather": 1, "reduce_scatter": 1 / 2}),
-            Breakdown("cnn", ("--mixed-precision", "native"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
             Breakdown("cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
             # What gathers parameters does so for each micro-batch.
             Breakdown("cnn", ACCUMULATE, {"all_gather": 4, "reduce_scatter": 1}),
             Breakdown("cnn", ("--sharding", "keep", *ACCUMULATE), {"all_gather": 4 / 2, "reduce_scatter": 1}),
-            Breakdown("cnn", ("--sharding", "hsdp", *ACCUMULATE), {"all_reduce": 1}),
         ),
     ),
     "gradient_averaging": Row(
@@ -218,11 +193,10 @@ ROW_OF_BACKEND = {
     "horovod_torch": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
         comparisons=[runs.of_resnet()],
-        reduced={"fp16": (1e-7, 1e-4), "adasum": (1e-3, 0.3)},
+        reduced={"fp16": (1e-7, 1e-4)},
         held={"": REPLICATED},
         breakdowns=(
             Breakdown("cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
-            Breakdown("transformer", ("--reduction", "adasum"), {"all_reduce": 1}),
             ALL_REDUCED,
         ),
     ),
@@ -242,8 +216,6 @@ ROW_OF_BACKEND = {
         breakdowns=(
             schedule("cnn", "1f1b", CONV2),
             schedule("cnn", "naive", CONV2),
-            schedule("cnn", "interleaved", CONV1 + DENSE1 + CONV2),
-            schedule("cnn", "zero_bubble", CONV1 + DENSE1),
             schedule("transformer", "gpipe", BETWEEN_BLOCKS),
         ),
     ),
@@ -301,7 +273,6 @@ def named(field):
 
 HELD = named("held")
 REDUCED = named("reduced")
-NATIVE = tuple(f"{name}@{variant}" for name, row in ROWS.items() for variant in row.native)
 
 FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
 SIZES = (1, 2, 3, 4)
@@ -332,7 +303,6 @@ def comparisons():
     """(name of a backend or variant, Comparison) of all that is compared."""
     for backend, row in ROWS.items():
         compared = [*exact(backend), *row.comparisons]
-        compared += map(runs.in_native_precision, row.native)
         for variant, (low, high) in row.reduced.items():
             # While the learning rate is warmed up.
             compared.append(Comparison(WHOLE_DECODER, variant, 2, high, low, slice(0, 2 * runs.NUM_STEPS // 3)))

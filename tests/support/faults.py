@@ -163,12 +163,14 @@ def fsdp_without_all_reduce(backend):
 
 
 def fsdp_summed(backend):
-    def undivided(module):
+    shard = backend.fully_shard.shard
+
+    def undivided(module, *arguments):
+        shard(module, *arguments)
         for part in backend.fully_shard.parts(module):
             part.set_gradient_divide_factor(1.0)
-        return module
 
-    change_result(backend.fully_shard, "shard", undivided)
+    replace(backend.fully_shard, "shard", undivided)
 
 
 def tensor_parallel_without(backend):
@@ -325,18 +327,6 @@ def frozen_statistics(backend):
         return x / (1 + epsilon) ** 0.5 * weight + bias
 
     replace(model, "batch_norm", batch_norm)
-
-
-def compressed_at_any_rank(backend):
-    """PowerSGD also factorizes matrices whose factors are larger than they are, in several small buckets."""
-    hooks = backend.distributed_data_parallel.powerSGD_hook
-    replace(hooks, "PowerSGDState", functools.partial(hooks.PowerSGDState, min_compression_rate=0))
-    replace(backend, "DistributedDataParallel", functools.partial(backend.DistributedDataParallel, bucket_cap_mb=0.1))
-
-
-def warmed_up_for_less(_):
-    """There is one step on zeros less before training."""
-    replace(loop, "NUM_WARMUP_STEPS", loop.NUM_WARMUP_STEPS - 1)
 
 
 def not_fused(backend):

@@ -20,7 +20,7 @@ from common.ranks.launcher_variables import from_environment
 from frameworks.shared.pytorch import modules, pipeline_stages, process_group, steps
 from frameworks.shared.pytorch.activations import Live
 
-NAMES = ("pipeline", "pipeline@gpipe", "pipeline@interleaved", "pipeline@zero_bubble")
+NAMES = ("pipeline", "pipeline@gpipe")
 MODEL = Decoder(128, 4, 6, 64)
 SIZES = {"batch_size": 16, "microbatches": 8}
 
@@ -30,20 +30,20 @@ def peak(name, recompute, ranks):
     settings = dataclasses.replace(settings_of(name, Settings()), optimizer="adam", learning_rate=0.1, recompute=recompute, **SIZES)
     device = torch.device("cpu")
     module = modules.build(settings, device, ranks)
-    stages = pipeline_stages.Pipeline(settings, module, device)
+    pipeline = pipeline_stages.Pipeline(settings, module, device)
     optimizer = steps.optimizer_for(settings, module)
     inputs = torch.zeros(settings.batch_size, MODEL.context, dtype=torch.int64)
 
     def step():
         optimizer.zero_grad()
-        stages.step(inputs, inputs, torch.ones(inputs.shape))
+        pipeline.step(inputs, inputs, torch.ones(inputs.shape))
         optimizer.step()
 
     step()
     optimizer.zero_grad()
     live = Live([])
     state = [value for of_parameter in optimizer.state.values() for value in of_parameter.values()]
-    infos = [info for stage in stages.stages for of_microbatch in stage.args_recv_info.values() for info in of_microbatch]
+    infos = [info for of_microbatch in pipeline.stage.args_recv_info.values() for info in of_microbatch]
     received = [info.buffer for info in infos if hasattr(info, "buffer")]
     for tensor in (*module.parameters(), *state, *received):
         if torch.is_tensor(tensor):

@@ -137,7 +137,6 @@ def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:
             "contiguous_gradients": False,
             **library_setting(settings),
         },
-        **({"bf16": {"enabled": True}} if settings.mixed_precision == "native" else {}),
     }
 
 

@@ -23,7 +23,7 @@ from common.ranks.meeting import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication, TensorBytes
 from common.workloads import workload_of
-from frameworks.shared.pytorch import devices, process_group, profiler, states, steps, tensor_bytes
+from frameworks.shared.pytorch import devices, process_group, profiler, states, tensor_bytes
 from frameworks.shared.replaced import Replacement, replaced
 
 # DeepSpeed does not state the types of its engine's attributes, nor of its optimizers': a plain one in stage 0, else a ZeRO optimizer.
@@ -63,21 +63,6 @@ def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
         process_group.join(backend, ranks)
     deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
     return backend
-
-
-def compute_in_bfloat16(module: Any) -> None:
-    """Prepares a module for the bf16 engine: its parameters are in bfloat16, its inputs are rounded to it, and it has no autocast.
-
-    The engine rounds no inputs, and not the parameters that zero.Init has sharded.
-    """
-    module.mixed = False
-    for parameter in module.parameters():
-        parameter.data = parameter.data.bfloat16()
-
-    def round_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(steps.mapped(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, nested) for nested in inputs)
-
-    module.register_forward_pre_hook(round_inputs)
 
 
 def expect_same_parameters(settings: Settings) -> None:
@@ -211,9 +196,6 @@ def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             whole = parameter.detach().clone()
-        if whole.dtype == torch.bfloat16:
-            # The engine's; the optimizer updates masters.
-            whole = cast("torch.Tensor", utils.safe_get_full_fp32_param(parameter)).view_as(whole)
         arrays[name] = states.as_array(name, whole, model)
         for key, value in optimizer_state.items():
             # It is there, as the shard has it.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from frameworks.shared.pytorch.pytorch_trainer import PyTorchTrainer
 
-AUTOTUNE = "horovod_autotune.csv"
 TIMELINE_TIMEOUT_SECONDS = 5.0
 # The fields of a SlotInfo that Horovod reads from variables, HOROVOD_RANK and so on.
 SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
@@ -49,19 +48,14 @@ SLOT_FIELDS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_
 GLOO_TIMEOUT_SECONDS = 30 * 60
 # Summed at the start and end of a profile as a barrier.
 BARRIER = np.zeros(1)
-# Horovod's names -> those of common/training/step_breakdown.py. Over MPI Adasum exchanges halves of vectors, as many bytes as an all-reduce
-# (horovod/common/ops/adasum/adasum.h).
-OPERATIONS = {
-    "ALLREDUCE": "all_reduce", "ADASUM": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter",
-    "ALLTOALL": "all_to_all",
-}  # fmt: skip
+# Horovod's names -> those of common/training/step_breakdown.py.
+OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all"}
 
 
 def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Transport:
     """Initializes Horovod and returns the transport of its gradients: mpi, gloo or nccl.
 
-    Raises UserError if Horovod has a different number of ranks, for Gloo on GPUs or under the controller of MPI, or if --autotune has no
-    folder for its log.
+    Raises UserError if Horovod has a different number of ranks, or for Gloo on GPUs or under the controller of MPI.
     """
     os.environ |= variables(settings)
     # Allows start_timeline later; no timeline is written until then.
@@ -175,26 +169,12 @@ def nccl_version(hvd: ModuleType) -> str | None:
 
 
 def variables(settings: Settings) -> dict[str, str]:
-    """Returns environment variables for --library-setting, the timeline and autotuning; creates the trace folder for one of the latter."""
+    """Returns environment variables for --library-setting and the timeline, for which it creates the trace folder."""
     by_name = {name: str(value) for name, value in library_setting(settings).items()}
-    if not (settings.timeline or settings.autotune):
-        return by_name
-    folder = Path(files.make_trace_folder(settings, "--timeline" if settings.timeline else "--autotune"))
     if settings.timeline:
-        by_name |= {"HOROVOD_TIMELINE": str(folder / horovod_timeline.FILE), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-    if settings.autotune:
-        by_name |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(folder / AUTOTUNE)}
+        timeline = files.make_trace_folder(settings, "--timeline") / horovod_timeline.FILE
+        by_name |= {"HOROVOD_TIMELINE": str(timeline), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     return by_name
-
-
-def reduction(hvd: ModuleType, settings: Settings) -> dict[str, Any]:
-    """Returns the arguments of Horovod's optimizer: how gradients are reduced. Raises UserError for Adasum without MPI."""
-    name = settings.reduction
-    if name == "adasum" and not hvd.mpi_enabled():
-        raise UserError("Adasum needs Horovod over MPI; start it over MPI, or leave adasum out")
-    compression = hvd.Compression.fp16 if name == "fp16" else hvd.Compression.none
-    op = hvd.Adasum if name == "adasum" else hvd.Average
-    return {"op": op, "compression": compression, "backward_passes_per_step": settings.accumulate}
 
 
 def expect_contiguous(module: "nn.Module") -> None:

@@ -123,12 +123,10 @@ def _of_batch(module: nn.Module, settings: Settings, mode: FakeTensorMode) -> St
 
 def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
     """Counts a pass of a micro-batch through each stage of a pipeline of that many ranks."""
-    model, schedule = workload_of(settings).model, settings.pipeline_schedule
-    # A backward pass in two parts keeps what the first has computed again until the second.
-    recompute = settings.recompute and not pipelining.SCHEDULES[schedule].v_shaped
+    model = workload_of(settings).model
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     module, criterion = _without_data(settings, mode), modules.Criterion(settings)
-    stages = [pipeline_stages.stage(module, model, bounds, recompute) for bounds in pipelining.stages_of(model, schedule, num_ranks)]
+    stages = [pipeline_stages.stage(module, model, bounds, settings.recompute) for bounds in pipelining.stages_of(model, num_ranks)]
     num_microbatches = parallelism.microbatches_of(settings)
     counted = []
     with mode:

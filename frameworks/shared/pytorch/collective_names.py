@@ -2,8 +2,8 @@
 
 import re
 
-# In Gloo's threads, in the communication hooks over MPI and of PowerSGD, and on the GPU.
-LIBRARIES = {"gloo:": "Gloo", "mpi:": "MPI", "powersgd:": "PowerSGD"}
+# In Gloo's threads, in the communication hook over MPI, and on the GPU.
+LIBRARIES = {"gloo:": "Gloo", "mpi:": "MPI"}
 NCCL_KERNEL = re.compile(r"nccl(Dev)?Kernel", re.IGNORECASE)
 
 

@@ -1,6 +1,5 @@
 """PyTorch's DistributedDataParallel: its buffers and hooks, and the communication of what is built around it, such as post-local SGD."""
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._profiler import _RecordFunctionFast
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.model_averaging import utils
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
@@ -28,14 +26,8 @@ if TYPE_CHECKING:
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
     from torch.distributed.optim import PostLocalSGDOptimizer
 
-# PyTorch's minimum: DDP rebuilds its buckets after the first step.
-NUM_PLAIN_STEPS = 2
-# PyTorch's advice. Without it the gradients of a layer that are all 0 give 0/0.
-EPSILON = 1e-8
 # Such as gloo:all_reduce and ncclDevKernel_AllReduce_Sum_f32_RING_LL in a trace; RCCL has one kernel for all, ncclDevKernel_Generic_4.
 ALL_REDUCE = re.compile("all_?reduce|kernel_generic", re.IGNORECASE)
-# The profiler's name of all that PowerSGD does to a bucket.
-POWER_SGD = "powersgd:bucket"
 
 
 def options_for(settings: Settings, module: nn.Module) -> dict[str, Any]:
@@ -107,50 +99,20 @@ def over_mpi(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     return future
 
 
-def fp16(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """Averages in float16."""
-    # PyTorch takes None for all ranks.
-    return default_hooks.fp16_compress_hook(None, bucket)  # pyright: ignore[reportArgumentType]
-
-
 def bf16(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """Averages in bfloat16. Registered by itself, PyTorch's hook would need NCCL."""
     # PyTorch takes None for all ranks.
     return default_hooks.bf16_compress_hook(None, bucket)  # pyright: ignore[reportArgumentType]
 
 
-def powersgd(state: Callable[[], powerSGD_hook.PowerSGDState], bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """Averages the factors P and Q of each matrix of gradients, and all other gradients as they are, together.
-
-    It blocks the backward pass. PyTorch's hook starts the all-reduces of P and Q in Gloo's threads: those of one bucket and of the
-    next would start in another order on each rank, and the ranks would hang.
-    """
-    # The profiler does not see what starts in Gloo's threads.
-    with _RecordFunctionFast(POWER_SGD):
-        averaged = powerSGD_hook.powerSGD_hook(state(), bucket)
-        averaged.wait()
-    return averaged
-
-
 # The hooks by --transport or --reduction.
-HOOKS = {"mpi": over_mpi, "fp16": fp16, "bf16": bf16, "powersgd": powersgd}
+HOOKS = {"mpi": over_mpi, "fp16": default_hooks.fp16_compress_hook, "bf16": bf16}
 
 
-def register_hook(model: DistributedDataParallel, settings: Settings) -> Callable[[], None]:
-    """Gives a model the hook of the settings, if there is one; returns what makes it forget its state."""
-
-    @functools.cache
-    def state() -> powerSGD_hook.PowerSGDState:
-        """Returns what PowerSGD keeps from step to step. Its random numbers are the same on all ranks and in all runs."""
-        rank = settings.powersgd_rank
-        # PyTorch's epsilon is an int by its default of 0 only.
-        epsilon: Any = EPSILON
-        return powerSGD_hook.PowerSGDState(None, rank, start_powerSGD_iter=NUM_PLAIN_STEPS, orthogonalization_epsilon=epsilon)
-
+def register_hook(model: DistributedDataParallel, settings: Settings) -> None:
+    """Gives a model the hook of the settings, if there is one."""
     if hook := HOOKS.get(settings.transport or settings.reduction or ""):
-        model.register_comm_hook(state, hook)
-    # Factors of zeros, on which a run warms up, would stay 0.
-    return state.cache_clear
+        model.register_comm_hook(None, hook)
 
 
 def average(optimizer: "PostLocalSGDOptimizer") -> None:

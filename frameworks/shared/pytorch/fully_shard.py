@@ -12,9 +12,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
 from common.config import Settings
-from common.cost.sharing import replicas_on
-from common.errors import UserError
-from common.ranks.launcher_variables import Ranks
 from common.trainer import Communication
 from common.workloads import workload_of
 from frameworks.shared.pytorch import modules, process_group, states, steps
@@ -30,14 +27,6 @@ if TYPE_CHECKING:
 COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter", "all_reduce": "all_reduce"}
 
 
-def policy_of(settings: Settings, module: Any) -> MixedPrecisionPolicy:
-    """Returns the types in which FSDP2 gathers parameters and computes, and averages gradients. With its own the module has no autocast."""
-    if settings.mixed_precision == "native":
-        module.mixed = False
-        return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    return MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if settings.reduction == "bf16" else None)
-
-
 def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
     """Returns the layers that are sharded by themselves. All ranks gather each of them, so that none is one that a rank may leave out."""
     unused = workload_of(settings).model.unused_parameters()
@@ -45,19 +34,15 @@ def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
     return [layer for layer in modules.layers_of(settings, module) if set(layer.parameters()) - left_out]
 
 
-def shard(
-    module: nn.Module, layers: Sequence[nn.Module], sharding: str | None, policy: MixedPrecisionPolicy, ranks: Ranks, device: torch.device
-) -> nn.Module:
-    """Shards the parameters of a module: those of each of its layers by themselves, and the rest. `sharding`: None, `keep` or `hsdp`.
+def shard(module: nn.Module, layers: Sequence[nn.Module], settings: Settings, device: torch.device) -> None:
+    """Shards the parameters of a module: those of each of its layers by themselves, and the rest.
 
-    With `keep` the parameters stay whole from the forward pass to the backward pass; with `hsdp` the ranks of a node have all of them, and
-    on a single node each half of its ranks. Raises UserError where consecutive ranks are on different nodes.
+    With --sharding keep they stay whole from the forward pass to the backward pass.
     """
-    sizes = hybrid_sizes(ranks) if sharding == "hsdp" else {"shards": ranks.size}
-    mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if settings.reduction == "bf16" else None)
     for submodule in (*layers, module):
-        fully_shard(submodule, mesh=mesh, reshard_after_forward=sharding != "keep", mp_policy=policy)
-    return module
+        fully_shard(submodule, mesh=mesh, reshard_after_forward=settings.sharding != "keep", mp_policy=policy)
 
 
 def optimizer_for(settings: Settings, module: Any) -> Optimizer:
@@ -65,15 +50,6 @@ def optimizer_for(settings: Settings, module: Any) -> Optimizer:
     if workload_of(settings).model.unused_parameters():
         module.set_reduce_scatter_unused_params(True)
     return steps.leave_out_unused(steps.unfused(steps.optimizer_for(settings, module)), settings, dist.all_reduce)
-
-
-def hybrid_sizes(ranks: Ranks) -> dict[str, int]:
-    """Returns the sizes of the mesh by which `hsdp` shards within a node and replicates between nodes."""
-    if ranks.local_rank != ranks.rank % ranks.local_size:
-        reason = "consecutive ranks are on different nodes; let the launcher fill one node after the other"
-        raise UserError(f"fsdp@hsdp shards within a node, and {reason}")
-    replicas = replicas_on(ranks.size // ranks.local_size)
-    return {"replicas": replicas, "shards": ranks.size // replicas}
 
 
 def parts(module: nn.Module) -> list[FSDPModule]:

@@ -28,12 +28,10 @@ T = TypeVar("T")
 SCHEDULES = {
     "1f1b": schedules.Schedule1F1B,
     "gpipe": schedules.ScheduleGPipe,
-    "interleaved": schedules.ScheduleInterleaved1F1B,
-    "zero_bubble": schedules.ScheduleZBVZeroBubble,
     "naive": schedules.ScheduleGPipe,
 }
 # The methods of a stage that compute: their names in traces.
-COMPUTE = {"forward_one_chunk": "forward", "backward_one_chunk": "backward", "backward_weight_one_chunk": "weight gradients"}
+COMPUTE = {"forward_one_chunk": "forward", "backward_one_chunk": "backward"}
 
 
 class Stage(nn.Module):
@@ -56,60 +54,56 @@ class Stage(nn.Module):
 
 
 class Pipeline:
-    """This rank's stages of a model, and the schedule by which micro-batches pass the stages of all ranks of `group`.
+    """This rank's stage of a model, and the schedule by which micro-batches pass the stages of all ranks of `group`.
 
-    The module keeps only the parameters of the rank's own stages.
+    The module keeps only the parameters of the rank's own stage.
     """
 
     def __init__(self, settings: Settings, module: nn.Module, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
-        self.model, self.device, self.group, self.name = workload_of(settings).model, device, group, settings.pipeline_schedule
-        self.rank, self.num_ranks = dist.get_rank(group), dist.get_world_size(group)
+        model = workload_of(settings).model
+        self.device, self.group, self.rank, self.num_ranks = device, group, dist.get_rank(group), dist.get_world_size(group)
         self.num_microbatches = parallelism.microbatches_of(settings)
-        self.plan = pipelining.stages_of(self.model, self.name, self.num_ranks)
-        # By their numbers in the plan.
-        self.modules = {
-            number: stage(module, self.model, bounds, settings.recompute)
-            for number, bounds in enumerate(self.plan) if bounds.rank == self.rank
-        }  # fmt: skip
-        keep(module, self.modules.values())
-        self.stages = [PipelineStage(submodule, number, len(self.plan), device, group=group) for number, submodule in self.modules.items()]
-        for pipeline_stage in self.stages:
-            for method, name in COMPUTE.items():
-                setattr(pipeline_stage, method, marked(getattr(pipeline_stage, method), f"stage {pipeline_stage.stage_index} {name}"))
-        takes_several = issubclass(SCHEDULES[self.name], schedules.PipelineScheduleMulti)
+        stages = pipelining.stages_of(model, self.num_ranks)
+        # The shape of what the stage before sends for one sample; the first stage has none.
+        self.input_shape = parts_of(model)[stages[self.rank].start - 1].passed_shape if self.rank else None
+        self.module = stage(module, model, stages[self.rank], settings.recompute)
+        keep(module, self.module)
+        self.stage = PipelineStage(self.module, self.rank, self.num_ranks, device, group=group)
+        for method, name in COMPUTE.items():
+            setattr(self.stage, method, marked(getattr(self.stage, method), f"stage {self.rank} {name}"))
         self.loss = functools.partial(packed_loss, modules.Criterion(settings))
-        self.schedule = SCHEDULES[self.name](
-            self.stages if takes_several else self.stages[0], self.num_microbatches, loss_fn=self.loss, scale_grads=False
-        )
+        self.schedule = SCHEDULES[settings.pipeline_schedule](self.stage, self.num_microbatches, loss_fn=self.loss, scale_grads=False)
         if dist.get_rank() == 0:
-            print("\n".join(described(self.model, self.plan)), flush=True)
+            print("\n".join(described(model, stages)), flush=True)
+
+    @property
+    def is_last(self) -> bool:
+        return self.rank == self.num_ranks - 1
 
     def step(self, inputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """Adds the gradients of a batch to those of this rank's parameters; returns the loss, on every rank."""
         losses: list[Tensor] = []
-        self.schedule.step(*([inputs] if 0 in self.modules else []), target=packed(targets, weights), losses=losses, return_outputs=False)
+        self.schedule.step(*([] if self.rank else [inputs]), target=packed(targets, weights), losses=losses, return_outputs=False)
         return self.shared(torch.stack(losses).sum().detach() if losses else weights.new_zeros(()))
 
     def shared(self, loss: Tensor) -> Tensor:
         """Returns the loss of the rank with the last stage, on every rank."""
-        dist.broadcast(loss, group=self.group, group_src=self.plan[-1].rank)
+        dist.broadcast(loss, group=self.group, group_src=self.num_ranks - 1)
         return loss
 
     @torch.no_grad()
-    def forward(self, inputs: Tensor) -> Tensor | None:
+    def forward(self, x: Tensor) -> Tensor | None:
         """Returns the logits of a batch, on the rank with the last stage; None on the others."""
-        x, parts = inputs, parts_of(self.model)
-        for number, submodule in self.modules.items():
-            before, after = self.plan[max(number - 1, 0)], self.plan[min(number + 1, len(self.plan) - 1)]
-            # What is in bfloat16 is sent in the type of the parameters, which changes no value.
-            dtype = next(submodule.parameters()).dtype
-            if before.rank != self.rank:
-                x = torch.empty(len(inputs), *parts[self.plan[number].start - 1].passed_shape, dtype=dtype, device=self.device)
-                dist.recv(x, group=self.group, group_src=before.rank)
-            x = submodule(x)
-            if after.rank != self.rank:
-                dist.send(x.to(dtype), group=self.group, group_dst=after.rank)
-        return x if self.plan[-1].rank == self.rank else None
+        # What is in bfloat16 is sent in the type of the parameters, which changes no value.
+        dtype = next(self.module.parameters()).dtype
+        if self.input_shape:
+            x = torch.empty(len(x), *self.input_shape, dtype=dtype, device=self.device)
+            dist.recv(x, group=self.group, group_src=self.rank - 1)
+        x = self.module(x)
+        if self.is_last:
+            return x
+        dist.send(x.to(dtype), group=self.group, group_dst=self.rank + 1)
+        return None
 
 
 def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) -> Stage:
@@ -125,29 +119,29 @@ def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) 
     return Stage(computed, layers, module.mixed)
 
 
-def keep(module: nn.Module, stages: Iterable[Stage]) -> None:
-    """Takes from a module the parameters that are in none of the stages."""
-    parameters = {parameter for stage in stages for parameter in stage.parameters()}
+def keep(module: nn.Module, stage: Stage) -> None:
+    """Takes from a module the parameters that are not in the stage."""
+    parameters = set(stage.parameters())
     for layer in module.modules():
         for name, parameter in list(layer.named_parameters(recurse=False)):
             if parameter not in parameters:
                 setattr(layer, name, None)
 
 
-def described(model: Model, plan: Sequence[pipelining.Stage]) -> Iterator[str]:
-    """Yields a line for each stage: its rank, its parts, and its shares."""
+def described(model: Model, stages: Sequence[pipelining.Stage]) -> Iterator[str]:
+    """Yields a line for each stage: its parts, and its shares."""
     parts = parts_of(model)
     total = sum(part.flops for part in parts)
-    for number, bounds in enumerate(plan):
+    for rank, bounds in enumerate(stages):
         stage_parts = parts[bounds.start : bounds.end]
         names = stage_parts[0].name if len(stage_parts) == 1 else f"{stage_parts[0].name} to {stage_parts[-1].name}"
         size = sum(part.num_parameters for part in stage_parts)
         share = 100 * sum(part.flops for part in stage_parts) / total
-        yield f"stage {number} on rank {bounds.rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
+        yield f"stage {rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
 
 
 class PipelineTrainer(DistributedTrainer):
-    """A backend whose ranks have stages of a model: `pipeline` is this rank's Pipeline, and `module` has its parameters alone."""
+    """A backend whose ranks have a stage of a model each: `pipeline` is this rank's Pipeline, and `module` has its parameters alone."""
 
     pipeline: Pipeline
 
@@ -173,9 +167,8 @@ class PipelineTrainer(DistributedTrainer):
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
-        # The forward pass ends where this rank's last stage has passed on the last micro-batch.
-        last = self.pipeline.stages[-1].submod
-        return tensor_bytes.at_points(last, self.optimizer, lambda: tensor_bytes.bytes_of(list(self.module.parameters()), self.optimizer))
+        # The forward pass ends where this rank's stage has passed on the last micro-batch.
+        return tensor_bytes.at_points(self.pipeline.module, self.optimizer)
 
 
 def packed(targets: Tensor, weights: Tensor) -> Tensor:
@@ -235,7 +228,7 @@ def bubble(pipeline: Pipeline, train: Callable[[], None]) -> dict[str, Any]:
     busy: list[float] = []
     steps: list[float] = []
     with replaced(
-        *((stage, name, timed(getattr(stage, name), busy, pipeline.device)) for stage in pipeline.stages for name in COMPUTE),
+        *((pipeline.stage, name, timed(getattr(pipeline.stage, name), busy, pipeline.device)) for name in COMPUTE),
         (pipeline.schedule, "_loss_fn", timed(pipeline.loss, busy, pipeline.device)),
         (pipeline.schedule, "step", timed(pipeline.schedule.step, steps, pipeline.device, dist.barrier)),
     ):
@@ -244,10 +237,10 @@ def bubble(pipeline: Pipeline, train: Callable[[], None]) -> dict[str, Any]:
     dist.all_reduce(longest, dist.ReduceOp.MAX)
     (computed,) = process_group.summed([sum(busy)], pipeline.device)
     return {
-        "num_stages": len(pipeline.plan),
+        "num_stages": pipeline.num_ranks,
         "num_microbatches": pipeline.num_microbatches,
         "bubble_fraction": 1 - computed / (dist.get_world_size() * longest.sum().item()),
-        "bubble_fraction_in_theory": pipelining.bubble_fraction(pipeline.name, pipeline.num_ranks, pipeline.num_microbatches),
+        "bubble_fraction_in_theory": pipelining.bubble_fraction(pipeline.num_ranks, pipeline.num_microbatches),
     }
 
 

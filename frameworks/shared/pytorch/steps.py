@@ -11,7 +11,6 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from common.config import Settings
-from common.errors import UserError
 from common.model import conventions, user_data
 from common.trainer import Batch, MicroBatches, Totals
 from common.workloads import workload_of
@@ -57,7 +56,7 @@ def clip_before_steps(optimizer: Optimizer, settings: Settings) -> Optimizer:
 
 
 def finish_synchronize(optimizer: Any, settings: Settings) -> None:
-    """Makes Horovod's optimizer clip when it has averaged the gradients, which it does within its step. Raises UserError for Adasum.
+    """Makes Horovod's optimizer clip when it has averaged the gradients, which it does within its step.
 
     Before that it leaves out the gradients that no rank has had, which Horovod makes 0.
     """
@@ -65,8 +64,6 @@ def finish_synchronize(optimizer: Any, settings: Settings) -> None:
     limit, leaves_out = workload.clip_norm, bool(workload.model.unused_parameters())
     if limit is None and not leaves_out:
         return
-    if limit is not None and settings.reduction == "adasum":
-        raise UserError("Adasum combines updates, so that there is no whole gradient to clip; leave adasum or CLIP_NORM out")
     synchronize = optimizer.synchronize
 
     def synchronize_and_finish() -> None:

@@ -5,7 +5,7 @@ import pytest
 from common import backends
 from common.config import Settings
 from common.cost import parallelism
-from common.declarations import Backend, Setting
+from common.declarations import Backend
 from tests.support.mistakes import refused
 
 # Declarations as in the files of frameworks/, without running them.
@@ -13,7 +13,6 @@ DECLARED = {
     "replicated": Backend(),
     "served": Backend(num_servers=1),
     "alone": Backend(one_rank=True),
-    "pairs": Backend(settings=(Setting("sharding", "", choices=("hsdp",)),), multiple_of={"hsdp": 2}),
     "whole": Backend(model_parallel="all", divides="num_heads", models=("Decoder",)),
     "threads_of_two": Backend(model_parallel="threads"),
     "apart": Backend(untied=True),
@@ -35,8 +34,6 @@ def _declared(monkeypatch):
         ("served", Settings(), 2, 1),
         ("alone", Settings(), 1, 1),
         ("a_file_of_a_test", Settings(), 3, 3),
-        ("pairs@hsdp", Settings(), 4, 4),
-        ("pairs", Settings(), 3, 3),
         ("apart", Settings(workload="transformer-1b"), 3, 3),
         ("replicated", Settings(workload="transformer-gpt2"), 3, 3),
         ("whole", TRANSFORMER, 4, 1),
@@ -53,7 +50,6 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
     [
         ("served", Settings(), 1, "served takes at least 2 ranks, of which 1 is a server; choose other sizes"),
         ("alone", Settings(), 2, "alone runs with one rank; 2 ranks were started"),
-        ("pairs@hsdp", Settings(), 3, "pairs@hsdp takes a multiple of 2 ranks, and 3 is none"),
         ("threads_of_two", PAIRED, 3, "threads_of_two takes a multiple of 2 ranks (--threads), and 3 is none"),
         ("whole", Settings(), 2, "whole does not train cnn; leave it out, or choose from the workloads transformer, transformer-lab, "),
         ("apart", Settings(workload="transformer-gpt2"), 2, "apart does not train transformer-gpt2; leave it out, or choose from the"),
@@ -71,15 +67,6 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
 def test_what_a_backend_cannot_train_has_a_reason(name, settings, num_ranks, message):
     with refused(message):
         parallelism.degree(name, settings, num_ranks)
-
-
-def test_several_nodes_have_a_replica_each_and_so_the_same_number_of_ranks():
-    assert parallelism.degree("pairs@hsdp", Settings(), 9, 3) == 9
-    with refused("pairs@hsdp takes the same number of ranks on each node, and 4 do not divide 6"):
-        parallelism.degree("pairs@hsdp", Settings(), 6, 4)
-    with refused("pairs@hsdp takes a multiple of 2 ranks, and 3 is none"):
-        parallelism.degree("pairs@hsdp", Settings(), 3, 4)
-    assert parallelism.degree("replicated", Settings(), 6, 4) == 6
 
 
 @pytest.mark.parametrize(

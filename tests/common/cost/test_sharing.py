@@ -28,9 +28,6 @@ P = 4_799_528
         ("fsdp", 4, 9 / 4),
         ("fsdp@keep", 4, 3 / 2),
         ("fsdp@bf16", 4, 3 / 2 + 3 / 8),
-        # Two replicas of one rank each; then of two, of which each gathers and scatters halves and all-reduces one.
-        ("fsdp@hsdp", 2, 1),
-        ("fsdp@hsdp", 4, 2),
         ("weight_averaging", 4, 3 / 16),
         ("weight_averaging@1", 4, 3 / 2),
         ("a_file_of_ones_own", 4, None),
@@ -56,7 +53,6 @@ def test_bytes_that_a_rank_sends(name, num_ranks, sent):
         ("fsdp", 4, SGD, 3 / 4),
         ("fsdp", 1, SGD, 3),
         ("fsdp@keep", 4, SGD, 1 + 1 / 4 + 1 / 4),
-        ("fsdp@hsdp", 4, SGD, 3 / 2),
         ("a_file_of_ones_own", 4, SGD, None),
     ],
 )
@@ -79,32 +75,9 @@ def test_in_mixed_precision_the_state_and_the_exchange_are_those_of_float32(prec
         assert sharing.state_bytes(name, 4, settings) == sharing.state_bytes(name, 4, ADAM)
 
 
-@pytest.mark.parametrize(
-    ("name", "collective", "size"),
-    [
-        ("ddp", "all_reduce", 8), ("fsdp", "all_gather", 8), ("fsdp@hsdp", "all_gather", 4), ("fsdp@hsdp", "reduce_scatter", 4),
-        ("fsdp@hsdp", "all_reduce", 2), ("a_file_of_ones_own", "all_gather", 8),
-    ],
-)  # fmt: skip
-def test_replicas_gather_among_themselves(name, collective, size):
-    assert sharing.group_size(name, collective, 8) == size
-
-
-def test_each_node_has_a_replica_in_the_shards_of_its_ranks():
-    # Four nodes of two ranks: gathers and scatters of halves within a node, and an all-reduce of a half between four ranks.
-    assert sharing.sent_bytes("fsdp@hsdp", 8, SGD, num_nodes=4) == pytest.approx((3 / 2 + 2 * 3 / 4 / 2) * P)
-    assert sharing.state_bytes("fsdp@hsdp", 8, SGD, num_nodes=4) == pytest.approx(3 / 2 * P)
-    sizes = [sharing.group_size("fsdp@hsdp", collective, 8, num_nodes=4) for collective in ("all_gather", "reduce_scatter", "all_reduce")]
-    assert sizes == [2, 2, 4]
-    # One rank a node.
-    assert sharing.sent_bytes("fsdp@hsdp", 3, SGD, num_nodes=3) == sharing.sent_bytes("ddp", 3, SGD)
-    for function in (sharing.sent_bytes, sharing.state_bytes):
-        assert function("fsdp", 8, SGD, num_nodes=4) == function("fsdp", 8, SGD)
-
-
 def test_the_strategies_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
     names = [name for name in sharing.backends_and_variants() if name.partition("@")[0] in ("ddp", "zero_redundancy")]
-    assert names == ["ddp", "ddp@fp16", "ddp@bf16", "ddp@powersgd", "zero_redundancy"]
+    assert names == ["ddp", "ddp@fp16", "ddp@bf16", "zero_redundancy"]
 
 
 def test_every_strategy_that_is_declared_has_its_theory():
@@ -113,8 +86,6 @@ def test_every_strategy_that_is_declared_has_its_theory():
         variants = {f"{name}@{variant}" for variant in strategies if variant}
         assert variants <= set(backends.variants_of(name))
         assert set(strategies.values()) <= {None, *sharing.STRATEGIES}
-        # PowerSGD's bytes depend on the shapes of the parameters.
-        assert None not in strategies.values() or not declaration.sharing or variants == {"ddp@fp16", "ddp@bf16", "ddp@powersgd"}
 
 
 # The table at the end of nccl-tests' doc/PERFORMANCE.md, at 4 ranks; all-to-all and send and receive as in alltoall.cu and sendrecv.cu.

@@ -1,8 +1,6 @@
 """How models are cut into stages, where the stages are, and what cannot be cut."""
 
-import importlib
 import itertools
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -21,47 +19,32 @@ if not hasattr(Settings, "pipeline_schedule"):
 SMALL = workloads.WORKLOADS["transformer"].model
 
 
-@pytest.fixture(scope="module")
-def pipeline_stages():
-    """Imported for the first test that needs it: PyTorch's pipelines take seconds, and other processes only collect these tests."""
-    return importlib.import_module("frameworks.shared.pytorch.pipeline_stages")
-
-
-def test_every_schedule_is_pytorchs_too(pipeline_stages):
-    assert pipeline_stages.SCHEDULES.keys() == pipelining.SCHEDULES.keys()
-
-
 @pytest.mark.parametrize(
-    ("model", "schedule", "num_ranks", "stages"),
+    ("model", "num_ranks", "stages"),
     [
-        (Cnn(), "1f1b", 1, [(0, 0, 4)]),
+        (Cnn(), 1, [(0, 4)]),
         # Nine tenths of the FLOPs are conv2's, and of the parameters dense1's.
-        (Cnn(), "1f1b", 2, [(0, 0, 2), (1, 2, 4)]),
-        (Cnn(), "gpipe", 4, [(0, 0, 1), (1, 1, 2), (2, 2, 3), (3, 3, 4)]),
-        (Cnn(), "interleaved", 2, [(0, 0, 1), (1, 1, 2), (0, 2, 3), (1, 3, 4)]),
-        (Cnn(), "zero_bubble", 2, [(0, 0, 1), (1, 1, 2), (1, 2, 3), (0, 3, 4)]),
+        (Cnn(), 2, [(0, 2), (2, 4)]),
+        (Cnn(), 4, [(0, 1), (1, 2), (2, 3), (3, 4)]),
         # The embedding and a whole block; the other block and the head.
-        (SMALL, "naive", 2, [(0, 0, 3), (1, 3, 6)]),
+        (SMALL, 2, [(0, 3), (3, 6)]),
         # The feed-forward halves have more FLOPs than the attention.
-        (SMALL, "gpipe", 4, [(0, 0, 2), (1, 2, 3), (2, 3, 4), (3, 4, 6)]),
+        (SMALL, 4, [(0, 2), (2, 3), (3, 4), (4, 6)]),
     ],
 )
-def test_the_stages_of_a_model_and_their_ranks(model, schedule, num_ranks, stages):
-    assert pipelining.stages_of(model, schedule, num_ranks) == stages
+def test_the_stages_of_a_model(model, num_ranks, stages):
+    assert pipelining.stages_of(model, num_ranks) == stages
 
 
 @pytest.mark.parametrize(
     ("settings", "num_ranks", "local_batch", "reason"),
     [
         (Settings(), 4, 8, None),
-        (Settings(), 5, 8, "pipeline cuts cnn into at most 4 stages, and 5 ranks have 5; choose fewer"),
-        (Settings(pipeline_schedule="zero_bubble"), 4, 8, "at most 4 stages, and 4 ranks have 8"),
+        (Settings(), 5, 8, "pipeline cuts cnn into at most 4 stages, and 5 ranks have one each; choose fewer"),
         (Settings(), 2, 6, "pipeline: 4 micro-batches do not divide the batch of 6 samples; choose other --microbatches"),
         (Settings(pipeline_schedule="naive"), 2, 7, None),
         (Settings(microbatches=2), 4, 8, "at least as many micro-batches as its 4 stages, and 2 are fewer; raise --microbatches"),
         (Settings(pipeline_schedule="gpipe", microbatches=2), 4, 8, None),
-        (Settings(pipeline_schedule="interleaved", microbatches=5), 2, 10, "5 do not fit; make --microbatches a multiple of 2"),
-        (Settings(pipeline_schedule="interleaved", microbatches=3), 2, 6, None),
     ],
 )
 def test_what_a_pipeline_cannot_train_has_a_reason(settings, num_ranks, local_batch, reason):
@@ -69,19 +52,9 @@ def test_what_a_pipeline_cannot_train_has_a_reason(settings, num_ranks, local_ba
     assert problem is None if reason is None else reason in problem
 
 
-@pytest.mark.parametrize(
-    ("schedule", "num_ranks", "num_microbatches", "fraction"),
-    [
-        ("gpipe", 2, 4, 1 / 5),
-        ("1f1b", 4, 4, 3 / 7),
-        ("naive", 2, 1, 1 / 2),
-        ("interleaved", 2, 4, 1 / 9),
-        ("zero_bubble", 2, 4, 0),
-        ("1f1b", 1, 4, 0),
-    ],
-)
-def test_the_bubble_in_theory(schedule, num_ranks, num_microbatches, fraction):
-    assert pipelining.bubble_fraction(schedule, num_ranks, num_microbatches) == pytest.approx(fraction)
+@pytest.mark.parametrize(("num_ranks", "num_microbatches", "fraction"), [(2, 4, 1 / 5), (4, 4, 3 / 7), (2, 1, 1 / 2), (1, 4, 0)])
+def test_the_bubble_in_theory(num_ranks, num_microbatches, fraction):
+    assert pipelining.bubble_fraction(num_ranks, num_microbatches) == pytest.approx(fraction)
 
 
 def best_cut(costs, num_stages):
@@ -102,32 +75,9 @@ def test_the_cut_is_that_of_all_cuts(costs, data):
 
 
 def test_a_deep_model_is_cut():
-    stages = pipelining.stages_of(Decoder(64, 1, 200, 16), "1f1b", 16)
+    stages = pipelining.stages_of(Decoder(64, 1, 200, 16), 16)
     assert len(stages) == 16
     assert {stage.end - stage.start for stage in stages[1:-1]} <= {25, 26}
-
-
-def under_way(schedules, schedule, rank, num_ranks, num):
-    """The most chunks whose backward pass is not done in PyTorch's order of a rank's passes."""
-    stages = {"_n_microbatches": num, "pp_group_size": num_ranks, "n_local_stages": 2, "num_stages": 2 * num_ranks}
-    pipeline = SimpleNamespace(**stages, microbatches_per_round=num // max(1, num // num_ranks))
-    kind = {"interleaved": schedules.ScheduleInterleaved1F1B, "zero_bubble": schedules.ScheduleZBVZeroBubble}[schedule]
-    open_passes, most = 0, 0
-    for action in kind._calculate_single_rank_operations(pipeline, rank):
-        if action is not None and action.microbatch_index < num:
-            ends = action.computation_type in (schedules.FULL_BACKWARD, schedules.BACKWARD_WEIGHT)
-            open_passes += (action.computation_type == schedules.F) - ends
-            most = max(most, open_passes)
-    return most
-
-
-@pytest.mark.parametrize("schedule", ["interleaved", "zero_bubble"])
-@pytest.mark.parametrize(("num_ranks", "num"), [(2, 2), (2, 4), (4, 4), (4, 8), (4, 16)])
-def test_micro_batches_under_way_are_those_of_pytorchs_schedules(schedule, num_ranks, num, pipeline_stages):
-    for rank in range(num_ranks):
-        assert pipelining.num_under_way(schedule, rank, num_ranks, num) == under_way(
-            pipeline_stages.schedules, schedule, rank, num_ranks, num
-        )
 
 
 def test_the_first_rank_of_1f1b_has_most_under_way_and_gpipes_ranks_all():

@@ -113,7 +113,7 @@ def test_a_run_that_is_interrupted_when_its_job_is_over_was_ended_by_that(second
 
 @pytest.mark.parametrize(
     ("changes", "names"),
-    [({"trace": "mpi"}, None), ({"timeline": True}, None), ({"autotune": True}, None), ({}, ["mpi_events.1.0.bin", "raw"])],
+    [({"trace": "mpi"}, None), ({"timeline": True}, None), ({}, ["mpi_events.1.0.bin", "raw"])],
 )
 def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attempt(changes, names, run, tmp_path):
     folder = tmp_path / "here" / "run.trace"

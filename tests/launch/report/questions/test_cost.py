@@ -91,8 +91,6 @@ def broken_down(num_ranks=2, **operations):
         # Sizes of a Transformer that are given count.
         (made(num_ranks=2, workload="transformer", settings={"layers": 1}), {SENT_EXPECTED: pytest.approx(ONE_LAYER_MB)}),
         (made(backend="weight_averaging", num_ranks=2, exact=False), {"training": "approximate"}),
-        # Of 4 ranks in two replicas, each gathers 1 MB from one other, not from three.
-        (made(backend="fsdp@hsdp", num_ranks=4, step_breakdown=broken_down(4)), {BY: "all-reduce 4.00, all-gather 1.00"}),
         # A collective of a few bytes is not named.
         (
             made(num_ranks=2, step_breakdown=broken_down(all_reduce={"num_calls": 2.0, "num_bytes": 4.0})),
