@@ -116,10 +116,6 @@ class Schedule(NamedTuple):
     active: int
 
 
-# The name of a step in a framework's trace, followed by its number. It is PyTorch's.
-PROFILED_STEP = "ProfilerStep#"
-
-
 class Trainer(ABC):
     """A backend, driven by common/training/loop.py. Its methods, and those of a framework's Trainer, are abstract or final.
 
@@ -134,8 +130,6 @@ class Trainer(ABC):
     # Where ranks train asynchronously: the counts of each epoch since `restore`, and a line for each rank that no longer trains.
     staleness: list[dict[str, int]] | None = None
     left_out: list[str] | None = None
-    # Whether the framework's profiler can be used beside the library.
-    can_be_profiled: bool = True
     # Counts the steps that the library has left out without a word, since a gradient was not finite.
     num_skipped_steps: Callable[[], int] = staticmethod(lambda: 0)
     # Functions that say why the framework or the library cannot train on `cpu` or `cuda`; None if it can.
@@ -158,7 +152,10 @@ class Trainer(ABC):
 
     @abstractmethod
     def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
-        """Runs the framework's profiler in a context, which gives the function to call after each step. It writes into a folder."""
+        """Runs the framework's profiler, if one is used, in a context, which gives the function to call after each step.
+
+        It writes into a folder.
+        """
 
     @abstractmethod
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

@@ -18,9 +18,6 @@ BACKEND = Backend(
 
 
 class Trainer(TensorFlowTrainer):
-    # TensorFlow's profiler (2.21) frees memory that is not its own when a collective of the strategy began in its time.
-    can_be_profiled = False
-
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.transport = mirrored.transport_of(self.gpu)

@@ -186,8 +186,8 @@ def schedule_for(num_steps: int) -> Schedule:
 def profile_epoch(folder: Path, trainer: Trainer, batches: Batches) -> None:
     """Trains one epoch under the framework's profiler; called by every rank. Writes into the folder after the epoch:
 
-    spans.RANK.json.gz, the spans of steps and of waits for data; torch.RANK.json.gz or tensorflow.RANK.json.gz, the framework's trace;
-    torch.RANK.txt, time and memory of each operator. Without a profiler there are the spans alone.
+    spans.RANK.json.gz, the spans of steps and of waits for data; torch.RANK.json.gz, PyTorch's trace; torch.RANK.txt, time and memory of
+    each operator. On TensorFlow there are the spans alone.
     """
     # Imported here, since other runs write no trace.
     from common import chrome_trace
@@ -195,8 +195,7 @@ def profile_epoch(folder: Path, trainer: Trainer, batches: Batches) -> None:
     rank = trainer.ranks.rank
     meetings = [_meeting(trainer) for _ in range(NUM_CLOCK_SAMPLES)]
     spans = _Spans(batches)
-    is_profiled = trainer.can_be_profiled
-    with trainer.profiled(folder, schedule_for(len(batches))) if is_profiled else contextlib.nullcontext(lambda: None) as step_profiler:
+    with trainer.profiled(folder, schedule_for(len(batches))) as step_profiler:
         spans.begin_step()
 
         def observe(loss: SupportsFloat) -> None:

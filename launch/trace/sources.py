@@ -1,4 +1,4 @@
-"""Sources of a merged trace: steps, PyTorch's and TensorFlow's profiles, Horovod's timeline, MPI calls; how their clocks differ."""
+"""Sources of a merged trace: steps, PyTorch's profile, Horovod's timeline, MPI calls; how their clocks differ."""
 
 import math
 import re
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from common import chrome_trace
 from common.chrome_trace import Event, Report
 from common.errors import UserError
-from common.trainer import PROFILED_STEP
 from frameworks.shared.horovod import horovod_timeline
 from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Item, Negotiation, Operation
 from frameworks.shared.pytorch.collective_names import NCCL_KERNEL, library_of
@@ -21,7 +20,7 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 # The categories of PyTorch's spans in the merged trace.
 CATEGORIES = ("cpu_op", "user_annotation", *ON_GPU)
 ELEMENT_BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "int": 4, "long int": 8, "unsigned char": 1, "signed char": 1}
-STEP_NUMBER = re.compile(rf"{PROFILED_STEP}([0-9]+)")
+STEP_NUMBER = re.compile("ProfilerStep#([0-9]+)")
 # A profile begins and ends with the steps of its epoch; what is further from them has a wrong time.
 MARGIN_MICROSECONDS = 600e6
 # Rounding of both of Horovod's clocks to microseconds. A thread that is descheduled between the two readings adds to it.
@@ -124,32 +123,20 @@ def torch(path: Path, rank: int, steps: Steps, report: Report) -> Source:
 
     Raises UserError for a file that is not a trace. `report` gets a line about what is left out.
     """
-    return _profile("PyTorch", chrome_trace.value(path, "baseTimeNanoseconds", 0), path, rank, steps, report)
-
-
-def tensorflow(path: Path, rank: int, steps: Steps, report: Report) -> Source:
-    """Makes a source of a rank's trace of TensorFlow's profiler, as for PyTorch."""
-    return _profile("TensorFlow", chrome_trace.value(path, "metadata.origin_nanoseconds", 0), path, rank, steps, report)
-
-
-def _profile(framework: str, origin_nanoseconds: int, path: Path, rank: int, steps: Steps, report: Report) -> Source:
-    clock = Clock(f"{framework}'s profiler of rank {rank}", None, "upper bound from the host's clock at each step")
+    origin_nanoseconds = chrome_trace.value(path, "baseTimeNanoseconds", 0)
+    clock = Clock(f"PyTorch's profiler of rank {rank}", None, "upper bound from the host's clock at each step")
     events = filter(_is_used, chrome_trace.events(path, report))
     of_run = _of_the_run(events, origin_nanoseconds / 1000, steps, clock, lambda text: report(f"{path}: {text}"))
-    placed_by = {"PyTorch": _place_torch, "TensorFlow": _place_tensorflow}[framework]
-    return Source(clock, rank, origin_nanoseconds, placed_by(of_run, rank))
+    return Source(clock, rank, origin_nanoseconds, _place_torch(of_run, rank))
 
 
 def _is_used(event: Event) -> bool:
-    """Returns whether an event is a span of the merged trace, a count of memory, or the name of a thread."""
-    if event["ph"] == "X":
-        # Those of TensorFlow have no category.
-        return event.get("cat", "cpu_op") in CATEGORIES
-    return event.get("name") in ("[memory]", "thread_name")
+    """Returns whether an event is a span of the merged trace, or a count of memory."""
+    return event.get("cat") in CATEGORIES if event["ph"] == "X" else event.get("name") == "[memory]"
 
 
 def _of_the_run(events: Iterable[Event], origin_microseconds: float, steps: Steps, clock: Clock, report: Report) -> Iterator[Event]:
-    """Yields the events at the time of the run, and names of threads; sets the error of the clock by the steps among them."""
+    """Yields the events at the time of the run; sets the error of the clock by the steps among them."""
     earliest = min(steps.after.values()) - MARGIN_MICROSECONDS - origin_microseconds
     latest = max(steps.before.values()) + MARGIN_MICROSECONDS - origin_microseconds
     num_outside = 0
@@ -196,23 +183,6 @@ def size_bytes(args: dict[str, Any]) -> int:
     """Computes the bytes of a rank's input to a collective, from the shapes and types of the inputs; 0 where unknown."""
     inputs = zip(args.get("Input type", ()), args.get("Input Dims", ()), strict=False)
     return sum(ELEMENT_BYTES.get(kind, 0) * math.prod(dims) for kind, dims in inputs if kind in ELEMENT_BYTES)
-
-
-def _place_tensorflow(events: Iterable[Event], rank: int) -> Iterator[Placed]:
-    """Yields spans on a track for each thread, with the thread's name, and its number where two threads have the same name.
-
-    Steps have a track of their own: they begin and end inside different spans of Keras.
-    """
-    names = {}
-    for event in events:
-        thread = event["pid"], event["tid"]
-        if event["ph"] == "M":
-            name = event["args"]["name"]
-            names[thread] = f"{name}, thread {event['tid']}" if name in names.values() else name
-        elif STEP_NUMBER.fullmatch(event["name"]):
-            yield Placed(rank, "data", "TensorFlow's steps", event)
-        else:
-            yield Placed(rank, "compute", names.get(thread, f"thread {event['tid']}"), event)
 
 
 def horovod(path: Path, summary: horovod_summary.Summary, report: Report) -> Source:

@@ -40,7 +40,7 @@ class MergedTrace(NamedTuple):
 
 
 def files(folder: Path, kind: str) -> dict[int, Path]:
-    """Finds the parts of a kind (spans, torch or tensorflow) in a folder, by rank."""
+    """Finds the parts of a kind (spans or torch) in a folder, by rank."""
     matches = {path: re.fullmatch(rf"{kind}\.(\d+)\.json\.gz", path.name) for path in folder.glob("*.json.gz")}
     return dict(sorted((int(match[1]), path) for path, match in matches.items() if match))
 
@@ -57,12 +57,11 @@ def gather(folder: Path) -> MergedTrace:
         with _listed(problems):
             steps[rank] = sources.steps_of(path, rank)
             all_sources.append(steps[rank].source)
-    for read in (sources.torch, sources.tensorflow):
-        for rank, path in files(folder, read.__name__).items():
-            with _listed(problems):
-                if rank not in steps:
-                    raise UserError(f"{path} is left out, since the steps of the rank are not there")
-                all_sources.append(read(path, rank, steps[rank], problems.append))
+    for rank, path in files(folder, "torch").items():
+        with _listed(problems):
+            if rank not in steps:
+                raise UserError(f"{path} is left out, since the steps of the rank are not there")
+            all_sources.append(sources.torch(path, rank, steps[rank], problems.append))
     summary, path = None, folder / horovod_timeline.FILE
     with _listed(problems):
         if path.exists() and path.stat().st_size > 0:

@@ -169,7 +169,6 @@ def changed(number, **entries):
         ("torch.0.json.gz", torch_trace(*TORCH_EVENTS, base=0), "8 events are left out"),
         ("torch.0.json.gz", changed(1, dur=None), "rank 0: an event is damaged (KeyError('dur')), and the rest is left out"),
         ("torch.0.json.gz", "none", "begins with"),
-        ("tensorflow.0.json.gz", [{"ph": "M", "name": "thread_name", "pid": 0, "tid": 0}], "an event is damaged (KeyError('args'))"),
         ("horovod_timeline.json", [*NAMES, *NEGOTIATED, *FUSED], "has no start time"),
         (
             "horovod_timeline.json",
@@ -188,17 +187,6 @@ def test_what_is_wrong_with_one_file_is_listed_and_the_others_are_merged(name, c
     spans = [event["ts"] for event in chrome_trace.events(tmp_path / MERGED) if event["ph"] == "X"]
     assert len(spans) >= 10
     assert max(spans) < 60e6
-
-
-def test_threads_of_one_name_have_tracks_of_their_own(tmp_path):
-    """TensorFlow names several threads `python`."""
-    named = [{"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": {"name": "python"}} for tid in (4, 5)]
-    spans = [span("op", 0, 9 + tid, pid=0, tid=tid) for tid in (4, 5)]
-    chrome_trace.write(tmp_path / "tensorflow.0.json.gz", [*named, *spans], {"origin_nanoseconds": EPOCH_NANOSECONDS})
-    spans_file(tmp_path, 0, EPOCH_NANOSECONDS, [])
-    gather(tmp_path)
-    tracks = tracks_of(chrome_trace.events(tmp_path / MERGED))
-    assert tracks.keys() == {(0, "data: steps"), (0, "compute: python"), (0, "compute: python, thread 5")}
 
 
 @pytest.mark.parametrize("ahead", [-500.0, 500.0])

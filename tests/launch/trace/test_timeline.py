@@ -21,7 +21,6 @@ NUM_STEPS = 24
 NUM_PARAMETERS = 1_199_882
 NUM_TENSORS = 8
 TORCH = {"torch.0.json.gz", "torch.0.txt", "torch.1.json.gz", "torch.1.txt"}
-TENSORFLOW = {"tensorflow.0.json.gz", "tensorflow.1.json.gz"}
 SPANS = {"spans.0.json.gz", "spans.1.json.gz"}
 HOROVOD = {horovod_timeline.FILE}
 # What PyTorch's profiler calls each call of a compiled function.
@@ -61,7 +60,7 @@ def valid_trace(folder, parts, compute, collective, seconds):
     longest_step = max(span["dur"] for of_rank in steps.values() for span in of_rank)
     for rank in (0, 1):
         assert len(steps[rank]) == 2 * NUM_STEPS
-        assert any(compute in span["name"] for span in spans_of(tracks, "compute", rank))
+        assert compute is None or any(compute in span["name"] for span in spans_of(tracks, "compute", rank))
         assert gathered.ranks[rank].clock_ahead_microseconds == 0
         assert gathered.ranks[rank].error_microseconds < longest_step
         is_expected = rank == 0 or not with_horovod
@@ -79,9 +78,7 @@ def valid_trace(folder, parts, compute, collective, seconds):
     [
         ("horovod_torch", (), TORCH | HOROVOD, "aten::conv2d", "MPI_ALLREDUCE"),
         pytest.param("ddp", ("--compile",), TORCH, COMPILED, "gloo:all_reduce", marks=pytest.mark.long),
-        ("horovod_tf", (), TENSORFLOW | HOROVOD, "train_step", "MPI_ALLREDUCE"),
-        # Which of its convolutions TensorFlow takes (Conv2D, _MklNativeFusedConv2D, …) depends on the processor.
-        pytest.param("horovod_keras", (), TENSORFLOW | HOROVOD, "Conv2D", "MPI_ALLREDUCE", marks=pytest.mark.long),
+        ("horovod_tf", (), HOROVOD, None, "MPI_ALLREDUCE"),
     ],
 )
 def test_a_run_writes_one_valid_trace(tmp_path, backend, arguments, parts, compute, collective):
