@@ -87,13 +87,11 @@ class Communication(NamedTuple):
     """The functions by which common/training/step_breakdown.py measures the communication of a backend. All ranks make the same calls.
 
     `without_communication()` is a context in which train_epoch does only what a rank would do alone. The ranks' parameters differ
-    afterwards, unless the learning rate is 0. `profiled(train)` profiles the steps that train() runs. `all_reduce(num_bytes)` returns a
-    function that all-reduces a buffer of that size and waits for completion.
+    afterwards, unless the learning rate is 0. `profiled(train)` profiles the steps that train() runs.
     """
 
     without_communication: Callable[[], AbstractContextManager[None]]
     profiled: Callable[[Callable[[], None]], ProfiledCommunication]
-    all_reduce: Callable[[int], Callable[[], object]]
 
 
 class TensorBytes(NamedTuple):

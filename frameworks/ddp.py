@@ -47,9 +47,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self) -> Communication:
-        return distributed_data_parallel.communication_of_ddp(
-            self.model, self.device, owner=mpi_tensors if self.transport == "mpi" else dist
-        )
+        return distributed_data_parallel.communication_of_ddp(self.model, owner=mpi_tensors if self.transport == "mpi" else dist)
 
 
 if __name__ == "__main__":

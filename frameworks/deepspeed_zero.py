@@ -71,7 +71,7 @@ class Trainer(DistributedTrainer):
         return engine.memory_at_points(self.module, self.optimizer)
 
     def communication(self) -> Communication:
-        return engine.communication(self.model, self.device)
+        return engine.communication(self.model)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self) -> Communication:
-        return fully_shard.communication(self.model, self.optimizer, self.device, self.sharding)
+        return fully_shard.communication(self.model, self.optimizer, self.sharding)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Trainer(TensorFlowTrainer):
         return np.array(hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum"))
 
     def communication(self) -> Communication:
-        return horovod.communication_of_tensorflow(hvd, self, keras.without_communication(self))
+        return horovod.communication(hvd, self, keras.without_communication(self))
 
     def close(self) -> None:
         remove_generated_files()

@@ -61,7 +61,7 @@ class Trainer(TensorFlowTrainer):
         return np.array(hvd.allreduce(tf.constant(values, tf.float64), op=hvd.Sum, name="sum"))
 
     def communication(self) -> Communication:
-        return horovod.communication_of_tensorflow(hvd, self, lambda: replaced((self, "communicates", False)))
+        return horovod.communication(hvd, self, lambda: replaced((self, "communicates", False)))
 
     def close(self) -> None:
         remove_generated_files()

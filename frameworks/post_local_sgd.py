@@ -53,7 +53,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
         distributed_data_parallel.average(self.optimizer)  # backend
 
     def communication(self) -> Communication:
-        return distributed_data_parallel.communication_of_post_local_sgd(self.model, self.optimizer, self.device)
+        return distributed_data_parallel.communication_of_post_local_sgd(self.model, self.optimizer)
 
 
 if __name__ == "__main__":

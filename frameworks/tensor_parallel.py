@@ -35,7 +35,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
             observe(sum(losses))
 
     def communication(self) -> Communication:
-        return divided_layers.communication(self.ranks, self.device)
+        return divided_layers.communication(self.ranks)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Trainer(ModuleTrainer, DistributedTrainer):
 
     def communication(self) -> Communication:
         alone = [(self.optimizer, "_sync_params", lambda: None)]
-        return distributed_data_parallel.communication_of_ddp(self.model, self.device, {"broadcast": "broadcast"}, replacements=alone)
+        return distributed_data_parallel.communication_of_ddp(self.model, {"broadcast": "broadcast"}, replacements=alone)
 
 
 if __name__ == "__main__":

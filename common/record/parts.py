@@ -86,11 +86,9 @@ class StepBreakdown(Part):
     """Calls of each collective, such as `all_reduce`, in a step, and the bytes that one rank contributes to them."""
     bus_bytes_per_second: Amount | None
     """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests, from the mean time of the ranks."""
-    plain_bus_bytes_per_second: Amount | None
-    """Bus bandwidth of a plain all-reduce of the gradients' size through the same library, in bytes per second."""
     library: Library
-    """DDP's logging data, DeepSpeed's calls by message size, or the bubble of a pipeline, which is the part of its steps in which its ranks
-    wait, measured and in theory. Empty for other backends."""
+    """The bubble of a pipeline, which is the part of its steps in which its ranks wait, measured and in theory. Empty for other
+    backends."""
 
 
 @dataclass

@@ -270,7 +270,7 @@ def afterwards(settings: Settings) -> Afterwards | None:
     if settings.timeline:
         folder = files.make_trace_folder(settings, "--timeline")
         return lambda trainer, batches, *_: step_breakdown.profile_epoch(folder, trainer, batches)
-    return functools.partial(step_breakdown.add_to_record, settings) if settings.step_breakdown and not settings.trace else None
+    return step_breakdown.add_to_record if settings.step_breakdown and not settings.trace else None
 
 
 def end_hang(record: Record, path: Path | None, hang: Hang | Late) -> None:

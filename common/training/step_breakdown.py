@@ -15,13 +15,11 @@ from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 
-from common.config import Settings
 from common.cost.sharing import bus_bytes
 from common.ranks.launcher_variables import by_rank
 from common.record.definition import Record
 from common.record.parts import Library, Operation, StepBreakdown
 from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Schedule, Trainer
-from common.workloads import gradient_bytes
 
 BLOCK_SECONDS = 0.2
 MIN_STEPS = 2
@@ -29,12 +27,11 @@ MIN_STEPS = 2
 COMMUNICATES = (True, False, False, True) * 2
 # Steps of the warm-up, and of the profile, which slows them down.
 NUM_FEW = 5
-NUM_ALL_REDUCES = 10
 # The schedule of the profiler in an epoch that has enough steps.
 WAIT, WARMUP, ACTIVE = 1, 2, 5
 NUM_CLOCK_SAMPLES = 10
 # For a backend without communication.
-NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}), lambda num_bytes: lambda: None)
+NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}))
 
 
 class Block(NamedTuple):
@@ -53,7 +50,7 @@ class Parts(NamedTuple):
     communication_exposed_seconds: float
 
 
-def add_to_record(settings: Settings, trainer: Trainer, batches: Batches, record: Record, end_turn: Callable[[], object]) -> None:
+def add_to_record(trainer: Trainer, batches: Batches, record: Record, end_turn: Callable[[], object]) -> None:
     """Measures the step breakdown after training and adds it to the record. All ranks call this.
 
     `end_turn()` lets each run of the same group measure a block before this one measures the next. The parameters stay as they are. The
@@ -65,13 +62,11 @@ def add_to_record(settings: Settings, trainer: Trainer, batches: Batches, record
     if trainer.ranks.rank == 0:
         seconds = (len(COMMUNICATES) * (num_steps + 1) + 2 * NUM_FEW) * mean_step_seconds
         print(f"step breakdown: about {seconds:.0f} s of additional steps", flush=True)
-    record.step_breakdown = measure(trainer, batches, num_steps, gradient_bytes(settings), end_turn)
+    record.step_breakdown = measure(trainer, batches, num_steps, end_turn)
 
 
-def measure(
-    trainer: Trainer, batches: Batches, num_steps: int, plain_bytes: int, end_turn: Callable[[], object] = lambda: None
-) -> StepBreakdown:
-    """Measures blocks of `num_steps` steps, and a plain all-reduce of `plain_bytes`. All ranks call this."""
+def measure(trainer: Trainer, batches: Batches, num_steps: int, end_turn: Callable[[], object] = lambda: None) -> StepBreakdown:
+    """Measures blocks of `num_steps` steps. All ranks call this."""
     communication = trainer.communication() or NONE
     num_few = min(num_steps, NUM_FEW)
     with communication.without_communication():
@@ -87,8 +82,6 @@ def measure(
     # Waits for the device after each step.
     profile = communication.profiled(lambda: trainer.train_epoch(First(batches, num_few), float))
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
-    num_ranks = trainer.ranks.size
-    plain_seconds = float(by_rank(trainer, _seconds(trainer, communication.all_reduce(plain_bytes))).mean())
     return StepBreakdown(
         num_steps=num_steps,
         **{name: by_rank(trainer, value).tolist() for name, value in parts._asdict().items()},
@@ -96,8 +89,7 @@ def measure(
         operations={
             name: Operation(num_calls / num_few, num_bytes / num_few) for name, (num_calls, num_bytes) in profile.operations.items()
         },
-        bus_bytes_per_second=bandwidth(profile.operations, float(np.nanmean(seconds)) * num_few, num_ranks),
-        plain_bus_bytes_per_second=bandwidth({"all_reduce": (1, plain_bytes)}, plain_seconds, num_ranks),
+        bus_bytes_per_second=bandwidth(profile.operations, float(np.nanmean(seconds)) * num_few, trainer.ranks.size),
         library=Library(**profile.details),
     )
 
@@ -163,17 +155,6 @@ def _block(trainer: Trainer, batches: Batches, num_steps: int) -> Block:
     working = time.perf_counter() - begun - (first.data_seconds - waited)
     data_wait = first.data_seconds / len(first)
     return Block(working / num_steps + data_wait, data_wait)
-
-
-def _seconds(trainer: Trainer, all_reduce: Callable[[], object]) -> float:
-    """Returns the median seconds of an isolated all-reduce on this rank."""
-    seconds = []
-    for _ in range(NUM_ALL_REDUCES):
-        trainer.sum(np.zeros(1))
-        begun = time.perf_counter()
-        all_reduce()
-        seconds.append(time.perf_counter() - begun)
-    return float(np.median(seconds))
 
 
 def schedule_for(num_steps: int) -> Schedule:

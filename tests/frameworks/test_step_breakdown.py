@@ -51,11 +51,11 @@ def test_the_parts_of_a_step_add_up_to_it(with_communication, without, parts):
 
 
 def test_the_steps_of_a_block_are_counted_from_the_whole_epoch_since_a_gpu_queues_them(monkeypatch):
-    monkeypatch.setattr(step_breakdown, "measure", lambda trainer, batches, num_steps, size, end_turn: (num_steps, end_turn))
+    monkeypatch.setattr(step_breakdown, "measure", lambda trainer, batches, num_steps, end_turn: (num_steps, end_turn))
     alone = SimpleNamespace(ranks=Ranks(), sum=lambda values: values)
     # Three steps of 20 ms, of which the last one waits for all.
     record = SimpleNamespace(step_seconds=[0.001, 0.001, 0.058])
-    step_breakdown.add_to_record(Settings(), alone, None, record, end_turn := object())
+    step_breakdown.add_to_record(alone, None, record, end_turn := object())
     assert record.step_breakdown == (step_breakdown.BLOCK_SECONDS / 0.02, end_turn)
 
 
@@ -127,7 +127,7 @@ def test_the_broadcasts_of_running_statistics_by_ddp_are_among_its_operations():
 
         # DDP broadcasts the order of its buckets once.
         train(2)
-        profile = communication_of_ddp(model, torch.device("cpu")).profiled(train)
+        profile = communication_of_ddp(model).profiled(train)
     finally:
         dist.destroy_process_group()
     # Means and variances in one call, and the number of batches in another.
@@ -150,7 +150,7 @@ class MadeTrainer:
 
     def __init__(self, other_seconds=None):
         self.ranks, self.other_seconds = Ranks(size=1 if other_seconds is None else 2), other_seconds
-        self.communicates, self.blocks, self.reduced_sizes = True, [], []
+        self.communicates, self.blocks = True, []
 
     def train_epoch(self, batches, observe):
         for _ in batches:
@@ -163,7 +163,7 @@ class MadeTrainer:
 
     def communication(self):
         profile = ProfiledCommunication(1.0, {"all_reduce": (1, 100)}, {})
-        return Communication(self.without, lambda train: profile, lambda size: lambda: self.reduced_sizes.append(size))
+        return Communication(self.without, lambda train: profile)
 
     @contextlib.contextmanager
     def without(self):
@@ -174,10 +174,10 @@ class MadeTrainer:
 
 @pytest.fixture
 def measure(monkeypatch):
-    """A function that measures the step breakdown of a trainer, whose gradients have so many bytes."""
+    """A function that measures the step breakdown of a trainer."""
     # Steps that only compile or are profiled are in no block of four.
     monkeypatch.setattr(step_breakdown, "NUM_FEW", 1)
-    return lambda trainer, size_bytes=8, **more: step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, size_bytes, **more)
+    return lambda trainer, **more: step_breakdown.measure(trainer, [Batch(0, 0, 0)] * 4, 4, **more)
 
 
 def test_a_drift_affects_blocks_with_and_without_communication_alike(measure):
@@ -198,13 +198,6 @@ def test_the_runs_side_by_side_have_a_turn_before_each_block(measure):
 @pytest.mark.parametrize(("other_seconds", "mean"), [(3.0, 2.0), (math.nan, 1.0)])
 def test_bandwidth_is_of_the_mean_time_of_the_ranks_that_were_profiled(other_seconds, mean, measure):
     assert measure(MadeTrainer(other_seconds)).bus_bytes_per_second == pytest.approx(100 / mean)
-
-
-def test_a_plain_all_reduce_is_of_the_size_of_the_gradients(measure):
-    trainer = MadeTrainer(1.0)
-    assert measure(trainer, 2**17).plain_bus_bytes_per_second > 0
-    assert trainer.reduced_sizes == [2**17] * step_breakdown.NUM_ALL_REDUCES
-    assert measure(MadeTrainer(), 2**17).plain_bus_bytes_per_second is None
 
 
 @pytest.mark.matrix
@@ -269,7 +262,6 @@ def test_each_backend_has_a_step_breakdown(backend, breakdown, trained):
         parts = [measurement[name][rank] for name in ("data_wait_seconds", "compute_seconds", "communication_exposed_seconds")]
         assert sum(parts) == pytest.approx(measurement["step_seconds"][rank])
         assert min(parts[:2]) > 0
-        assert measurement["plain_bus_bytes_per_second"] > 0
         assert of_rank["unchanged"] is True
         with_communication, without = of_rank["losses"]
         # A rank that receives nothing has a part of the model, and a stage computes on what it received last.

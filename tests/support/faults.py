@@ -174,7 +174,7 @@ def fsdp_summed(backend):
 
 
 def tensor_parallel_without(backend):
-    communication = backend.divided_layers.communication(from_environment(), device=None)
+    communication = backend.divided_layers.communication(from_environment())
     # Not where parameters are gathered.
     replace(backend.Trainer, "train_epoch", communication.without_communication()(backend.Trainer.train_epoch))
 

@@ -16,7 +16,7 @@ from tests.support.small_models import random_batch
 NUM_STEPS = 4
 
 
-def write(settings, trainer, _batches, record, _end_turn):
+def write(trainer, _batches, record, _end_turn):
     """Each rank writes RUN-RANK.json into the folder of the records, after a training.
 
     It has the `step_breakdown`; the `losses` in such steps with
@@ -24,12 +24,12 @@ def write(settings, trainer, _batches, record, _end_turn):
     steps that train `with_communication` and `without_communication`; and whether the ranks have the same parameters after the latter
     (`in_sync`).
     """
-    ranks = trainer.ranks
+    settings, ranks = record.settings, trainer.ranks
     shard = parallelism.shard_of(ranks.rank, ranks.size, record.data_parallel_degree)
     # Others in each shard.
     batches = random_batches(settings, record.local_batch, 10 * shard.number)
     before = weights.digest(trainer.state(with_optimizer_state=False))
-    breakdown = step_breakdown.measure(trainer, batches, NUM_STEPS, workloads.gradient_bytes(settings))
+    breakdown = step_breakdown.measure(trainer, batches, NUM_STEPS)
     measured = {"step_breakdown": dataclasses.asdict(breakdown), "losses": []}
     communication = trainer.communication()
     for context in (contextlib.nullcontext, communication.without_communication):

@@ -1,6 +1,5 @@
 """Configuration and initialization of DeepSpeed, and unsharded states from and to its shards."""
 
-import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -94,10 +93,9 @@ def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
             parameter.ds_tensor[max(parameter.ds_numel - num_before, 0) :].zero_()
 
 
-def communication(engine: Engine, device: torch.device) -> Communication:
+def communication(engine: Engine) -> Communication:
     """Returns how to measure DeepSpeed's communication."""
-    plain = functools.partial(process_group.plain_all_reduce, device=device)
-    return Communication(lambda: without_communication(engine), profiled, plain)
+    return Communication(lambda: without_communication(engine), profiled)
 
 
 def without_communication(engine: Engine) -> AbstractContextManager[None]:
@@ -165,7 +163,7 @@ def profiled(train: Callable[[], None]) -> ProfiledCommunication:
     deepspeed.comm.configure(enabled=False, prof_all=False)
     calls = {str(name): {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
     operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}
-    return ProfiledCommunication(seconds, operations, {"calls_by_bytes": calls})
+    return ProfiledCommunication(seconds, operations, {})
 
 
 def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractContextManager[dict[str, TensorBytes]]:

@@ -1,6 +1,5 @@
 """Shared by the Horovod backends: initialization over MPI or Gloo, environment variables and communication measurements."""
 
-import functools
 import math
 import os
 import socket
@@ -186,7 +185,6 @@ def expect_contiguous(module: "nn.Module") -> None:
 
 def communication_of_torch(hvd: ModuleType, trainer: "PyTorchTrainer") -> Communication:
     """Returns how to measure the communication of a PyTorch trainer."""
-    from frameworks.shared.pytorch import process_group
 
     def without_communication() -> AbstractContextManager[None]:
         # Horovod's optimizer gets each tensor itself, instead of its sum.
@@ -196,29 +194,12 @@ def communication_of_torch(hvd: ModuleType, trainer: "PyTorchTrainer") -> Commun
             (trainer.optimizer, "_compression", hvd.Compression.none),
         )
 
-    def plain(num_bytes: int) -> Callable[[], None]:
-        all_reduce = functools.partial(hvd.allreduce_, op=hvd.Sum, name="plain")
-        return process_group.plain_all_reduce(num_bytes, trainer.device, all_reduce)
-
-    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
+    return communication(hvd, trainer, without_communication)
 
 
-def communication_of_tensorflow(
-    hvd: ModuleType, trainer: Trainer, without_communication: Callable[[], AbstractContextManager[None]]
-) -> Communication:
-    """Returns how to measure the communication of a TensorFlow trainer; `without_communication` as in Communication."""
-    import tensorflow as tf
-
-    def plain(num_bytes: int) -> Callable[[], None]:
-        buffer = tf.zeros(num_bytes // 4)
-
-        def all_reduce() -> None:
-            # Reading one value waits for completion.
-            hvd.allreduce(buffer, op=hvd.Sum, name="plain")[0].numpy()
-
-        return all_reduce
-
-    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train), plain)
+def communication(hvd: ModuleType, trainer: Trainer, without_communication: Callable[[], AbstractContextManager[None]]) -> Communication:
+    """Returns how to measure the communication of a trainer; `without_communication` as in Communication."""
+    return Communication(without_communication, lambda train: _profiled(hvd, trainer, train))
 
 
 def _profiled(hvd: ModuleType, trainer: Trainer, train: Callable[[], None]) -> ProfiledCommunication:

@@ -43,7 +43,6 @@ def options_for(settings: Settings, module: nn.Module) -> dict[str, Any]:
 
 def communication_of_ddp(
     model: DistributedDataParallel,
-    device: torch.device,
     names: Mapping[str, str] = process_group.ALL_REDUCE,
     owner: ModuleType = dist,
     replacements: Sequence[Replacement] = (),
@@ -79,10 +78,9 @@ def communication_of_ddp(
             num_types = len({buffer.dtype for buffer in model.modules_buffers})
             num_others, size_bytes = operations.get("broadcast", (0, 0))
             operations["broadcast"] = num_others + num_types * len(broadcast_sizes), size_bytes + sum(broadcast_sizes)
-        return ProfiledCommunication(seconds, operations, details)
+        return ProfiledCommunication(seconds, operations, {})
 
-    plain = process_group.plain_all_reduce
-    return Communication(without_communication, profiled, lambda num_bytes: plain(num_bytes, device, owner.all_reduce))
+    return Communication(without_communication, profiled)
 
 
 # PyTorch reads the annotations of a hook, and refuses others than these.
@@ -128,11 +126,9 @@ def restart(optimizer: "PostLocalSGDOptimizer", gradients: "PostLocalSGDState") 
     gradients.iter = optimizer.averager.step = 0
 
 
-def communication_of_post_local_sgd(
-    model: DistributedDataParallel, optimizer: "PostLocalSGDOptimizer", device: torch.device
-) -> Communication:
+def communication_of_post_local_sgd(model: DistributedDataParallel, optimizer: "PostLocalSGDOptimizer") -> Communication:
     """Returns how to measure post-local SGD's communication: DistributedDataParallel's at first, averages of the parameters later."""
     # No step of local training has been taken, so that no average is due at the end of an epoch either.
     local = (optimizer.averager, "step", 0), (optimizer.averager, "average_parameters", lambda params: None)
-    of_ddp = communication_of_ddp(model, device, replacements=local)
-    return process_group.communication_of_functions(process_group.ALL_REDUCE, of_ddp.without_communication, device)
+    of_ddp = communication_of_ddp(model, replacements=local)
+    return process_group.communication_of_functions(process_group.ALL_REDUCE, of_ddp.without_communication)

@@ -52,7 +52,7 @@ def reduce(parameter: torch.Tensor) -> None:
     parameter.grad = gradient.redistribute(placements=shards.placements)
 
 
-def communication(ranks: Ranks, device: torch.device) -> Communication:
+def communication(ranks: Ranks) -> Communication:
     """Returns how to measure its communication: the collectives of activations and of their gradients."""
 
     def all_gather(tensor: torch.Tensor, gather_dim: int, **_: object) -> torch.Tensor:
@@ -65,4 +65,4 @@ def communication(ranks: Ranks, device: torch.device) -> Communication:
         alone = {"all_reduce": lambda tensor, *_, **__: tensor, "all_gather_single": all_gather, "reduce_scatter_single": reduce_scatter}
         return replaced(*((functional, name, value) for name, value in process_group.named_in(functional, alone).items()))
 
-    return process_group.communication_of_functions(COLLECTIVES, without_communication, device, functional)
+    return process_group.communication_of_functions(COLLECTIVES, without_communication, functional)

@@ -57,7 +57,7 @@ def parts(module: nn.Module) -> list[FSDPModule]:
     return [submodule for submodule in module.modules() if isinstance(submodule, FSDPModule)]
 
 
-def communication(model: "ShardedModule", optimizer: Optimizer, device: torch.device, sharding: str | None) -> Communication:
+def communication(model: "ShardedModule", optimizer: Optimizer, sharding: str | None) -> Communication:
     """Returns how to measure its communication: gathers of parameters, and the reduce-scatter of gradients."""
     states.reshard(model)
     shards = list(model.parameters())
@@ -86,7 +86,7 @@ def communication(model: "ShardedModule", optimizer: Optimizer, device: torch.de
             states.reshard(model)
             optimizer.zero_grad()
 
-    return process_group.communication_of_functions(COLLECTIVES, without_communication, device)
+    return process_group.communication_of_functions(COLLECTIVES, without_communication)
 
 
 def exchange(model: FSDPModule, does: bool, reshards_after_forward: bool) -> None:

@@ -217,7 +217,7 @@ def communication(trainer: PipelineTrainer, exchange: str | None = None) -> Comm
             seconds, _ = profiler.collectives(train)
         return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train))
 
-    return Communication(without_communication, profiled, lambda num_bytes: process_group.plain_all_reduce(num_bytes, trainer.device))
+    return Communication(without_communication, profiled)
 
 
 def bubble(pipeline: Pipeline, train: Callable[[], None]) -> dict[str, Any]:

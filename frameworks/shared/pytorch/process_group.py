@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,12 +30,6 @@ POLL_SECONDS, MAX_NAMED = 0.02, 8
 STORE_TIMEOUT = timedelta(days=1)
 # As `counted` takes it.
 ALL_REDUCE = {"all_reduce": "all_reduce"}
-
-
-class OnDevice(Protocol):
-    """A trainer on a device."""
-
-    device: torch.device
 
 
 def transport_of(device: torch.device, settings: Settings) -> Transport:
@@ -102,21 +96,13 @@ def united(mapping: dict[str, T], group: dist.ProcessGroup | None = None) -> dic
     return {key: value for mapping in mappings for key, value in mapping.items()}
 
 
-def communication_by_hand(trainer: OnDevice, exchange: str, owner: Any = dist) -> Communication:
+def communication_by_hand(trainer: object, exchange: str, owner: Any = dist) -> Communication:
     """Returns how to measure the communication of a trainer that calls `owner.all_reduce` in its method of the name `exchange` alone."""
-
-    def without_communication() -> AbstractContextManager[None]:
-        return replaced((trainer, exchange, lambda: None))
-
-    return communication_of_functions(ALL_REDUCE, without_communication, trainer.device, owner, owner.all_reduce)
+    return communication_of_functions(ALL_REDUCE, lambda: replaced((trainer, exchange, lambda: None)), owner)
 
 
 def communication_of_functions(
-    names: Mapping[str, str],
-    without_communication: Callable[[], AbstractContextManager[None]],
-    device: torch.device,
-    owner: object = dist,
-    all_reduce: Callable[[torch.Tensor], object] = dist.all_reduce,
+    names: Mapping[str, str], without_communication: Callable[[], AbstractContextManager[None]], owner: object = dist
 ) -> Communication:
     """Returns how to measure the communication that goes through functions of `owner`; `names` as in `counted`."""
 
@@ -125,7 +111,7 @@ def communication_of_functions(
             seconds, _ = profiler.collectives(train)
         return ProfiledCommunication(seconds, operations, {})
 
-    return Communication(without_communication, profiled, lambda num_bytes: plain_all_reduce(num_bytes, device, all_reduce))
+    return Communication(without_communication, profiled)
 
 
 def size_of(tensors: Iterable[torch.Tensor]) -> int:
@@ -173,17 +159,3 @@ def named_in(owner: object, functions: Mapping[str, T]) -> dict[str, T]:
         return next((spelling for spelling in (name, *OLDER_NAMES.get(name, ())) if hasattr(owner, spelling)), name)
 
     return {present(name): value for name, value in functions.items()}
-
-
-def plain_all_reduce(
-    num_bytes: int, device: torch.device, all_reduce: Callable[[torch.Tensor], object] = dist.all_reduce
-) -> Callable[[], None]:
-    """Returns a function that all-reduces a buffer of `num_bytes` and waits for completion."""
-    buffer = torch.zeros(num_bytes // 4, device=device)
-
-    def reduce() -> None:
-        all_reduce(buffer)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    return reduce

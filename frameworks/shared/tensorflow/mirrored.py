@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -37,7 +36,6 @@ Average = Callable[[Sequence[Gradient]], Sequence[Gradient]]
 class Averaging(Protocol):
     """A trainer whose steps call its `average`."""
 
-    strategy: tf.distribute.Strategy
     gpu: int | None
     average: Average
 
@@ -103,21 +101,7 @@ def summed(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
 def communication(trainer: Averaging) -> Communication:
     """Returns how to measure the communication of a trainer."""
 
-    def without_communication() -> AbstractContextManager[None]:
-        return replaced((trainer, "average", left_out))
-
-    def all_reduce(num_bytes: int) -> Callable[[], None]:
-        buffer = tf.zeros(num_bytes // 4)
-
-        def reduce() -> None:
-            # Reading one value waits for completion.
-            summed(trainer.strategy, buffer)[0].numpy()
-
-        # The first call compiles.
-        reduce()
-        return reduce
-
-    return Communication(without_communication, functools.partial(profile_of, trainer), all_reduce)
+    return Communication(lambda: replaced((trainer, "average", left_out)), functools.partial(profile_of, trainer))
 
 
 def profile_of(trainer: Averaging, train: Callable[[], None]) -> ProfiledCommunication:

@@ -68,7 +68,6 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
             "communication (ms)": in_unit(entry.mean("breakdown_communication_seconds"), MILLI),
             "sent (MB)": trimmed_mean("breakdown_sent_bytes", MB),
             "bus bandwidth (MB/s)": trimmed_mean("step_breakdown_bus_bytes_per_second", MB),
-            "bus bandwidth, plain all-reduce (MB/s)": trimmed_mean("step_breakdown_plain_bus_bytes_per_second", MB),
         }
     )
 
