@@ -117,7 +117,7 @@ class Schedule(NamedTuple):
 class Trainer(ABC):
     """A backend, driven by common/training/loop.py. Its methods, and those of a framework's Trainer, are abstract or final.
 
-    Its `transport`, `configuration`, `staleness` and `left_out` are for the record (common/record/definition.py).
+    Its `transport`, `configuration` and `staleness` are for the record (common/record/definition.py).
     """
 
     ranks: Ranks
@@ -125,9 +125,8 @@ class Trainer(ABC):
     transport: Transport | None = None
     # The configuration of the library, if it has one.
     configuration: dict[str, Any] | None = None
-    # Where ranks train asynchronously: the counts of each epoch since `restore`, and a line for each rank that no longer trains.
+    # Where ranks train asynchronously: the counts of each epoch since `restore`.
     staleness: list[dict[str, int]] | None = None
-    left_out: list[str] | None = None
     # Counts the steps that the library has left out without a word, since a gradient was not finite.
     num_skipped_steps: Callable[[], int] = staticmethod(lambda: 0)
     # Functions that say why the framework or the library cannot train on `cpu` or `cuda`; None if it can.

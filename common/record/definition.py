@@ -180,8 +180,6 @@ class Record(Part):
     staleness: list[dict[Annotated[str, Pattern("[0-9]{1,9}", "digits")], FromZero]] | None = None
     """Number of updates of each epoch by their staleness, which is the number of other updates since the worker fetched its parameters.
     `null` without a server."""
-    left_out: list[str] | None = None
-    """A line for each worker whose training failed, and without which the run went on."""
     peak_memory_bytes: FromOne | None = None
     """Peak resident memory of the rank that used most, without GPU memory."""
     peak_memory_bytes_by_rank: CountsByRank | None = None

@@ -329,7 +329,6 @@ def _record_use(run: Run) -> None:
     """Adds to the record the memory and the time that the training has taken. All ranks call this, before additional steps add to it."""
     trainer, record, turns = run.trainer, run.record, run.turns
     record.staleness = trainer.staleness and list(trainer.staleness)
-    record.left_out = trainer.left_out
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     peak_bytes_by_rank = values_by_rank(trainer, peak_bytes)
     record.peak_memory_bytes_by_rank, record.peak_memory_bytes = peak_bytes_by_rank, max(peak_bytes_by_rank)

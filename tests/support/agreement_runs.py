@@ -121,7 +121,6 @@ NUM_ASYNCHRONOUS_EPOCHS = 12
 ASYNCHRONOUS = Run("cnn", "sgd", training=(
     "--scaling", "strong", "--batch-size", "8", "--epochs", str(NUM_ASYNCHRONOUS_EPOCHS), "--no-stop-at-target",
 ))  # fmt: skip
-LEFT_OUT = ASYNCHRONOUS._replace(fault="worker_fails_in_step_10")
 # Its optimizer takes over a state at its end. Adam has one more number of each parameter than SGD, and the count of steps.
 RESTORED = Run("cnn", "adam", "fp32", short=True, fault="restored")
 # Statistics of each rank's batch.

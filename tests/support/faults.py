@@ -264,26 +264,6 @@ def unlike_start(_):
     replace(weights, "draw", lambda parameters, seed, precision: draw(parameters, seed + from_environment().rank, precision))
 
 
-def worker_fails_in_step_10(backend):
-    """The training of rank 0 raises an exception in its tenth step after the warm-up."""
-    from frameworks.shared.pytorch.modules import Criterion
-
-    weighted_loss, restore, steps = Criterion.loss, backend.Trainer.restore, itertools.count(1)
-
-    def begun(self, state):
-        nonlocal steps
-        steps = itertools.count(1)
-        restore(self, state)
-
-    def failing(criterion, logits, *arguments):
-        if logits.requires_grad and from_environment().rank == 0 and next(steps) == 10:
-            raise ArithmeticError("it does not add up")
-        return weighted_loss(criterion, logits, *arguments)
-
-    replace(backend.Trainer, "restore", begun)
-    replace(Criterion, "loss", failing)
-
-
 def killed_in_its_step_breakdown(_):
     """The process is killed when it has trained and measures its step breakdown."""
     replace(step_breakdown, "measure", lambda *_: os.kill(os.getpid(), signal.SIGKILL))

@@ -6,7 +6,6 @@ The last rank is the server. It applies the gradients of each worker as they arr
 import contextlib
 import functools
 import time
-import traceback
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.config import Settings
-from common.errors import RunError, UserError
+from common.errors import UserError
 from common.model import weights
 from common.ranks.meeting import joined
 from common.trainer import NO_LOSS, POINTS, Batches, Communication, Observe, ProfiledCommunication, TensorBytes, Totals
@@ -27,8 +26,6 @@ from frameworks.shared.pytorch import mpi_tensors, process_group, states, steps,
 from frameworks.shared.pytorch.pytorch_trainer import PyTorchTrainer
 from frameworks.shared.replaced import replaced
 
-# Tags of the messages of a worker for each of its steps: a learning rate, which gradients follow, or that it is left out.
-GRADIENTS, LEFT_OUT = 1, 2
 # A train_epoch of a ServerTrainer.
 TrainEpoch = TypeVar("TrainEpoch", bound=Callable[..., None])
 POLL_SECONDS = 1e-4
@@ -49,9 +46,9 @@ class Remote(torch.optim.Optimizer):
         begun = time.perf_counter()
         (group,) = self.param_groups
         communicator = mpi_tensors.world()
-        communicator.Send(np.array([group["lr"]], np.float64), self.server, GRADIENTS)
+        communicator.Send(np.array([group["lr"]], np.float64), self.server)
         values = parameters_to_vector([parameter.grad for parameter in group["params"]])
-        communicator.Send(values.numpy(), self.server, GRADIENTS)
+        communicator.Send(values.numpy(), self.server)
         communicator.Recv(values.numpy(), self.server)
         vector_to_parameters(values, group["params"])
         self.seconds += time.perf_counter() - begun
@@ -68,47 +65,19 @@ def asynchronous(train_epoch: TrainEpoch) -> TrainEpoch:
 
     @functools.wraps(train_epoch)
     def epoch(trainer: Any, batches: Batches, observe: Observe) -> None:
-        if not trainer.exchanges:
-            return train_epoch(trainer, batches, observe) if not trainer.serves else observe_rest(0, batches, observe)
-        staleness = serve(trainer, len(batches), observe) if trainer.serves else work(trainer, train_epoch, batches, observe)
-        return synchronize(trainer, staleness)
+        staleness = None
+        if not trainer.serves:
+            train_epoch(trainer, batches, observe)
+        elif trainer.exchanges:
+            staleness = serve(trainer, len(batches), observe)
+        else:
+            for _ in range(len(batches)):
+                observe(NO_LOSS)
+        if trainer.exchanges:
+            synchronize(trainer, staleness)
 
     # functools.wraps keeps the signature.
     return cast("TrainEpoch", epoch)
-
-
-def observe_rest(num_done: int, batches: Batches, observe: Observe, before_step: Callable[[], object] = lambda: None) -> None:
-    """Observes the remaining steps of an epoch, in which this rank trains nothing; calls `before_step()` before each of them."""
-    for _ in range(num_done, len(batches)):
-        before_step()
-        observe(NO_LOSS)
-
-
-def work(trainer: "ServerTrainer", train_epoch: Callable[..., None], batches: Batches, observe: Observe) -> None:
-    """Trains an epoch as a worker. One whose training fails is left out from there on, and takes part in evaluations only.
-
-    A failure before the first epoch, or of MPI, is that of the run.
-    """
-    from mpi4py import MPI
-
-    num_done = 0
-
-    def counting(loss: Any) -> None:
-        nonlocal num_done
-        num_done += 1
-        observe(loss)
-
-    if trainer.failure is None:
-        try:
-            train_epoch(trainer, batches, counting)
-        except Exception as problem:
-            if trainer.staleness is None or isinstance(problem, MPI.Exception):
-                raise
-            traceback.print_exc()
-            position = f"epoch {len(trainer.staleness) + 1}, step {num_done + 1}"
-            trainer.failure = f"rank {trainer.ranks.rank}, {position}: {type(problem).__name__}: {problem}"
-    # For the server each step is a message, so that all ranks are at the same step where a turn ends.
-    observe_rest(num_done, batches, observe, lambda: mpi_tensors.world().Send(np.zeros(1), trainer.ranks.size - 1, LEFT_OUT))
 
 
 def serve(trainer: "ServerTrainer", num_steps: int, observe: Observe) -> dict[int, int]:
@@ -126,10 +95,8 @@ def serve(trainer: "ServerTrainer", num_steps: int, observe: Observe) -> dict[in
             # MPI's own wait would keep a core from the workers.
             while not communicator.Iprobe():
                 time.sleep(POLL_SECONDS)
-            communicator.Recv(learning_rate, MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+            communicator.Recv(learning_rate, MPI.ANY_SOURCE, status=status)
             worker = status.Get_source()
-            if status.Get_tag() == LEFT_OUT:
-                continue
             communicator.Recv(values.numpy(), worker)
             staleness[num_updates - fetched[worker]] += 1
             update(trainer.optimizer, values, learning_rate.item(), num_workers)
@@ -149,21 +116,18 @@ def update(optimizer: torch.optim.Optimizer, gradients: torch.Tensor, learning_r
 
 @torch.no_grad()
 def synchronize(trainer: "ServerTrainer", staleness: dict[int, int] | None) -> None:
-    """Gives all ranks the parameters, and what there is to record of the epoch. Raises RunError if no worker trains any more."""
+    """Gives all ranks the parameters, and what there is to record of the epoch."""
     communicator, server = mpi_tensors.world(), trainer.ranks.size - 1
     values = parameters_to_vector(trainer.module.parameters())
     communicator.Bcast(values.numpy(), server)
     vector_to_parameters(values, trainer.module.parameters())
     staleness_of_epoch: dict[int, int] = communicator.bcast(staleness, server)
-    trainer.left_out = [failure for failure in communicator.allgather(trainer.failure) if failure]
-    if len(trainer.left_out) == server:
-        raise RunError(f"the training of every worker has failed; the first: {trainer.left_out[0]}")
     if trainer.staleness is not None:
         trainer.staleness.append({str(value): number for value, number in staleness_of_epoch.items()})
 
 
 class ServerTrainer(PyTorchTrainer):
-    """A backend whose last rank, which `serves`, has the optimizer. The `failure` of a worker is why it no longer trains."""
+    """A backend whose last rank, which `serves`, has the optimizer."""
 
     @abstractmethod
     def __init__(self, settings: Settings) -> None:
@@ -173,8 +137,6 @@ class ServerTrainer(PyTorchTrainer):
         joined(self.ranks)
         self.serves, self.exchanges, self.transport = self.ranks.rank == self.ranks.size - 1, True, "mpi"
         self.staleness: list[dict[str, int]] | None = None
-        self.left_out: list[str] | None = None
-        self.failure: str | None = None
 
     @final
     def sum(self, values: np.ndarray) -> np.ndarray:
@@ -202,10 +164,10 @@ class ServerTrainer(PyTorchTrainer):
 
     @final
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Does as states.restore, with the optimizer state on the server. Training begins anew, with all workers."""
+        """Does as states.restore, with the optimizer state on the server. Training begins anew."""
         of_model = {name: array for name, array in state.items() if "/" not in name or name.startswith(weights.BUFFER)}
         states.restore(self.module, self.optimizer, state if self.serves else of_model)
-        self.staleness, self.left_out, self.failure = [], [], None
+        self.staleness = []
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:

@@ -36,7 +36,7 @@ PARAMETERS = weights.draw(workloads.workload_of(SETTINGS).parameters, SETTINGS.s
 class Timed:
     """A trainer whose steps and evaluations move `now` on; its evaluations have the accuracies, one after the other."""
 
-    staleness = left_out = None
+    staleness = None
     num_skipped_steps = staticmethod(lambda: 0)
 
     def __init__(self, accuracies=()):

@@ -40,7 +40,7 @@ def rich():
         tensor_bytes_by_rank=tensor_bytes((8, 8, 16), (8, 8, 16)), reading=reading_of_data, timeline=timeline, machine_noise=noise,
         gpu_memory_by_rank=dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), by_rank),
         mpi_profile={"ranks": {"0": mpi}, "problems": []},
-        staleness=[{"0": 3}], left_out=["a worker"], energy_joules=5.0, num_turns=2,
+        staleness=[{"0": 3}], energy_joules=5.0, num_turns=2,
         flops_per_second_per_rank=1e9, peak_flops_per_second=2e9, share_of_peak=0.5, training_flops_per_sample=1000,
     )  # fmt: skip
 
