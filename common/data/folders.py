@@ -1,11 +1,7 @@
-"""The folder of --data-dir, and its files.
-
-Hidden files and folders, whose names begin with a dot, are not data: macOS leaves `._NAME` beside NAME, and editors leave copies.
-"""
+"""The folder of --data-dir, and its files."""
 
 import contextlib
 import gzip
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,25 +23,6 @@ def searching(folder: Path | None, dataset: str, content: str) -> Iterator[Path]
         yield folder
     except OSError as error:
         raise UserError(f"--data-dir {folder} cannot be read ({error.strerror}); give the folder with {content}") from None
-
-
-def visible(folder: Path) -> list[os.DirEntry]:
-    """Returns the files and folders in a folder in the order of their names, without hidden ones.
-
-    Raises UserError for a link that leads nowhere.
-    """
-    with os.scandir(folder) as entries:
-        visible_entries = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
-    for entry in visible_entries:
-        if entry.is_symlink():
-            expect_target(Path(entry.path))
-    return visible_entries
-
-
-def expect_target(path: Path) -> None:
-    """Raises UserError for a link that leads nowhere."""
-    if path.is_symlink() and not path.exists():
-        raise UserError(f"{path} is a link to {os.readlink(path)}, which is not there; fetch what it links to, or take it away")
 
 
 def content(path: Path, is_gzipped: bool = False) -> bytes:

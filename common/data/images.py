@@ -100,17 +100,13 @@ MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
 def _find_mnist(folder: Path | None) -> list[Path]:
     """Returns the paths of the four IDX files in the folder, or that of mnist.npz."""
     with folders.searching(folder, "mnist", "the IDX files or mnist.npz") as data_dir:
-        archive = data_dir / "mnist.npz"
-        folders.expect_target(archive)
-        if archive.is_file():
+        if (archive := data_dir / "mnist.npz").is_file():
             return [archive]
         paths = []
         for name in MNIST_FILES:
-            variants = [data_dir / (stem + end) for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz")]
+            variants = data_dir / name, data_dir / f"{name}.gz"
             path = next((path for path in variants if path.is_file()), None)
             if path is None:
-                for variant in variants:
-                    folders.expect_target(variant)
                 raise UserError(f"--data-dir {folder} has neither mnist.npz nor {name} (or {name}.gz)")
             paths.append(path)
         return paths

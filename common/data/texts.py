@@ -58,7 +58,8 @@ def _installed_topics() -> bytes:
 def find(folder: Path | None) -> tuple[list[Path], list[Path]]:
     """Returns the training files and the held-out files of TinyStories, in the order of their names."""
     with folders.searching(folder, "tinystories", CONTENT) as data_dir:
-        files = [Path(entry.path) for entry in folders.visible(data_dir) if entry.is_file() and entry.name.endswith(ENDINGS)]
+        # Hidden files are not data: macOS leaves `._NAME` beside NAME, and editors leave copies.
+        files = sorted(path for path in data_dir.glob("[!.]*") if path.is_file() and path.name.endswith(ENDINGS))
     doubled = [path for path in files if path.with_name(f"{path.name}.gz") in files]
     if doubled:
         raise UserError(f"{doubled[0]} also exists gzipped and would be read twice; move one of the two away")

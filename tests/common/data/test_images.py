@@ -75,7 +75,6 @@ def mnist(folder):
     [
         write_idx,
         partial(write_idx, name_of="{}.gz".format, pack=gzip.compress),
-        partial(write_idx, name_of=lambda name: name.replace("-idx", ".idx")),
         write_npz,
     ],
 )

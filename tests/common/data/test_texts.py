@@ -112,16 +112,6 @@ def test_files_are_read_in_order_of_their_names_and_others_and_hidden_ones_are_i
     assert_has_text(*in_order(read("tinystories", tmp_path)), "\0".join(STORIES).encode())
 
 
-def test_links_are_followed_and_one_that_leads_nowhere_is_named(tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "0.txt").write_bytes(as_text(STORIES))
-    (tmp_path / "data" / "0.txt").symlink_to(tmp_path / "0.txt")
-    assert read("tinystories", tmp_path / "data").digest == read("tinystories", tmp_path).digest
-    (tmp_path / "data" / "1.txt").symlink_to("../annex/1.txt")
-    with refused(f"{tmp_path}/data/1.txt is a link to ../annex/1.txt, which is not there; fetch what it links to, or take it away"):
-        texts.reader("tinystories", tmp_path / "data", CONTEXT)
-
-
 @pytest.mark.parametrize("files", [[], ["stories.json", "README"], ["valid.txt", "test.txt.gz"]])
 def test_a_folder_without_training_files_is_an_error_before_anything_is_read(files, tmp_path):
     for file in files:
