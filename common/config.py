@@ -99,10 +99,6 @@ class SharedSettings:
     """Transformers: attention heads of a layer."""
     context: Annotated[int | None, CONTEXT, Role.MAY_DIFFER] = None
     """Transformers but for transformer-alcf: tokens in a sample."""
-    source_length: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
-    """transformer-alcf: vectors that the encoder reads in a sample."""
-    target_length: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
-    """transformer-alcf: vectors that the decoder reads in a sample."""
     epochs: Annotated[int | None, Section("duration"), FROM_1] = None
     """Maximum number of epochs."""
     target: Annotated[float | None, NUMBER, Role.TRAINS] = None

@@ -24,10 +24,7 @@ BY_DEFAULT = ("cnn", "transformer")
 
 Transformer = Decoder | EncoderDecoder
 # The field of a Transformer that each setting changes, if the Transformer has it.
-SIZES = {
-    "layers": "num_layers", "width": "width", "heads": "num_heads", "context": "context",
-    "source_length": "source_length", "target_length": "target_length",
-}  # fmt: skip
+SIZES = {"layers": "num_layers", "width": "width", "heads": "num_heads", "context": "context"}
 CONSTANT = "constant"
 # Each gives the factor of the learning rate by the progress of the epochs after warm-up, from 0 to 1.
 SCHEDULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
