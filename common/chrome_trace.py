@@ -63,6 +63,7 @@ def value(path: str | Path, name: str, default: object = None) -> Any:
 def _chunks(path: str | Path) -> Iterator[bytes]:
     """Yields the bytes of a file, uncompressed; a truncated gzip file yields those that are left."""
     try:
+        durable.expect_regular(Path(path))
         with open(path, "rb") as raw:
             zipped = raw.read(2) == GZIP_MAGIC
             raw.seek(0)

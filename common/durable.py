@@ -58,10 +58,15 @@ def write_text(path: Path, text: str, errors: str = "strict") -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Reads a regular file. Raises OSError also for a pipe, whose opening would wait for a writer, and for a device, which may not end."""
+    """Reads a regular file. Raises OSError as `expect_regular` does."""
+    expect_regular(path)
+    return path.read_bytes()
+
+
+def expect_regular(path: Path) -> None:
+    """Raises OSError for a pipe, whose opening would wait for a writer, and for a device, which may not end."""
     if _is_stream(path):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return path.read_bytes()
 
 
 def expect_writable(path: Path) -> None:

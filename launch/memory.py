@@ -16,7 +16,7 @@ from rich.table import Table
 from common import apart, command_line, workloads
 from common.backends import chosen, declaration_of, has_one_rank, settings_of
 from common.bounds import CONTEXT, FROM_1, LAYERS, RANKS
-from common.command_line import Help
+from common.command_line import Help, shortened
 from common.config import Optimizer, Settings
 from common.cost import parallelism, sharing, state_memory
 from common.declarations import PYTHON
@@ -130,7 +130,7 @@ def answer_of(**options: Any) -> Answer:
     sizes = {name: 1 if has_one_rank(name) else arguments.ranks for name in names}
     reasons = {name: problem(name, settings, size) for name, size in sizes.items()}
     left_out = list(filter(None, reasons.values()))
-    if left_out and arguments.backends:
+    if left_out and (arguments.backends or all(reasons.values())):
         raise UserError(left_out[0])
     forecasts = forecast([name for name in names if not reasons[name]], settings, sizes)
     num_parameters, recomputed = workloads.workload_of(settings).num_parameters, ", recomputed" if settings.recompute else ""
@@ -144,8 +144,8 @@ def answer_of(**options: Any) -> Answer:
 def size_of(text: str) -> float:
     """Returns the bytes in a text such as 80GB or 64 MiB. Raises UserError for any other text, and for 0."""
     match = SIZE.fullmatch(text)
-    if not match or not float(match[1]):
-        raise UserError(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB")
+    if not match or not 0 < float(match[1]) < math.inf:
+        raise UserError(f"--fits is {shortened(text)!r}; give the memory of a rank, such as 80GB or 64GiB")
     number, prefix, binary = match.groups()
     return float(number) * (1024 if binary else 1000) ** " kmgt".index((prefix or " ").lower())
 

@@ -65,7 +65,7 @@ case "${1-nothing}" in
     trap 'rm -rf "$venv"' EXIT
     ;;
   -h | --help) usage && exit 0 ;;
-  *) die "unknown argument '$1'; see launch/setup.sh --help" ;;
+  *) die "unknown argument ${1@Q}; see launch/setup.sh --help" ;;
 esac
 
 stamp=$venv/tandem-stamp

@@ -73,7 +73,7 @@ def write(folder: Path, settings: Settings, dataset: Dataset) -> None:
 def find(folder: Path, settings: Settings) -> Dataset:
     """Returns the Dataset in a folder. Raises UserError where it is damaged, or not that of the settings."""
     try:
-        source = json.loads((folder / SOURCE).read_text())
+        source = json.loads(durable.read_bytes(folder / SOURCE))
         _expect_source(folder, source, settings)
         arrays = _open(folder, settings.data_format)
         train, test = (
@@ -82,7 +82,7 @@ def find(folder: Path, settings: Settings) -> Dataset:
         inputs_type, digest = train.inputs.dtype, source["digest"]
     except FileNotFoundError as error:
         raise UserError(f"{error.filename or folder} is not there, so the data is not complete; {CONVERT}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError) as error:
         raise UserError(f"--data-dir {folder} cannot be read ({' '.join(f'{error!r}'.split())}); {CONVERT}") from None
     needed = np.dtype(DTYPES[settings.precision])
     if inputs_type.kind == "f" and inputs_type != needed:

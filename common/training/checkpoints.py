@@ -63,7 +63,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], About]:
         with safe_open(path, "numpy") as file:
             about = _about(file.metadata()["tandem"])
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as problem:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as problem:
         reason = " ".join(str(problem).split())
         raise UserError(f"{path} is not a Tandem checkpoint ({reason}); move it away") from None
 

@@ -248,7 +248,9 @@ def launch_by_matrix() -> dict[str, Any]:
         raise refusal from None
     if not isinstance(fields, dict) or not all(isinstance(value, LAUNCH_TYPES.get(name, ())) for name, value in fields.items()):
         raise refusal
-    if not fields.get("settings", {}).keys() <= config.not_for(config.SINGLE_RUN).keys():
+    settings, ignored = (fields.get(name, {}) for name in ("settings", "ignored_variables"))
+    is_known = settings.keys() <= config.not_for(config.SINGLE_RUN).keys()
+    if not is_known or not all(isinstance(text, str | None) for text in [*settings.values(), *ignored.values()]):
         raise refusal
     return fields
 

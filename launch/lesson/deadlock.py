@@ -57,6 +57,8 @@ def main(order: str, size: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in ORDERS or not sys.argv[2].isdigit() or from_environment().size != 2:
-        running.refuse(f"start two ranks: .venv/bin/mpiexec -n 2 .venv/bin/python -m launch.lesson.deadlock {'|'.join(ORDERS)} BYTES")
-    main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case [order, size] if order in ORDERS and size.isdecimal() and len(size) <= running.MAX_DIGITS and from_environment().size == 2:
+            main(order, size)
+        case _:
+            running.refuse(f"start two ranks: .venv/bin/mpiexec -n 2 .venv/bin/python -m launch.lesson.deadlock {'|'.join(ORDERS)} BYTES")

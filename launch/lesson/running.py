@@ -5,16 +5,23 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from common.bounds import RANKS
+from common.command_line import shortened
 from common.declarations import ROOT
 from common.record import files
 from common.record.definition import Record
 
 RESULTS = ROOT / "results" / "lessons"
+# Of a number of ranks, or of bytes, on a command line.
+MAX_DIGITS = 9
 
 
 def arguments(ranks: str) -> tuple[str, list[str]]:
     """Returns the number of ranks and the options on the command line of a lesson; without a number, `ranks`."""
-    return (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdigit() else (ranks, sys.argv[1:])
+    number, options = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdecimal() else (ranks, sys.argv[1:])
+    if len(number) > MAX_DIGITS or RANKS.problem(int(number)):
+        refuse(f"{shortened(number)} is no number of ranks; give one from {RANKS.at_least} to {RANKS.at_most}")
+    return number, options
 
 
 def refuse(mistake: str) -> NoReturn:

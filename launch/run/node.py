@@ -122,9 +122,10 @@ def cache_file(num_gpus: int | None) -> Path | None:
 
 def read_cached(file: Path | None) -> dict[str, Answer]:
     """Reads the answers of a file; returns none where it is missing, unreadable or older than an hour."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         if file and 0 <= time.time() - file.stat().st_mtime <= MAX_AGE.total_seconds():
-            return json.loads(cache.read(file) or "{}")
+            answers = json.loads(cache.read(file) or "{}")
+            return answers if isinstance(answers, dict) and all(isinstance(answer, dict) for answer in answers.values()) else {}
     return {}
 
 

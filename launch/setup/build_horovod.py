@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 
 class Substitution(NamedTuple):
@@ -230,7 +230,7 @@ def mpi_of(mpicc: str) -> tuple[str, str | None]:
     if package and Path(mpicc).parent == Path(sys.executable).parent:
         return package, None
     shown = subprocess.run([mpicc, "-show"], capture_output=True, text=True, check=False)
-    if shown.returncode:
+    if shown.returncode or not shown.stdout.strip():
         raise BuildError(f"{mpicc} -show failed; it must be the mpicc of MPICH, Open MPI or a vendor's MPI")
     folders = re.findall(r"(?:^|\s)-L\s*(\S+)", shown.stdout)
     return f"{os.path.realpath(mpicc)} {shown.stdout.strip()}", folders[-1] if folders else None
@@ -412,8 +412,15 @@ def pinned_version() -> str:
     return pin[1]
 
 
+class Parser(argparse.ArgumentParser):
+    """Raises BuildError, where argparse prints how the program is used."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BuildError(f"{message}; see --help")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Builds a Horovod wheel for the environment of this Python, and prints the wheel's path.")
+    parser = Parser(description="Builds a Horovod wheel for the environment of this Python, and prints the wheel's path.")
     parser.add_argument("version", nargs="?", help="version of Horovod (default: the one pinned in environment.yml)")
     folders = parser.add_mutually_exclusive_group(required=True)
     folders.add_argument("--output", type=Path, metavar="FOLDER", help="build into this folder, and check the wheel with two ranks")
@@ -423,8 +430,10 @@ def main() -> None:
         "--mpicc", help="mpicc of a site's MPI (default: beside this Python, or on PATH; without one Horovod has Gloo alone)"
     )
     parser.add_argument("--cuda-home", help="folder of the CUDA toolkit (default: a build without GPU operations)")
-    arguments = parser.parse_args()
     try:
+        if "" in sys.argv:
+            parser.error("an argument is empty")
+        arguments = parser.parse_args()
         parts = Build(
             arguments.version or pinned_version(),
             frameworks_here(arguments.without),
@@ -438,8 +447,9 @@ def main() -> None:
             wheel = build_wheel(parts, arguments.output.resolve())
             check(wheel, parts)
             print(wheel)
-    except BuildError as error:
-        sys.exit(f"setup: {error}")
+    except (BuildError, OSError) as error:
+        print(f"setup: {f'{error.filename}: {error.strerror}' if isinstance(error, OSError) else error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
 

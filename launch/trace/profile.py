@@ -146,7 +146,7 @@ def read_events(path: Path) -> Events:
             return _events(json.loads(file.readline()), file.read())
     except OSError as problem:
         raise UserError(f"{path}: {problem.strerror}; give files mpi_events.JOB.RANK.bin") from None
-    except (ValueError, LookupError, TypeError) as problem:
+    except (ValueError, LookupError, TypeError, RecursionError) as problem:
         raise UserError(f"{path} is truncated or damaged ({problem}); copy it again") from None
 
 

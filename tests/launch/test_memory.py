@@ -148,11 +148,13 @@ MISTAKES = [
     (("--backends", ","), "--backends is ','; give backends such as ddp,fsdp,deepspeed_zero@3"),
     (("--backends", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
     (("--backends", "parameter_server"), "there is no forecast for parameter_server"),
+    (("--workload", "cnn", "--recompute"), "--recompute would save no memory of cnn"),
+    (("--fits", "9" * 400 + "GB"), "give the memory of a rank, such as 80GB or 64GiB"),
     (("--backends", "tensor_parallel", "--ranks", "3"), "divides the 4 heads of transformer over its ranks, and 3 ranks do not"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[" ".join(arguments)[:40] for arguments, _ in MISTAKES])
 def test_a_mistake_is_one_line(arguments, message):
     expect_refused(message, "launch.memory", *arguments)
 

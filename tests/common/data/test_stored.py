@@ -98,7 +98,7 @@ def test_damaged_data_is_refused_in_one_line(name, digits, tmp_path):
     largest.unlink()
     assert "; write it with .venv/bin/python -m launch.convert_data into an empty folder" in refusal(load, **settings)
     largest.write_bytes(content)
-    for damaged in ("{", "[]", json.dumps({"data_format": name})):
+    for damaged in ("{", "[]", "[" * 100_000, json.dumps({"data_format": name})):
         source.write_text(damaged)
         assert f"--data-dir {tmp_path}/copy cannot be read (" in refusal(load, **settings)
     source.unlink()

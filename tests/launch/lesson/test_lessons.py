@@ -104,7 +104,13 @@ def test_blocking_sends_of_large_messages_hang_and_the_cures_do_not(order, size,
     assert done.stdout.count("has exchanged 4 times") == (0 if hangs else 2)
 
 
-@pytest.mark.parametrize("arguments", [(), ("backwards", 8), ("in_turn", "much")])
+@pytest.mark.parametrize("ranks", ["0", "99999999", "9" * 5000])
+def test_a_number_of_ranks_that_is_none_is_refused_before_anything_is_trained(ranks):
+    status, output, error = run_module("launch.lesson.broken", ranks)
+    assert (status, output, error.count("\n"), ranks[:9] in error) == (2, "", 1, True), error
+
+
+@pytest.mark.parametrize("arguments", [(), ("backwards", 8), ("in_turn", "much"), ("in_turn", "1" + "0" * 30)])
 def test_what_is_no_exchange_is_refused(arguments):
     message = "error: start two ranks: .venv/bin/mpiexec -n 2 .venv/bin/python -m launch.lesson.deadlock sends_first|in_turn|together BYTES"
     assert run_module("launch.lesson.deadlock", *arguments, PMI_RANK="0", PMI_SIZE="2") == (2, "", f"{message}\n")

@@ -19,7 +19,14 @@ def file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("age", "content", "answers"), [(0, None, ANSWERS), (59, None, ANSWERS), (61, None, {}), (-5, None, {}), (0, "", {}), (0, "{", {})]
+    ("age", "content", "answers"),
+    [
+        (0, None, ANSWERS),
+        (59, None, ANSWERS),
+        (61, None, {}),
+        (-5, None, {}),
+        *((0, damaged, {}) for damaged in ("", "{", "5", '{"ddp": 5}', "[" * 100_000)),
+    ],
 )
 def test_answers_of_the_last_hour_are_read_and_no_others_nor_damaged_ones(age, content, answers, file):
     assert node.read_cached(file) == {}

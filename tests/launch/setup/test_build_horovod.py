@@ -126,8 +126,25 @@ def test_a_file_that_was_copied_alone_asks_for_the_version(tmp_path):
     copied = tmp_path / "build_horovod.py"
     copied.write_text(Path(build_horovod.__file__).read_text())
     process = subprocess.run([sys.executable, copied, "--output", tmp_path], capture_output=True, text=True, check=False)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert process.stderr == "setup: there is no environment.yml that pins Horovod; give its version, such as 0.28.1, first\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "one of the arguments --output --cache is required; see --help"),
+        (["--output", ""], "an argument is empty; see --help"),
+        (["--output", "/dev/null/x"], "/dev/null/x: Not a directory"),
+        (["--cache", "FOLDER", "--mpicc", "/none"], "/none: No such file or directory"),
+        (["--cache", "FOLDER", "--mpicc", "true"], "true -show failed; it must be the mpicc of MPICH, Open MPI or a vendor's MPI"),
+        (["--cache", "FOLDER", "--cuda-home", "/none"], "/none/bin/nvcc: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, message, tmp_path):
+    command = [sys.executable, build_horovod.__file__, *(argument.replace("FOLDER", str(tmp_path)) for argument in arguments)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (2, f"setup: {message}\n")
 
 
 def test_the_build_finds_the_nccl_of_pytorch_under_the_name_that_the_linker_looks_for(tmp_path, monkeypatch):
