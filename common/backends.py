@@ -86,36 +86,30 @@ def has_one_rank(name: str) -> bool:
 
 def is_exact(name: str) -> bool:
     """Returns whether a backend, or a variant of one, trains as plain PyTorch does up to rounding."""
-    return not _applies(declaration_of(name).approximate, name)
+    approximate = declaration_of(name).approximate
+    return not approximate if isinstance(approximate, bool) else name.partition("@")[2] not in approximate
 
 
 def name_of(backend: str, settings: Settings) -> str:
     """Returns a backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
-    # A file outside frameworks/ may compile.
-    declaration = declared().get(backend, Backend(can_compile=True))
-    of_others = settings_of_others(backend)
-    for setting in given_of_some(settings):
+    # A file outside frameworks/ declares nothing.
+    declaration, of_others = declaration_of(backend), settings_of_others(backend)
+    given = {name: value for name in sorted(own_settings()) if (value := getattr(settings, name)) != getattr(Settings, name)}
+    for setting in given:
         if setting in of_others:
             raise UserError(f"{flag(setting)} {of_others[setting]}")
-    changed = {name: value for name in sorted(variant_settings()) if (value := getattr(settings, name)) != getattr(Settings(), name)}
+    changed = {name: value for name, value in given.items() if name in declaration.variants}
     for setting, value in changed.items():
-        if setting not in declaration.variants:
-            raise UserError(f"{flag(setting)} is for {', '.join(_backends_with('variants', setting))}, not for {backend}; leave it out")
         if value not in declaration.variants[setting]:
             raise UserError(_no_variant(backend, value))
     if len(changed) > 1:
         raise UserError(f"{backend} takes one of {' and '.join(map(flag, changed))}; leave the others out")
     name = "@".join([backend, *map(str, changed.values())])
-    if settings.compile and not _applies(declaration.can_compile, name):
-        if isinstance(declaration.can_compile, tuple):
-            able = ", ".join(f"{backend}@{variant}".rstrip("@") for variant in declaration.can_compile)
-            raise UserError(f"--compile is not for {name}; use {able}")
-        able = ",".join(_backends_with("can_compile"))
-        raise UserError(f"--compile is not for {name}; leave it out, or in a matrix choose --backends {able}")
     if (setting := settings.library_setting) not in (None, NO_SETTING, *(able := settings_of_library(backend))):
         raise UserError(f"--library-setting {setting} is not for {name}; choose from: {', '.join((NO_SETTING, *able))}")
     if settings.share_gpu and not declaration.can_share_gpu:
-        raise UserError(f"--share-gpu is not for {name}; leave it out, or choose from: {', '.join(_backends_with('can_share_gpu'))}")
+        able = ", ".join(name for name, declaration in declared().items() if declaration.can_share_gpu)
+        raise UserError(f"--share-gpu is not for {name}; leave it out, or choose from: {able}")
     return name
 
 
@@ -126,12 +120,6 @@ def _is_for(setting: str) -> str:
 def settings_of_library(name: str) -> list[str]:
     """Returns the settings of its library that a search tries for a backend, or a variant, each as NAME=VALUE."""
     return [f"{setting}={value}" for setting, values in declaration_of(name).library_settings.items() for value in values]
-
-
-def _backends_with(field: str, item: str | None = None) -> list[str]:
-    """Returns the backends whose declaration has a value in the field, or has the item among its values."""
-    values = {name: getattr(declaration, field) for name, declaration in declared().items()}
-    return [name for name, value in values.items() if (value if item is None else item in value)]
 
 
 def settings_of(name: str, settings: Settings) -> Settings:
@@ -162,8 +150,3 @@ def _no_variant(backend: str, variant: str | int) -> str:
     if not declaration.variants:
         return f"{backend} has no variants; write it without @{variant}"
     return f"there is no {backend}@{variant}; choose from: {', '.join(variants_of(backend))}, or {backend} alone"
-
-
-def _applies(variants: bool | tuple[str, ...], name: str) -> bool:
-    """Returns whether a field that is a bool, or lists variants, applies to a backend, or a variant of one."""
-    return variants if isinstance(variants, bool) else name.partition("@")[2] in variants

@@ -131,9 +131,6 @@ class SharedSettings:
     """Seed of the initial parameters and the sample order."""
     dropout: Annotated[bool, Role.TRAINS] = False
     """Use the dropout of the original model (cnn: 0.25 and 0.5, transformer-alcf: 0.1), with a different seed on each rank."""
-    compile: bool = False
-    """PyTorch backends: train with torch.compile. Compilation is done before the clock starts; evaluation is not compiled. Requires a
-    C++ compiler (g++ or $CXX) and, for a large model, a longer --watchdog-timeout. --dropout draws different numbers than without."""
     recompute: bool = False
     """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
     takes less memory and a second forward pass, and trains the same."""

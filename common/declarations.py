@@ -76,8 +76,6 @@ class Backend(NamedTuple):
     """Whether it trains otherwise than plain PyTorch does, by more than rounding; or the variants that do."""
     float32_masters: bool = False
     """Whether master parameters are float32, also in a float64 run."""
-    can_compile: bool | tuple[str, ...] = False
-    """Whether it supports --compile; or the variants that do."""
     can_share_gpu: bool = False
     """Whether it supports --share-gpu."""
     models: tuple[str, ...] = ()

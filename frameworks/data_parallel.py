@@ -11,7 +11,6 @@ from common.training.program import main
 from frameworks.shared.pytorch import modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer, OneProcessTrainer
 
-# The copies of a compiled module would all compute with the parameters of the first.
 BACKEND = Backend(one_rank=True, by_default=False, change="wrap in DataParallel")
 
 

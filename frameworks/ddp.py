@@ -16,7 +16,7 @@ BACKEND = Backend(
         Setting("reduction", "gradients are averaged in float16 or bfloat16.", choices=("fp16", "bf16")),
     ),
     approximate=("fp16", "bf16"), transport="gloo", sharing={"": "replicated", "fp16": "two_bytes", "bf16": "two_bytes"},
-    buffers="buckets", change="wrap in DistributedDataParallel", can_compile=True, can_share_gpu=True,
+    buffers="buckets", change="wrap in DistributedDataParallel", can_share_gpu=True,
     library_settings={"gradient_as_bucket_view": (True,), "static_graph": (True,), "bucket_cap_mb": (1, 100)},
 )  # fmt: skip
 

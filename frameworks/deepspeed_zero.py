@@ -14,13 +14,12 @@ from frameworks.shared.deepspeed import configuration, engine
 from frameworks.shared.pytorch import modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
 
-# Stage 3 gathers parameters between layers in Python hooks, which break the graph.
 BACKEND = Backend(
     settings=(
         Setting("zero_stage", "ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters.", 1, (0, 1, 2, 3)),
         Setting("deepspeed_config", "JSON file of further settings of DeepSpeed, such as bucket sizes.", is_path=True, is_compared=False),
     ),
-    can_compile=("", "0", "2"), float32_masters=True, sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
+    float32_masters=True, sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
     library_settings={
         "overlap_comm": (True,), "contiguous_gradients": (True,), "reduce_bucket_size": (262144,), "allgather_bucket_size": (262144,),
     },

@@ -7,7 +7,6 @@ from common.training.program import main
 from frameworks.shared.pytorch import fully_shard, modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
-# Each gather of parameters is a hook, which breaks the graph.
 BACKEND = Backend(
     settings=(
         Setting(

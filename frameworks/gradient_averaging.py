@@ -12,7 +12,7 @@ from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, Module
 
 BACKEND = Backend(
     settings=(Setting("transport", "what gradients go over on CPUs, instead of Gloo.", choices=("mpi",)),), transport="gloo",
-    can_compile=True, can_share_gpu=True, by_default=False, sharing="replicated", buffers="packed", change="nothing",
+    can_share_gpu=True, by_default=False, sharing="replicated", buffers="packed", change="nothing",
 )  # fmt: skip
 
 

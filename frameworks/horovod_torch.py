@@ -18,7 +18,7 @@ BACKEND = Backend(
         Setting("transport", "what gradients go over on CPUs, instead of MPI.", choices=("gloo",)),
         Setting("reduction", "gradients are averaged in float16.", choices=("fp16",)),
     ),
-    approximate=("fp16",), transport="mpi", needs_mpi=True, can_compile=True,
+    approximate=("fp16",), transport="mpi", needs_mpi=True,
     sharing={"": "replicated", "fp16": "two_bytes"}, buffers="fusion", change="wrap the optimizer",
     library_settings={"HOROVOD_FUSION_THRESHOLD": (0, 1048576), "HOROVOD_CYCLE_TIME": (0.1, 5)},
 )  # fmt: skip

@@ -7,7 +7,7 @@ from common.training.program import main
 from frameworks.shared.pytorch import asynchronous_sgd, modules, steps
 
 BACKEND = Backend(
-    needs_mpi=True, can_compile=True, approximate=True, by_default=False, num_servers=1,
+    needs_mpi=True, approximate=True, by_default=False, num_servers=1,
     change="send gradients to a server, which has the optimizer",
 )  # fmt: skip
 

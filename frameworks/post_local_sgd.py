@@ -20,7 +20,7 @@ BACKEND = Backend(
         Setting("averaging_period", "steps after which parameters are averaged, as after each epoch.", 8, (1, 2, 4, 8, 16)),
         Setting("local_after", "steps with averaged gradients before ranks train locally, also after --resume.", 50, bounds=FROM_0),
     ),
-    can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
+    can_share_gpu=True, approximate=True, by_default=False,
     buffers="buckets", change="wrap in DistributedDataParallel with a hook, and wrap the optimizer",
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from common.training.program import main
 from frameworks.shared.pytorch import modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer, OneProcessTrainer
 
-BACKEND = Backend(library="none", can_compile=True, can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
+BACKEND = Backend(library="none", can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
 
 
 class Trainer(ModuleTrainer, OneProcessTrainer):

@@ -15,7 +15,7 @@ from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, Module
 
 BACKEND = Backend(
     settings=(Setting("averaging_period", "steps after which parameters are averaged, as after each epoch.", 8, (1, 2, 4, 8, 16)),),
-    can_compile=True, can_share_gpu=True, approximate=True, by_default=False,
+    can_share_gpu=True, approximate=True, by_default=False,
     sharing="averaged", change="nothing",
 )  # fmt: skip
 

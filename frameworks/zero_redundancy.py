@@ -11,7 +11,7 @@ from frameworks.shared.pytorch import distributed_data_parallel, modules, steps
 from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer, ModuleTrainer
 
 BACKEND = Backend(
-    can_compile=True, can_share_gpu=True, by_default=False, sharing="zero1", buffers="buckets", deals=True,
+    can_share_gpu=True, by_default=False, sharing="zero1", buffers="buckets", deals=True,
     change="wrap in DistributedDataParallel, replace the optimizer",
 )  # fmt: skip
 

@@ -27,7 +27,6 @@ from tests.support.running import BIN, completed
         (["16", "--workloads", "resnet50", "--backends", "ddp"], "a global batch of 512 exceeds the 256 samples"),
         (["3", "--scaling", "strong"], "is not divisible into 3 equal shards"),
         (["1", "--run-id", "mine"], "--run-id is for a single run"),
-        (["1", "--compile"], "; leave it out, or in a matrix choose --backends single,"),
         (["2", "--share-gpu"], "--share-gpu is for a single run"),
         (["1", "--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
     ],
@@ -86,13 +85,12 @@ def test_the_matrix_names_what_is_no_record_in_one_line_leaves_it_alone_and_goes
         ("single", ["--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
         ("single", ["--timeline"], "give one with --run-id"),
         ("single", ["--trace", "mpi"], "--trace is for a matrix"),
-        ("single", ["--compile"], "--compile requires a C++ compiler, but no-such-compiler was not found"),
         # The ranks could not know the folder of the log.
         ("horovod_torch", ["--timeline"], "--timeline writes into a folder with the run's name; give one with --run-id"),
     ],
 )
 def test_a_run_refuses(backend, arguments, message, tmp_path):
-    expect_refused(message, f"frameworks.{backend}", "--results", tmp_path, *arguments, CXX="no-such-compiler")
+    expect_refused(message, f"frameworks.{backend}", "--results", tmp_path, *arguments)
 
 
 @pytest.mark.parametrize("program", [("launch.matrix", "0"), ("frameworks.single", "--epochs", "0")])

@@ -13,7 +13,6 @@ from launch import matrix
 from launch.launchers import commands
 from launch.run import available, runner
 from launch.run.plan import plan
-from tests.support.backends import ON_PYTORCH
 from tests.support.mistakes import refused
 
 MPICH = commands.Launcher("mpich", "mpiexec")
@@ -79,12 +78,6 @@ def test_a_variant_may_need_mpi_where_its_backend_does_not(name, needs_mpi):
     [
         ("ddp", {"zero_stage": 3}, "--zero-stage is for deepspeed_zero, not for ddp; leave it out"),
         ("fsdp", {"share_gpu": True}, f"not for fsdp; leave it out, or choose from: {', '.join(names_with('can_share_gpu'))}"),
-        ("horovod_tf", {"compile": True}, "--compile is not for horovod_tf; leave it out"),
-        (
-            "deepspeed_zero",
-            {"compile": True, "zero_stage": 3},
-            "@3; use deepspeed_zero, deepspeed_zero@0, deepspeed_zero@2",
-        ),
         ("ddp", {"transport": "gloo"}, "ddp@gloo is ddp itself; leave gloo out"),
         ("single", {"transport": "mpi"}, f"--transport is for {OVER_ANOTHER}, not for single; leave it out"),
         ("deepspeed_zero", {"transport": "gloo"}, f"--transport is for {OVER_ANOTHER}, not for deepspeed_zero"),
@@ -140,14 +133,6 @@ def test_a_matrix_refuses_a_setting_that_selects_variants_and_names_these(settin
 def test_a_matrix_is_refused_at_a_size_that_one_of_its_variants_does_not_take():
     with refused("multiple of 2 ranks (--stages), and 1 is"):
         available.check(plan(["ddp", "pipeline_ddp"], ["cnn"], [1], 1, None, Settings()), MPICH)
-
-
-def test_only_backends_on_pytorch_compile_and_their_names_stay():
-    able = names_with("can_compile")
-    assert set(able) < set(ON_PYTORCH)
-    assert [backends.name_of(backend, Settings(compile=True)) for backend in able] == able
-    stages = [backends.name_of("deepspeed_zero", Settings(compile=True, zero_stage=stage)) for stage in (0, 1, 2)]
-    assert stages == ["deepspeed_zero@0", "deepspeed_zero", "deepspeed_zero@2"]
 
 
 def test_a_job_of_a_variant_starts_its_file_with_its_setting():

@@ -16,7 +16,7 @@ ON_CPU = {"transformer": 8, "cnn": 16}
 NUM_STEPS = {True: 20, False: 4}
 # The first epoch is not counted. A data set of random images has few steps in an epoch.
 NUM_EPOCHS, NUM_EPOCHS_OF_RANDOM = 2, 10
-RUN_SECONDS, COMPILED_SECONDS = 60.0, 120.0
+RUN_SECONDS = 60.0
 # Keys of a record that are shown where it has them, and their units.
 SHOWN = {
     "tokens_per_second": ("tokens/s", 1), "flops_per_second_per_rank": ("TFLOP/s", 1e12), "share_of_peak": ("share of peak", 1),
@@ -30,10 +30,9 @@ class Run(NamedTuple):
     backend: str
     workload: str
     precision: str
-    compiled: bool = False
 
     def __str__(self):
-        return f"{self.workload}: {self.backend}, {self.precision}{', compiled' if self.compiled else ''}"
+        return f"{self.workload}: {self.backend}, {self.precision}"
 
 
 def sizes(session):
@@ -41,12 +40,11 @@ def sizes(session):
 
 
 def runs(session):
-    """The runs; what tells most comes first: bf16 of all, then single's other precisions, compiled, then the rest."""
+    """The runs; what tells most comes first: bf16 of all, then single's other precisions, then the rest."""
     workloads = sizes(session)
     first, *other_precisions = PRECISIONS if session.on_gpu else ON_CPU_PRECISIONS[:1]
     chosen = [Run(backend, workload, first) for workload in workloads for backend in BACKENDS[:3]]
     chosen += [Run("single", workload, precision) for workload in workloads for precision in other_precisions]
-    chosen += [Run("single", workload, first, compiled=True) for workload in workloads]
     chosen += [Run(backend, workload, first) for backend in BACKENDS[3:] for workload in workloads]
     chosen += [Run(backend, workload, precision) for precision in other_precisions for workload in workloads for backend in BACKENDS[1:]]
     return [chosen_run for chosen_run in chosen if chosen_run.backend in session.lacks]
@@ -58,17 +56,15 @@ def pytest_generate_tests(metafunc):
 
 def test_samples_per_second(chosen_run, session, measured):
     """Samples per second of a run are measured, and what else its record has."""
-    backend, workload, precision, compiled = chosen_run
+    backend, workload, precision = chosen_run
     session.expect(backend)
     num_epochs = NUM_EPOCHS_OF_RANDOM if WORKLOADS[workload].datasets[0] == "random" else NUM_EPOCHS
-    name = f"speed-{workload}-{backend}-{precision}{'-compiled' if compiled else ''}"
+    name = f"speed-{workload}-{backend}-{precision}"
     options = (
         "--workload", workload, "--batch-size", sizes(session)[workload],
         "--epochs", num_epochs, "--precision", precision, "--no-stop-at-target", "--no-step-breakdown",
-        *(["--compile"] if compiled else []),
     )  # fmt: skip
-    seconds = COMPILED_SECONDS if compiled else RUN_SECONDS
-    record = train(session, backend, name, *options, seconds=seconds, num_steps=NUM_STEPS[session.on_gpu])
+    record = train(session, backend, name, *options, seconds=RUN_SECONDS, num_steps=NUM_STEPS[session.on_gpu])
     rate = record.samples_per_epoch * (num_epochs - 1) / sum(record.train_seconds[1:])
     measured["samples/s"] = rate
     measured |= {label: value / unit for key, (label, unit) in SHOWN.items() if (value := getattr(record, key))}

@@ -70,7 +70,7 @@ def test_each_option_is_in_the_help_of_those_programs_that_take_it():
 def test_a_run_has_the_settings_that_its_backend_declares():
     helps = help_of("frameworks.ddp")["backend options"]
     assert sorted(helps) == sorted(flag(setting.name) for setting in backends.declared()["ddp"].settings)
-    assert "with powersgd: rank of the factors" in helps["--powersgd-rank"]
+    assert "gradients are averaged in float16 or bfloat16" in helps["--reduction"]
 
 
 def test_every_setting_of_a_run_is_explained_with_its_default():

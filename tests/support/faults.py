@@ -379,19 +379,6 @@ def restored(backend):
     replace(backend.Trainer, "close", restore_and_close)
 
 
-def compiled_on_the_clock(backend):
-    """It fails if it compiles anything on the clock, or has compiled nothing before."""
-    torch = backend.steps.torch
-
-    def prepared(turns):
-        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-        assert graphs == 1, f"{graphs} graphs were compiled, not the one for training"
-        torch.compiler.set_stance("fail_on_recompile")
-        return turns
-
-    change_result(loop, "prepare", prepared)
-
-
 def expect_no_traces_on_the_clock(backend):
     """It fails if TensorFlow traces anything for an evaluation on the clock."""
     # Not at the top: other backends do not import TensorFlow.

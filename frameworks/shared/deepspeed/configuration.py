@@ -47,7 +47,7 @@ DECIDED = {
     "zero_optimization.zero_hpz_partition_size": ONE_MODEL,
     **dict.fromkeys(("tensor_parallel", "sequence_parallel_size", "expert_parallel", "pipeline", "elasticity"), ONE_MODEL),
     "activation_checkpointing": "--recompute",
-    "compile": "--compile",
+    "compile": SAME_TRAINING,
     **dict.fromkeys(("checkpoint", "nebula", "datastates_ckpt"), "--checkpoint-dir"),
     **dict.fromkeys(
         (

@@ -1,8 +1,6 @@
 """How a run builds its model in PyTorch, and what it computes from the outputs: by the functions of the model's file."""
 
 import functools
-import os
-import shutil
 from collections.abc import Callable
 from typing import Any, final
 
@@ -53,8 +51,6 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
     seed = settings.seed * 100_003 + ranks.rank
     model_file.seed_generators(seed % 2**32)
     torch.manual_seed(seed)
-    if settings.compile:
-        compile_forward(module)
     return module
 
 
@@ -141,10 +137,7 @@ def without_dropout(module: nn.Module) -> None:
 
 
 def switch_functional_dropout(is_on: bool) -> None:
-    """Turns the functions of dropout on or off, wherever they are called: the backward pass may compute a layer again.
-
-    Code that is compiled has them on.
-    """
+    """Turns the functions of dropout on or off, wherever they are called: the backward pass may compute a layer again."""
     for name in DROPOUT_FUNCTIONS:
         torch._VF.__dict__.pop(name, None)
         if not is_on:
@@ -194,22 +187,3 @@ def recomputed(function: Callable) -> Callable:
         return checkpoint(function, *arguments, use_reentrant=False, **settings)
 
     return computed
-
-
-def compile_forward(module: nn.Module) -> None:
-    """Replaces a module's forward by one that is compiled, with its backward, at the first training step.
-
-    Raises UserError if the C++ compiler that torch.compile calls is missing.
-    """
-    compiler = os.environ.get("CXX", "g++")
-    if not shutil.which(compiler):
-        raise UserError(f"--compile requires a C++ compiler, but {compiler} was not found; install it, or set CXX, e.g. CXX=clang++")
-    plain = module.forward
-    # No graph breaks: they are slower and may be compiled later, on the clock.
-    compiled = torch.compile(plain, fullgraph=True, dynamic=False)
-
-    def forward(inputs: torch.Tensor) -> torch.Tensor:
-        # The size of evaluation batches is known only when the data has been read, on the clock, too late to compile for it.
-        return compiled(inputs) if module.training else plain(inputs)
-
-    module.forward = forward
