@@ -26,7 +26,7 @@ FORMATS = {
         "seconds per epoch": ".3f",
         r"share of (peak|the step)|samples read|\(MiB\)|^epochs": ".1f",
         "TFLOP": ".4g",
-        r"\((s|ms|MB)\)": ".2f",
+        r"\((s|ms|[MGT]B)\)": ".2f",
         r"/s|\((%|J)\)": ".0f",
         "": ".4g",
     }.items()

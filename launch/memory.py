@@ -9,10 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from common import apart, command_line, workloads
 from common.backends import chosen, declaration_of, has_one_rank, settings_of
 from common.bounds import CONTEXT, FROM_1, LAYERS, RANKS
@@ -23,6 +19,7 @@ from common.declarations import PYTHON
 from common.errors import UserError
 from common.model import pipelining
 from common.model.description import parts_of
+from common.terminal import Table, print_tables
 from common.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ BACKENDS = (
 # The text of --fits.
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtKMGT])(i?))?B")
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
-PLAIN_WIDTH = 240
 # Of Horovod's fusion buffer: 0.28.1, HOROVOD_FUSION_THRESHOLD.
 FUSION_BYTES = 128 * 2**20
 # Numbers in DeepSpeed 0.19.8: reduce_bucket_size and stage3_max_live_parameters.
@@ -266,22 +262,19 @@ def largest_hand(sizes: Sequence[int], num_ranks: int) -> float:
 
 def show(answer: Answer, limit: float | None) -> None:
     """Prints the forecasts as a table, the reasons for what is left out, and what fits into `limit` bytes."""
-    console, (training, forecasts, left_out) = Console(), answer
-    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    training, forecasts, left_out = answer
     unit, size = next((unit for unit in UNITS if max(row.peak for row in forecasts) >= unit[1]), UNITS[-1])
-    table = Table(title=f"{training}: memory per rank ({unit})", title_justify="left", box=box.SIMPLE)
-    for name in Forecast._fields:
-        table.add_column(name.replace("_", " ").replace("num ", ""), justify="left" if name == "backend" else "right")
-    for backend, num_ranks, *sizes in forecasts:
-        table.add_row(backend, str(num_ranks), *(f"{num_bytes / size:.3f}" for num_bytes in sizes))
-    console.print(table)
-    for reason in left_out:
-        console.print(f"left out: {reason}", soft_wrap=True, highlight=False)
-    console.print("Programs, the allocator's reserve and the workspace of kernels come on top.")
+    rows = [
+        {"backend": backend, "ranks": num_ranks}
+        | {f"{name.replace('_', ' ')} ({unit})": num_bytes / size for name, num_bytes in zip(Forecast._fields[2:], sizes, strict=True)}
+        for backend, num_ranks, *sizes in forecasts
+    ]
+    lines = [*(f"left out: {reason}" for reason in left_out), "Programs, the allocator's reserve and the workspace of kernels come on top."]
     if limit is not None:
         fitting = [row.backend for row in forecasts if row.peak <= limit]
-        text = f"{len(fitting)} of {len(forecasts)} fit into {limit / size:.4g} {unit} per rank: {', '.join(fitting)}"
-        console.print(text.removesuffix(": "), soft_wrap=True, highlight=False)
+        fit = f"{len(fitting)} of {len(forecasts)} fit into {limit / size:.4g} {unit} per rank"
+        lines.append(": ".join([fit, *([", ".join(fitting)] if fitting else [])]))
+    print_tables([Table(f"{training}: memory per rank", rows)], lines)
 
 
 if __name__ == "__main__":

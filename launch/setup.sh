@@ -98,7 +98,7 @@ chosen=$(
   env | grep -E '^HOROVOD_(WITH|GPU|NCCL|CUDA)[A-Z_]*=' | sort || true
 )
 fingerprint=$({
-  cat "$root/environment.yml" "$root/launch/setup.sh" "$root"/launch/setup/*.py "$root"/launch/trace/{build,generate}.py
+  cat "$root/environment.yml" "$root/launch/setup.sh" "$root"/launch/setup/*.py "$root"/launch/trace/build.py
   cat "$root"/launch/trace/interposer/*
   # Where a library lies matters to the build only, and modules set it.
   echo "$chosen" | grep -vE '^HOROVOD_[A-Z]+_(HOME|INCLUDE|LIB)='

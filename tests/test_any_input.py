@@ -16,7 +16,7 @@ from common.data import stored
 from common.errors import UserError
 from common.training import program as training
 from launch.run import available, processes
-from launch.trace import generate
+from launch.trace import build
 from tests.support import programs
 from tests.support.forked import run_module
 from tests.support.running import ROOT
@@ -109,7 +109,7 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
         importlib.import_module(module)
     # Asking backends takes seconds.
     monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
-    for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write"), (generate, "prototypes")):
+    for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write"), (build, "prototypes")):
         monkeypatch.setattr(module, name, started)
     bases, options = ALWAYS.get(program.module, [()]), options_of(program.kind)
 

@@ -1,6 +1,9 @@
 """Four broken trainings beside a right one: the loss of each falls, and Tandem's checks find them.
 
 python -m launch.lesson.broken [RANKS] [OPTIONS OF python -m frameworks.gradient_averaging], such as 4 --epochs 6 --seed 2
+
+A fault replaces one function of a backend that averages by hand, or of the data that all backends share. Ranks that are started with the
+name of one of FAULTS before their options train with it, and their record has it as the name of the backend.
 """
 
 import json
@@ -8,16 +11,19 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
+from common.data import sharding
 from common.declarations import BASELINE, ROOT
+from common.ranks.launcher_variables import from_environment
 from common.record import files
 from common.record.definition import Record
 from common.terminal import Table, filled, print_tables
 from common.words import ranks_of
+from frameworks.shared.replaced import Replacement, replaced
 from launch.launchers import detect
 from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
 from launch.lesson import running
-from launch.lesson.faults import FAULTS
 from launch.run import processes, turns
 from launch.run.verify import Verified, verified
 
@@ -30,10 +36,36 @@ TRAINING = (
 HINT = "A difference from step 1 on is in the samples, from step 2 on in the gradients, and from the second epoch on in the order."
 
 
+def no_all_reduce(backend: ModuleType) -> Replacement:
+    """Gradients are not exchanged: each rank trains a model of its own."""
+    return backend.Trainer, "average_gradients", lambda _: None
+
+
+def same_shard(_: ModuleType) -> Replacement:
+    """Every rank reads the shard of rank 0: the other samples of a batch are never seen."""
+    training_shard = sharding.training_shard
+    return sharding, "training_shard", lambda epoch, of_rank, num_losses: training_shard(epoch, of_rank._replace(number=0), num_losses)
+
+
+def summed_gradients(backend: ModuleType) -> Replacement:
+    """Gradients are summed, not averaged: the learning rate is multiplied by the number of ranks."""
+    unpack = backend.vector_to_parameters
+    return backend, "vector_to_parameters", lambda vector, parts: unpack(vector * from_environment().size, parts)
+
+
+def same_order(_: ModuleType) -> Replacement:
+    """set_epoch is forgotten: every epoch has the order of samples of the first."""
+    training_shard = sharding.training_shard
+    return sharding, "training_shard", lambda epoch, of_rank, num_losses: training_shard(epoch._replace(number=0), of_rank, num_losses)
+
+
+FAULTS = {function.__name__: function for function in (no_all_reduce, same_shard, summed_gradients, same_order)}
+
+
 def train(name: str, num_ranks: int, options: Iterable[str], folder: Path) -> Record:
     """Trains with a backend or with a fault. Ends the process if there is no record."""
     launcher = detect.choose()
-    module = ("launch.lesson.faults", name) if name in FAULTS else (f"frameworks.{name}",)
+    module = ("launch.lesson.broken", name) if name in FAULTS else (f"frameworks.{name}",)
     program = (*launcher.python, "-m", *module, *TRAINING, *options, "--results", str(folder), "--run-id", name)
     start = Start(launcher, num_ranks, num_ranks, 1, program, {THREADS_VARIABLE: "1"} | launcher.variables)
     variables = start.variables | {"TANDEM_LAUNCH": json.dumps({"launcher": launcher.name, "command": shell_command(start)})}
@@ -72,6 +104,15 @@ def table_of(records: Iterable[Record]) -> list[Table]:
     return filled("", rows)
 
 
+def train_with(fault: str) -> None:
+    """Trains with a fault until the process of this rank ends."""
+    from common.training import program
+    from frameworks import gradient_averaging
+
+    with replaced(FAULTS[fault](gradient_averaging)):
+        program.main(gradient_averaging.Trainer, f"{fault}.py")
+
+
 def main() -> None:
     """Runs the lesson."""
     ranks, options = running.arguments("2")
@@ -82,4 +123,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] and sys.argv[1] in FAULTS:
+        train_with(sys.argv.pop(1))
+    else:
+        main()

@@ -108,15 +108,6 @@ def limit_key(record: Record) -> Hashable:
     return table.machine(record), device_of(record), gpu and gpu.model, record.settings.precision, record.settings.threads
 
 
-def share_of_limit(rate: float | None, records: Sequence[Record], limit_of: dict[Hashable, Limit]) -> float | None:
-    """Returns floating-point operations a second of a rank of these runs over their limit; None where either is not known.
-
-    A rank with several GPUs has no peak, and so no share.
-    """
-    limit = next((limit_of.get(limit_key(record)) for record in records if record.peak_flops_per_second), None)
-    return rate / limit.flops_per_second if rate and limit else None
-
-
 def slow_products(records: Sequence[Record]) -> list[SlowProduct]:
     """Returns each framework of the records whose product is below LOW_SHARE of the limit."""
     limit_of = limits_of(records)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from common import backends
 from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from common.words import listed, ranks_of
 from launch.report import environments, table
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import controls, difference, failed, first
+from launch.report.questions import controls, failed, first
 from launch.report.questions.failed import Failure
 from launch.report.runs import SLOWED_DOWN, Runs
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
@@ -127,7 +126,7 @@ def _warnings(runs: Runs) -> list[str]:
 def advice_on(comparisons: Sequence[Comparison]) -> list[str]:
     """Returns what to run next, each as a part of one sentence: what mends the runs without a result, and else what the answer lacks."""
     entries = [entry for comparison in comparisons for entry in comparison.entries]
-    return _mending(entries) or [*_repeats(comparisons), *_kernels(entries), *_transports(entries)]
+    return _mending(entries) or [*_repeats(comparisons), *_kernels(entries)]
 
 
 def _mending(entries: Iterable[Entry]) -> list[str]:
@@ -168,24 +167,3 @@ def _kernels(entries: Iterable[Entry]) -> list[str]:
     """Returns the setting that gives PyTorch faster products, where MKL's slower kernels are the cause of a difference."""
     records = [record for entry in entries for record in entry.ok]
     return ["--mkl-kernels fast for PyTorch's products"] if any(slow.is_mkl_slow for slow in environments.slow_products(records)) else []
-
-
-def _transports(entries: Iterable[Entry]) -> list[str]:
-    """Returns the variants that tell library from transport, where the libraries of a framework ran over different transports."""
-    ran = {entry.backend: entry for entry in entries if entry.num_ranks > 1}
-    ran_with = {difference.factors_of(entry) for entry in ran.values() if entry.transport}
-    mixed = {
-        framework
-        for framework, library, transport in ran_with
-        for other_framework, other_library, other_transport in ran_with
-        if framework == other_framework and library != other_library and transport != other_transport
-    }
-    lacking = [
-        name
-        for name in backends.variants_by("transport")
-        if name not in ran
-        and backends.file_of(name) in ran
-        and name.partition("@")[2] in {transport for *_, transport in ran_with}
-        and backends.declaration_of(name).framework in mixed
-    ]
-    return [f"add {','.join(lacking)} to tell library from transport"] if lacking else []

@@ -151,21 +151,6 @@ def epoch_seconds(record: Record, num_epochs: int | None = None) -> float | None
     return sum(trained) / len(trained) + sum(evaluated) / len(trained)
 
 
-def training_seconds(record: Record) -> float | None:
-    """Returns the seconds of the training of all epochs."""
-    return _total(record.train_seconds)
-
-
-def evaluation_seconds(record: Record) -> float | None:
-    """Returns the seconds of the evaluations of all epochs."""
-    return _total(record.eval_seconds)
-
-
-def _total(values: list[float | None]) -> float | None:
-    seconds = present(values)
-    return sum(seconds) if seconds else None
-
-
 def timed_step_seconds(record: Record) -> float | None:
     """Returns the mean seconds of a step of the timed training, in its median epoch."""
     trained = present(record.train_seconds)
@@ -192,8 +177,8 @@ def breakdown_sent_bytes(record: Record) -> float | None:
 DERIVED: dict[str, Callable[[Record], Any]] = {
     function.__name__: function
     for function in (
-        run_id, machine, matrix, valid_time_seconds, valid_time_with_startup_seconds, epochs_to_target, epoch_seconds, training_seconds,
-        evaluation_seconds, timed_step_seconds, breakdown_sent_bytes, volumes.state_bytes, volumes.expected_state_bytes,
+        run_id, machine, matrix, valid_time_seconds, valid_time_with_startup_seconds, epochs_to_target, epoch_seconds, timed_step_seconds,
+        breakdown_sent_bytes, volumes.state_bytes, volumes.expected_state_bytes,
     )
 } | {
     "sent_per_step_bytes": volumes.sent_bytes,

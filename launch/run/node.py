@@ -25,7 +25,7 @@ from typing import Literal, TypedDict
 
 import psutil
 
-from common import cache
+from common import durable
 from common.declarations import ROOT, declared
 from common.ranks import binding, gpus, machine
 from common.record import environment
@@ -107,8 +107,10 @@ def cache_file(num_gpus: int | None) -> Path | None:
 
     That is the boot of the node, its packages, the variables that libraries read, and this code.
     """
-    folder = cache.folder()
-    if not folder or not BOOT.exists():
+    # The cache of this user, which launch/setup.sh uses too.
+    home = os.environ.get("HOME")
+    base = os.environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
+    if not base or not BOOT.exists():
         return None
     described = vars(environment.describe(of_record=False)) | {"variables": environment.recorded(os.environ)}
     code = [path.read_text() for name in ("common", "frameworks") for path in sorted((ROOT / name).rglob("*.py"))]
@@ -117,14 +119,14 @@ def cache_file(num_gpus: int | None) -> Path | None:
     paths = {name: value for name, value in os.environ.items() if PATHS.fullmatch(name)}
     parts = (BOOT.read_text(), str(Path(sys.prefix).resolve()), described, code, folders, paths, num_gpus)
     digest = hashlib.sha256(json.dumps(parts, default=vars, sort_keys=True).encode()).hexdigest()
-    return folder / "answers" / f"{digest[:16]}.json"
+    return Path(base, "tandem", "answers", f"{digest[:16]}.json")
 
 
 def read_cached(file: Path | None) -> dict[str, Answer]:
     """Reads the answers of a file; returns none where it is missing, unreadable or older than an hour."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         if file and 0 <= time.time() - file.stat().st_mtime <= MAX_AGE.total_seconds():
-            answers = json.loads(cache.read(file) or "{}")
+            answers = json.loads(file.read_text("utf-8"))
             return answers if isinstance(answers, dict) and all(isinstance(answer, dict) for answer in answers.values()) else {}
     return {}
 
@@ -132,8 +134,9 @@ def read_cached(file: Path | None) -> dict[str, Answer]:
 def write_cached(file: Path | None, answers: dict[str, Answer]) -> None:
     """Writes answers into their file and removes old files beside it, where that can be done."""
     if file and answers:
-        cache.write(file, json.dumps(answers))
         with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            durable.write_text(file, json.dumps(answers))
             for path in file.parent.glob("*.json"):
                 if time.time() - path.stat().st_mtime > MAX_AGE.total_seconds():
                     path.unlink(missing_ok=True)

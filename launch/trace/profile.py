@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from rich.table import Column, Table
-from rich.text import Text
 
 from common import command_line
 from common.command_line import Help, Positional
 from common.declarations import PYTHON
 from common.errors import UserError
-from common.terminal import open_console
+from common.terminal import Table, print_tables
 
 PROGRAM = f"{PYTHON} -m launch.trace.profile"
 HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
@@ -190,15 +188,12 @@ def run(arguments: Arguments) -> int:
     profiles = [read(path) for path_or_folder in arguments.files for path in paths_of(path_or_folder)]
     if not profiles:
         raise UserError("no file is given; give files mpi_profile.JOB.RANK, or a folder with them")
-    console = open_console()
     if len(profiles) > 1:
-        console.print(table_of_ranks(sorted(profiles, key=lambda profile: profile.rank)))
+        print_tables([table_of_ranks(sorted(profiles, key=lambda profile: profile.rank))])
     for profile in selected(profiles):
-        seconds = f"{profile.communication_seconds:.3f} of {profile.elapsed_seconds:.3f} s in MPI"
-        console.print(Text(f"rank {profile.rank} of {profile.num_ranks}: {seconds}, up to {profile.ended}"), soft_wrap=True)
-        console.print(table_of_routines(profile))
-        if bandwidth := profile.payload_bytes_per_second():
-            console.print(Text(f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"), soft_wrap=True)
+        bandwidth = profile.payload_bytes_per_second()
+        payload = [f"payload: {bandwidth / 1e6:.1f} MB/s over its own and completion's seconds"] if bandwidth else []
+        print_tables([table_of_routines(profile)], payload)
     return 0
 
 
@@ -220,21 +215,21 @@ def selected(profiles: Sequence[Profile]) -> list[Profile]:
 def table_of_ranks(profiles: Iterable[Profile]) -> Table:
     """Makes the table of all ranks."""
     columns = ("in MPI (s)", "elapsed (s)", "user (s)", "system (s)", "size (MiB)")
-    table = Table("rank", *(Column(column, justify="right") for column in columns), "up to")
-    for profile in profiles:
-        table.add_row(str(profile.rank), *(f"{total:.3f}" for total in profile[3:8]), profile.ended)
-    return table
+    return Table(
+        "", [{"rank": profile.rank} | dict(zip(columns, profile[3:8], strict=True)) | {"up to": profile.ended} for profile in profiles]
+    )
 
 
 def table_of_routines(profile: Profile) -> Table:
     """Makes the table of a profile: its routines, those that took longest first, then NCCL's, then the sums by kind."""
-    table = Table("routine", *(Column(column, justify="right") for column in ("calls", "bytes", "seconds")))
-    for section in (profile.routines, profile.nccl, profile.kinds or {}):
-        for name, sums in sorted(section.items(), key=lambda item: -item[1].seconds):
-            if sums.num_calls:
-                table.add_row(name, str(sums.num_calls), f"{sums.size_bytes:.0f}", f"{sums.seconds:.3f}")
-        table.add_section()
-    return table
+    seconds = f"{profile.communication_seconds:.3f} of {profile.elapsed_seconds:.3f} s in MPI"
+    rows = [
+        {"routine": name, "calls": sums.num_calls, "bytes": round(sums.size_bytes), "time (ms)": 1000 * sums.seconds}
+        for section in (profile.routines, profile.nccl, profile.kinds or {})
+        for name, sums in sorted(section.items(), key=lambda item: -item[1].seconds)
+        if sums.num_calls
+    ]
+    return Table(f"rank {profile.rank} of {profile.num_ranks}: {seconds}, up to {profile.ended}", rows)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from common.words import ranks_of
 from launch.report.answer import Ranking
 from launch.report.entries import Comparison, Entry
 from launch.report.export import drawing
-from launch.report.questions import cost, scaling, step
+from launch.report.questions import scaling, step
 from launch.report.questions.first import Result
 from launch.report.report import Report
 from launch.report.statistics import Ratio
 
 with drawing.home_folder():
     import altair
-    from altair import Color, LayerChart, Order, Scale, Shape, X, Y
+    from altair import Color, LayerChart, Order, Scale, X, Y
 
 # The data of a mark.
 Mark = dict[str, Any]
@@ -39,11 +39,10 @@ GREY, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 )  # fmt: skip
 FIXED = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
 # After those of Okabe and Ito muted ones of Tol, "Colour Schemes" (SRON/EPS/TN/09-002, 2021): olive, wine, rose, sand, teal, purple, indigo
-# and green. Where there are more backends, their labels and the shapes of their points differ.
+# and green. Where there are more backends, colours repeat, and labels tell them apart.
 FREE = (SKY, YELLOW, "#999933", "#882255", "#cc6677", "#ddcc77", "#44aa99", "#aa4499", "#332288", "#117733")
-# Stages of a run and parts of a step are greys of one hue and different lightness, so that none looks like a backend.
-STAGES = {"launch": "#2b3440", "import": "#4d5a6b", "init": "#738296", "load": "#9aa7b8", "train": "#c3ccd8", "evaluate": "#e6eaf0"}
-PARTS = {name: STAGES[stage] for name, stage in zip(step.PARTS, ("load", "train", "import", "launch"), strict=True)}
+# Parts of a step are greys of one hue and different lightness, so that none looks like a backend.
+PARTS: dict[str, str] = dict(zip(step.PARTS, ("#9aa7b8", "#c3ccd8", "#4d5a6b", "#2b3440"), strict=True))
 
 
 class Chart(NamedTuple):
@@ -61,7 +60,7 @@ def of(report: Report) -> dict[str, list[Chart]]:
     runs, answer, look_of = report.runs, report.answer, colours_of(report.runs.backends)
     if len(runs.machines) > 1:
         return {IN_ANSWER: [chart for ranking in answer.rankings for chart in _ratios(ranking, look_of)]}
-    charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "cost", "step")}
+    charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "step")}
     for ranking in answer.rankings:
         charts[IN_ANSWER] += _answers(ranking, look_of)
         charts["first"] += _ratios(ranking, look_of) if ranking.has_target else []
@@ -71,7 +70,6 @@ def of(report: Report) -> dict[str, list[Chart]]:
             same_size = [entry for entry in entries if entry.ok]
             at = f"{comparison.name}, {ranks_of(size)}"
             charts["first"] += _accuracy(same_size, at, comparison, look_of)
-            charts["cost"] += _stages(same_size, at)
             charts["step"] += _parts(comparison, same_size, at)
     return charts
 
@@ -204,7 +202,7 @@ def _accuracy(ran: Sequence[Entry], at: str, comparison: Comparison, look_of: Ma
         "{backend} {accuracy:.3g} after {seconds:.3g} s", 230,
         altair.Chart(altair.Data(values=[{"accuracy": comparison.target}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(y=y),
         curve.mark_line(strokeWidth=1.5),
-        curve.mark_point(filled=True, opacity=1).encode(shape=_shape(marks, look_of)),
+        curve.mark_point(filled=True, opacity=1),
     )  # fmt: skip
 
 
@@ -213,14 +211,6 @@ def _one_run_each(ran: Iterable[Entry]) -> dict[str, Record]:
     started = [entry for entry in ran if entry.from_start]
     seed = started[0].from_start[0].seed if started else None
     return {entry.backend: next((record for record in entry.from_start if record.seed == seed), entry.from_start[0]) for entry in started}
-
-
-def _shape(marks: Iterable[Mark], look_of: Mapping[str, str]) -> Shape:
-    """Returns the shapes of the points of backends; with their colours they have one legend."""
-    used = {mark["backend"] for mark in marks}
-    return Shape(
-        "backend:N", scale=Scale(domain=[name for name in look_of if name in used]), legend=altair.Legend(title=None, orient="top")
-    )
 
 
 def _scaling(comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
@@ -245,37 +235,28 @@ def _scaling(comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
         altair.Chart(ideal).mark_line(strokeDash=[5, 5], color=NEUTRAL).encode(x=x, y=y),
         curve.mark_line(strokeWidth=1.5),
         curve.mark_rule(strokeWidth=1.5).encode(y=Y("low:Q"), y2="high:Q"),
-        curve.mark_point(filled=True, opacity=1, size=60).encode(shape=_shape(marks, look_of)),
+        curve.mark_point(filled=True, opacity=1, size=60),
     )  # fmt: skip
 
 
-def _stages(ran: Iterable[Entry], at: str) -> list[Chart]:
-    caption = "Time to solution includes load, train and evaluate, and excludes launch, import and init."
-    return _stacked("Where a run's time goes", at, caption, {entry.backend: cost.stages(entry) for entry in ran}, "seconds", STAGES)
-
-
-def _parts(comparison: Comparison, ran: Iterable[Entry], at: str) -> list[Chart]:
-    caption = "Mean over the ranks. Exposed communication: the step minus one without communication, less the same difference at 1 rank."
-    return _stacked("Parts of a step", at, caption, {entry.backend: step.parts(comparison, entry) for entry in ran}, "ms", PARTS)
-
-
-def _stacked(
-    kind: str, at: str, caption: str, sizes_of: Mapping[str, Mapping[str, float | None]], unit: str, colour_of: Mapping[str, str]
-) -> list[Chart]:
-    """Returns a stacked bar for each backend, of the sizes of its parts in the order of their colours."""
+def _parts(comparison: Comparison, ran: Sequence[Entry], at: str) -> list[Chart]:
+    """Returns a stacked bar for each backend, of the milliseconds of the parts of its step."""
+    parts_of = {entry.backend: step.parts(comparison, entry) for entry in ran}
     marks = [
-        {"backend": backend, "part": name, "size": round(max(0.0, value), 3), "order": list(colour_of).index(name)}
-        for backend, sizes in sizes_of.items() for name, value in sizes.items() if value is not None
+        {"backend": backend, "part": name, "size": round(max(0.0, value), 3), "order": step.PARTS.index(name)}
+        for backend, parts in parts_of.items() for name, value in parts.items() if value is not None
     ]  # fmt: skip
     bars = altair.Chart().mark_bar(stroke=NEUTRAL, strokeWidth=0.6).encode(
-        x=X("size:Q", title=unit, stack="zero"),
-        y=Y("backend:N", title=None, sort=list(sizes_of)),
-        color=_colour(colour_of, marks, "part"),
+        x=X("size:Q", title="ms", stack="zero"),
+        y=Y("backend:N", title=None, sort=list(parts_of)),
+        color=_colour(PARTS, marks, "part"),
         order=Order("order:Q"),
     )  # fmt: skip
     return _chart(
-        kind, at, caption, marks, f"{{backend}} {{part}} {{size:.3g}} {unit}", BAR_HEIGHT * len({mark["backend"] for mark in marks}), bars
-    )
+        "Parts of a step", at,
+        "Mean over the ranks. Exposed communication: the step minus one without communication, less the same difference at 1 rank.",
+        marks, "{backend} {part} {size:.3g} ms", BAR_HEIGHT * len({mark["backend"] for mark in marks}), bars,
+    )  # fmt: skip
 
 
 def colours_of(backends: Iterable[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from common.data import sharding
-from launch.lesson import broken, faults, sends, warmup
+from launch.lesson import broken, sends, warmup
 from tests.support.forked import run_module
 from tests.support.made_records import made, step_breakdown, typed
 from tests.support.running import BIN, FEW_STEPS, completed, left_over
@@ -67,7 +67,7 @@ def test_the_checks_find_every_broken_run(checkout):
         "same_order": "differs from one process from step 3 on",
     }
     assert [name for name, text in checks.items() if not re.search(rf" {name} .* {text}", done.stdout)] == []
-    assert [name for name, fault in faults.FAULTS.items() if f"{name}: {fault.__doc__}" not in done.stdout] == []
+    assert [name for name, fault in broken.FAULTS.items() if f"{name}: {fault.__doc__}" not in done.stdout] == []
     assert left_over(checkout) == []
 
 

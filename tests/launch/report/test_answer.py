@@ -217,12 +217,6 @@ def test_oversubscribed_sizes_are_left_out_where_others_have_cores():
     assert "More ranks than cores: not a scaling measurement." in "\n".join(shown(of([made(**shared)])))
 
 
-def test_library_and_transport_are_told_apart_by_the_variants_that_did_not_run():
-    answer = committed("one run each")
-    assert "add ddp@mpi,horovod_torch@gloo to tell library from transport" in answer.advice
-    assert not any("to tell library" in line for line in committed("six repeats").advice)
-
-
 def test_the_causes_have_their_evidence():
     answer = committed("six repeats")
     assert {cause.kind for cause in answer.causes} == {"products", "framework", "library", "transport", "step"}

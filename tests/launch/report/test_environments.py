@@ -4,7 +4,7 @@ import pytest
 
 from common.record.parts import Environment, Processor
 from launch.report import environments
-from tests.support.answers import answered, line, section
+from tests.support.answers import answered, section
 from tests.support.made_records import ENVIRONMENT, made, on, typed
 
 AMD, INTEL = "AuthenticAMD", "GenuineIntel"
@@ -73,13 +73,6 @@ REMEDY = "; --mkl-kernels fast doubles that."
 )
 def test_a_framework_far_below_the_limit_is_named_with_its_cause(made_records, expected):
     assert sentences(*made_records) == expected
-
-
-def test_a_share_is_of_the_limit_whatever_library_reaches_it():
-    assert line([ran(rate=3e9, **SLOW)], "cost")["share of peak (%)"] == pytest.approx(30)
-    # The framework's own product would be less than the training.
-    older = [ran(rate=12e10, peak=11e10), ran("horovod_tf", peak=24e10)]
-    assert line(older, "cost", backend="ddp")["share of peak (%)"] == pytest.approx(50)
 
 
 def test_machines_and_precisions_have_limits_of_their_own():

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from launch.trace import build, generate
+from launch.trace import build
 from tests.support.running import ROOT
 from tests.support.tracing import library
 
@@ -27,7 +27,7 @@ int OMPI_other(void);
 
 
 def test_functions_and_handles_of_mpi_are_found_and_no_others():
-    assert generate.prototypes(HEADER) == [
+    assert build.prototypes(HEADER) == [
         ("MPIX_Query", "void * ", "void", ()),
         ("MPI_Group_range_incl", "int ", "int n, int ranges[][3], MPI_Comm *made", ("n", "ranges", "made")),
         (
@@ -36,8 +36,8 @@ def test_functions_and_handles_of_mpi_are_found_and_no_others():
         ),
         ("MPI_Wtime", "double ", "void", ()),
     ]  # fmt: skip
-    assert generate.handles(HEADER) == {"ompi_mpi_comm_world": "struct thing"}
-    assert "#define ompi_mpi_comm_world (*(struct thing *)(" in generate.generated_h(HEADER)
+    assert build.handles(HEADER) == {"ompi_mpi_comm_world": "struct thing"}
+    assert "#define ompi_mpi_comm_world (*(struct thing *)(" in build.generated_h(HEADER)
 
 
 PLAIN = "trace_moves(trace_bytes(count, datatype), TRACE_PAYLOAD)"
@@ -72,7 +72,7 @@ PLAIN = "trace_moves(trace_bytes(count, datatype), TRACE_PAYLOAD)"
     ],
 )  # fmt: skip
 def test_bytes_and_kind_follow_from_the_standards_names(name, parameters, expression):
-    assert generate.load_of(name, parameters.split()) == expression
+    assert build.load_of(name, parameters.split()) == expression
 
 
 def exported(path):
@@ -82,7 +82,7 @@ def exported(path):
 
 
 def test_every_function_of_the_environments_mpi_is_intercepted():
-    mpi_h = generate.prototypes(generate.preprocessed(build.mpicc_of_environment()))
+    mpi_h = build.prototypes(build.preprocessed(build.mpicc_of_environment()))
     of_mpi = {name[1:] for name in exported(ROOT / ".venv" / "lib" / "libmpi.so.12") if name.startswith("PMPI")}
     ours = exported(library())
     assert {"MPI_Allreduce", "MPI_Allreduce_c", "MPI_Init_thread", "MPI_Pcontrol"} < of_mpi

@@ -171,8 +171,8 @@ def rows(text):
 @pytest.mark.parametrize(
     ("text", "cells"),
     [
-        (OLDER, {"MPI_Send": ["100", "100000", "0.125"]}),
-        (OURS, {"ncclAllReduce": ["10", "40000", "0.001"], "payload": ["142", "482448364", "0.252"]}),
+        (OLDER, {"MPI_Send": ["100", "100000", "125.00"]}),
+        (OURS, {"ncclAllReduce": ["10", "40000", "1.00"], "payload": ["142", "482448364", "252.00"]}),
     ],
 )
 def test_a_profile_is_printed(text, cells, tmp_path, capsys):
@@ -192,7 +192,7 @@ def test_of_a_folder_all_ranks_are_printed_and_the_routines_of_some(tmp_path, ca
     (tmp_path / "mpi_profile.1.json").touch()
     assert profile.run(profile.Arguments((tmp_path,))) == 0
     printed = capsys.readouterr().out
-    assert [rows(printed)[str(rank)][0] for rank in range(5)] == ["3.000", "5.000", "2.000", "4.000", "1.000"]
+    assert [rows(printed)[str(rank)][0] for rank in range(5)] == ["3.00", "5.00", "2.00", "4.00", "1.00"]
     # Rank 0, which is the median, and the ranks of most and least time in MPI.
     assert [rank for rank in range(5) if f"rank {rank} of 8: " in printed] == [0, 1, 4]
 
