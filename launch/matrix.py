@@ -202,12 +202,13 @@ def begin(prepared: Prepared, jobs: list[Job]) -> Beginning:
     What a user would not expect of it is printed beside the output, which a shell may run.
     """
     run, folder, identity = prepared.matrix.run, prepared.folder, prepared.identity
-    if resumed := resume.read(resume.path_of(folder, identity)) if run.resume else None:
+    matrices = resume.matrices_in(folder)
+    if run.resume and (resumed := matrices.get(resume.path_of(folder, identity))):
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:
-        stamp, first_seed = files.new_stamp(), resume.first_seed(jobs, records_in(folder), resume.matrices_in(folder))
+        stamp, first_seed = files.new_stamp(), resume.first_seed(jobs, records_in(folder), matrices.values())
         if run.resume:
-            print(resume.describe_none(folder, identity), file=sys.stderr)
+            print(resume.describe_none(folder, matrices.values(), identity), file=sys.stderr)
     if run.seed is not None:
         return Beginning(stamp, run.seed)
     if first_seed != Settings.seed:

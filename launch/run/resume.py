@@ -101,17 +101,17 @@ def read(path: Path) -> MatrixFile | None:
     return None
 
 
-def matrices_in(folder: Path) -> list[MatrixFile]:
-    """Returns what the matrices in a folder run, the latest last."""
-    contents = filter(None, map(read, folder.glob(f"*{ENDING}")))
-    return sorted(contents, key=lambda content: content.stamp)
+def matrices_in(folder: Path) -> dict[Path, MatrixFile]:
+    """Returns what the matrices in a folder run, by the paths of their files, the latest last."""
+    contents = {path: content for path in folder.glob(f"*{ENDING}") if (content := read(path))}
+    return dict(sorted(contents.items(), key=lambda path_and_content: path_and_content[1].stamp))
 
 
-def describe_none(folder: Path, identity: Mapping[str, Any]) -> str:
-    """Describes why a new matrix begins though one was to be resumed: how the latest one in the folder differs from its identity."""
+def describe_none(folder: Path, matrices: Iterable[MatrixFile], identity: Mapping[str, Any]) -> str:
+    """Describes why a new matrix begins though one was to be resumed: how the last one of those in the folder differs from its identity."""
     reason = ""
-    if matrices := matrices_in(folder):
-        reason = f" ({matrices[-1].stamp} has other {', '.join(differences(matrices[-1].identity, identity))})"
+    for latest in list(matrices)[-1:]:
+        reason = f" ({latest.stamp} has other {', '.join(differences(latest.identity, identity))})"
     return f"there is no matrix to resume in {folder}{reason}; a new one begins"
 
 

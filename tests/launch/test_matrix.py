@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from common.declarations import Backend, declared
 from common.record import files
 from tests.support import kills
-from tests.support.running import completed, left_over, matrix, records_in, with_backends
+from tests.support.running import FEW_STEPS, completed, left_over, matrix, records_in, with_backends
 
 pytestmark = pytest.mark.matrix
 
@@ -185,6 +186,17 @@ def test_a_signal_ends_runs_alone_and_side_by_side_and_leaves_no_process_and_no_
     (page,) = tmp_path.glob("here/*.html")
     assert "interrupted" in output
     assert "interrupted" in page.read_text()
+
+
+@pytest.mark.long
+def test_matrices_at_once_in_folders_of_their_own_end_with_their_own_records(checkout, tmp_path):
+    arguments = ("1", "--backends", "single", "--workloads", "cnn", "--epochs", "1", "--no-step-breakdown", "--share-machine")
+    folders = [tmp_path / str(number) for number in range(4)]
+    with ThreadPoolExecutor(len(folders)) as pool:
+        all_done = list(pool.map(lambda folder: matrix(checkout, folder, *arguments, variables=FEW_STEPS), folders))
+    for done, folder in zip(all_done, folders, strict=True):
+        assert done.returncode == 0, done.stderr
+        assert [(record["status"], record["seed"]) for record in records_in(folder)] == [("ok", 1)]
 
 
 def test_a_run_whose_proxy_is_killed_fails_and_those_beside_it_go_on(checkout, tmp_path):

@@ -74,7 +74,7 @@ def test_matrices_are_resumed_by_their_identity_alone_each_as_it_was_begun_last(
     assert len(set(paths)) == 4
     assert begin(tmp_path, "e") == paths[0]
     assert [resume.read(path).stamp for path in paths] == ["e", "b", "c", "d"]
-    assert [matrix.stamp for matrix in resume.matrices_in(tmp_path)] == ["b", "c", "d", "e"]
+    assert [matrix.stamp for matrix in resume.matrices_in(tmp_path).values()] == ["b", "c", "d", "e"]
     for changes in ({"seed": 2}, {"device": "cuda"}):
         assert resume.read(resume.path_of(tmp_path, identity_in(tmp_path, **changes))) is None
 
@@ -82,7 +82,7 @@ def test_matrices_are_resumed_by_their_identity_alone_each_as_it_was_begun_last(
 def test_the_reason_for_which_a_new_matrix_begins_is_said(tmp_path):
     for reason in ("", " (a has other sizes, --watchdog-timeout)"):
         message = f"there is no matrix to resume in {tmp_path}{reason}; a new one begins"
-        assert resume.describe_none(tmp_path, identity_in(tmp_path)) == message
+        assert resume.describe_none(tmp_path, resume.matrices_in(tmp_path).values(), identity_in(tmp_path)) == message
         begin(tmp_path, "a", sizes=(2,), watchdog_timeout=5.0)
 
 
@@ -92,10 +92,10 @@ def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_an_empty_file_is_
     del identity["watchdog_timeout"]
     assert resume.path_of(tmp_path, identity) == path
     path.write_text("")
-    assert (resume.read(path), resume.matrices_in(tmp_path), capsys.readouterr().err) == (None, [], "")
+    assert (resume.read(path), resume.matrices_in(tmp_path), capsys.readouterr().err) == (None, {}, "")
     # Opening a pipe would wait for its writer.
     os.mkfifo(tmp_path / f"pipe{resume.ENDING}")
-    assert resume.matrices_in(tmp_path) == []
+    assert resume.matrices_in(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,10 @@ def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_an_empty_file_is_
 def test_a_damaged_file_of_a_matrix_is_named_and_left_aside(content, tmp_path, capsys):
     path = begin(tmp_path, "a")
     path.write_text(content if isinstance(content, str) else json.dumps(json.loads(path.read_text()) | content))
-    assert (resume.read(path), resume.matrices_in(tmp_path)) == (None, [])
-    (first, second) = capsys.readouterr().err.splitlines()
-    assert first == second
-    assert first.startswith(f"left out {path}: no file of a matrix: ")
-    assert first.isprintable()
+    assert resume.matrices_in(tmp_path) == {}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"left out {path}: no file of a matrix: ")
+    assert line.isprintable()
 
 
 def test_a_second_matrix_of_one_identity_is_refused_and_one_of_another_is_not(tmp_path):
@@ -207,7 +206,7 @@ def test_seeds_go_on_after_those_that_another_matrix_has_drawn(runs, first):
 def draw(folder, number, drawn):
     jobs = plan(["ddp"], ["cnn"], (2,), 2, None, Settings())
     with resume.locked(resume.path_of(folder, {"epochs": number})) as file, resume.drawing_seeds(folder):
-        first = resume.first_seed(jobs, [], resume.matrices_in(folder))
+        first = resume.first_seed(jobs, [], resume.matrices_in(folder).values())
         resume.write(file, resume.MatrixFile({}, FIRST, first, 2, resume.runs_of(jobs)))
     drawn.put(first)
 
