@@ -9,6 +9,7 @@ import pytest
 
 from common import apart
 from common.record import files
+from tests.support.backends import group_of, runs_of
 from tests.support.running import ROOT, copied
 
 # How long an example takes says how busy the machine is.
@@ -16,14 +17,15 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 hypothesis.settings.load_profile("busy")
 # The tests' own files are read here, without a process for each.
 apart.begin()
-# Fixtures that are made once: runs of backends, the import of both frameworks, and the committed records.
-SHARED = ("trained", "frameworks", "committed")
+# Fixtures that are made once: the import of both frameworks, and the committed records.
+SHARED = ("frameworks", "committed")
 # Groups of tests that take more than a minute, the longest first.
 LONGEST = (
-    "trained", "launchers", "tests/launch/test_matrix.py", "tests/test_readme.py", "tests/launch/lesson/test_lessons.py",
+    "trained with a library", "trained on PyTorch", "launchers", "trained on TensorFlow", "trained by parts or approximately",
+    "tests/launch/test_matrix.py", "tests/test_readme.py", "tests/launch/lesson/test_lessons.py",
     "tests/common/training/test_checkpoints.py", "tests/launch/run/test_verified_models.py", "tests/launch/trace/test_timeline.py",
-    "tests/common/ranks/test_meeting.py", "tests/frameworks/test_transport.py",
-    "tests/launch/run/test_user_without_a_name.py", "tests/launch/run/test_resume.py", "tests/launch/run/test_restart.py",
+    "tests/common/ranks/test_meeting.py", "tests/frameworks/test_transport.py", "tests/launch/run/test_user_without_a_name.py",
+    "tests/launch/run/test_resume.py", "tests/launch/run/test_restart.py",
 )  # fmt: skip
 
 
@@ -51,7 +53,8 @@ def committed():
 def pytest_collection_modifyitems(items):
     """Marks long tests as tests that start ranks too, and gives those of a file to one process of `--dist loadgroup`: they share runs.
 
-    Those of the launchers share their runs as well, and so do those with one of the fixtures SHARED, whether they start ranks or not.
+    Those of the launchers share their runs as well, so do those of the backends of a group, and those with one of the fixtures SHARED share
+    that, whether they start ranks or not.
 
     The groups come first, those that take LONGEST and those with more tests before others, and then all tests without a group: the
     processes end at about the same time.
@@ -62,6 +65,8 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.matrix)
         shared = [name for name in SHARED if name in item.fixturenames]
+        if runs := runs_of(item):
+            shared.insert(0, group_of(runs[0][0]))
         if item.get_closest_marker("matrix") and "launchers" in item.path.parts:
             shared.append("launchers")
         elif item.get_closest_marker("matrix"):

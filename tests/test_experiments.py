@@ -15,9 +15,6 @@ from launch.report.statistics import MARGIN, Ratio
 from tests.support.running import BIN, ROOT, completed
 
 EXPERIMENTS = ROOT / "results" / "reference" / "experiments"
-PAGES = [ROOT / name for name in ("README.md", "launch/README.md", "launch/report/README.md", "frameworks/README.md", "common/README.md")]
-# How a page would say that there is no difference, without a margin.
-UNTESTED = re.compile(r"favou?rs? no|no backend takes|\b(?:no|none)\b.{0,100}\b(?:made|makes?)\b.{0,50}\b(?:faster|slower)", re.IGNORECASE)
 
 
 def rows_of(name):
@@ -43,11 +40,6 @@ def text_of(page):
     return " ".join(page.read_text().split())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_page_says_that_there_is_no_difference_without_a_margin(page):
-    assert UNTESTED.findall(text_of(page)) == []
-
-
 def test_what_turns_change_is_said_by_how_many_intervals_are_within_the_margin():
     ratios = [ratio_of(*row[2:4]) for row in rows_of("turns.txt") if row[2] != "-"]
     num_equal = sum(ratio.is_equal for ratio in ratios)
@@ -61,7 +53,8 @@ def test_what_settings_of_libraries_change_is_said_by_their_verdicts():
     num = Counter(row[6] for row in rows)
     assert set(num) == {SLOWER, EQUAL, NO_DIFFERENCE}
     sentence = f"are {SLOWER}, {num[EQUAL]} makes {EQUAL}, and {num[NO_DIFFERENCE]} are open"
-    assert re.search(rf"Of {len(rows)} \[.*?\]\(.*?knobs.txt\) of DDP, Horovod and TensorFlow, {num[SLOWER]} {sentence}", text_of(PAGES[3]))
+    page = text_of(ROOT / "frameworks" / "README.md")
+    assert re.search(rf"Of {len(rows)} \[.*?\]\(.*?knobs.txt\) of DDP, Horovod and TensorFlow, {num[SLOWER]} {sentence}", page)
 
 
 def test_the_approximate_variants_that_differ_in_time_are_those_of_the_committed_records(committed):

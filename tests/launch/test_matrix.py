@@ -79,7 +79,7 @@ def test_a_crash_and_killed_and_stopped_ranks_leave_the_others_their_records_and
         "stopped": ("ddp", "stopped"), "stopped_horovod": ("horovod_torch", "stopped"),
     }  # fmt: skip
     texts = {name: faulty(*fault) for name, fault in faults.items()}
-    killed = {"killed": "gloo", "killed@mpi": "mpi", "killed_horovod@gloo": "gloo"}
+    killed = {"killed@mpi": "mpi", "killed_horovod@gloo": "gloo"}
     # One waits in Gloo, and one in MPI.
     stopped = ["stopped", "stopped_horovod"]
     failing = ["raised", *killed, *stopped]

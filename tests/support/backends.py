@@ -2,7 +2,7 @@
 
 import re
 
-from common.backends import has_one_rank, is_exact, variants_of
+from common.backends import file_of, has_one_rank, is_exact, variants_of
 from common.config import Settings
 from common.cost import parallelism
 from common.declarations import FOLDER, declared
@@ -33,6 +33,26 @@ IN_ORDER = tuple(sorted(ON_PYTORCH, key=lambda name: (uses(name, "hvd"), uses(na
 ON_TENSORFLOW = tuple(
     sorted((name for name in TEXTS if name not in ON_PYTORCH and not uses(name, "mirrored")), key=lambda name: uses(name, "hvd"))
 )
+
+
+def group_of(name):
+    """The group of the tests of a backend, or a variant: one process makes the runs that they need. Groups take about as long as others."""
+    backend = file_of(name)
+    if backend not in IN_ORDER:
+        return "trained on TensorFlow"
+    if backend not in RESTARTED:
+        return "trained with a library"
+    declaration = declared()[backend]
+    by_data = not (declaration.model_parallel or declaration.num_servers or declaration.approximate is True)
+    return "trained on PyTorch" if by_data else "trained by parts or approximately"
+
+
+def runs_of(item):
+    """[(name, ranks, run)] that a collected test needs, by the function of its parameters in its mark `runs`; none if it is skipped."""
+    mark, callspec = item.get_closest_marker("runs"), getattr(item, "callspec", None)
+    if mark is None or item.get_closest_marker("skip"):
+        return []
+    return list(mark.kwargs["needed"](**(callspec.params if callspec else {})))
 
 
 def started_with(name):

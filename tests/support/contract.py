@@ -184,7 +184,6 @@ ROW_OF_BACKEND = {
     ),
     "horovod_tf": Row(
         Faults(faults.horovod_without("DistributedGradientTape"), faults.horovod_summed("DistributedGradientTape")),
-        comparisons=[runs.of_resnet()],
         mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},

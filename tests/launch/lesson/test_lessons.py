@@ -53,7 +53,8 @@ def test_a_broken_run_stands_beside_what_the_checks_say():
     ]
 
 
-@pytest.mark.matrix
+# Runs of these faults are found in test_agreement.py too.
+@pytest.mark.long
 def test_the_checks_find_every_broken_run(checkout):
     arguments = ("--epochs", 2, "--machine", "here")
     variables = {sharding.STEPS_VARIABLE: "2"}
