@@ -21,7 +21,6 @@ SUFFIXES = {".py", ".c", ".h"}
 class Fault(NamedTuple):
     """One fault, as a table of a .toml file has it."""
 
-    area: str
     name: str
     what: str
     old: str
@@ -32,9 +31,7 @@ class Fault(NamedTuple):
 
 def load() -> list[Fault]:
     """Reads the faults of all areas, one .toml file each."""
-    return [
-        Fault(path.stem, name, **entry) for path in sorted(HERE.glob("*.toml")) for name, entry in tomllib.loads(path.read_text()).items()
-    ]
+    return [Fault(name, **entry) for path in sorted(HERE.glob("*.toml")) for name, entry in tomllib.loads(path.read_text()).items()]
 
 
 @functools.cache
