@@ -10,7 +10,6 @@ from common import backends
 from common.backends import file_of, is_exact
 from common.config import Settings
 from common.declarations import BASELINE, declared
-from launch.run import node
 from tests.support import small_models
 from tests.support.agreement_runs import (
     ASYNCHRONOUS,
@@ -25,7 +24,7 @@ from tests.support.agreement_runs import (
 )
 from tests.support.backends import EXACT
 from tests.support.contract import COMPARISONS, INJECTED, ROWS, faulty, ranks_of_faults
-from tests.support.running import train, train_in_turn
+from tests.support.running import train_in_turn
 
 pytestmark = pytest.mark.matrix
 
@@ -153,15 +152,6 @@ def test_replicas_unlike_at_the_start_end_a_run(trained):
     record, _ = trained("ddp", 2, UNLIKE)
     assert (record["status"], record["in_sync"], record["losses"]) == ("failed", False, [])
     assert "have different parameters before training" in record["error"]
-
-
-def test_data_parallel_on_several_gpus_has_the_losses_of_the_plain_run(data, tmp_path):
-    answer = node.ask(["data_parallel"])["data_parallel"]
-    assert answer.keys() == {"cpu", "cuda", "mkl_kernels"}
-    if answer["cuda"]:
-        pytest.skip(answer["cuda"])
-    (reference, _), (record, _) = (train(backend, 1, tmp_path, *CNN.arguments(data))[1:] for backend in ("single", "data_parallel"))
-    assert disagreement(record, reference) < 1e-10
 
 
 def test_a_failure_after_the_record_is_written_counts(tmp_path, monkeypatch):

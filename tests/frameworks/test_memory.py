@@ -148,9 +148,8 @@ def peak(tracker, module, optimizer, samples):
 @pytest.mark.parametrize(
     ("name", "precision", "recompute", "num_samples"),
     [
-        ("decoder", "fp32", False, 1), ("decoder", "fp32", True, 8), ("decoder", "fp64", False, 8), ("small-decoder", "bf16", False, 8),
-        ("small-decoder", "bf16", True, 8), ("encoder-decoder", "fp32", False, 8), ("encoder-decoder", "fp32", True, 64),
-        ("cnn", "fp32", False, 8), ("resnet", "fp32", False, 8),
+        ("decoder", "fp32", False, 1), ("decoder", "fp64", True, 8), ("small-decoder", "bf16", True, 8),
+        ("encoder-decoder", "fp32", True, 64), ("cnn", "fp32", False, 8), ("resnet", "fp32", False, 8),
     ],
 )  # fmt: skip
 def test_the_peak_of_real_tensors_in_one_process(name, precision, recompute, num_samples, monkeypatch):
@@ -167,8 +166,7 @@ def test_the_peak_of_real_tensors_in_one_process(name, precision, recompute, num
 @pytest.mark.parametrize(
     ("name", "num_ranks", "num_samples", "precision", "recompute"),
     [
-        ("fsdp", 8, 1, "fp32", False), ("fsdp", 64, 8, "fp32", True), ("fsdp", 8, 8, "bf16", False), ("fsdp", 64, 1, "fp64", False),
-        ("fsdp@keep", 8, 1, "fp32", False), ("fsdp@keep", 64, 8, "fp32", True),
+        ("fsdp", 8, 8, "bf16", False), ("fsdp", 64, 1, "fp64", False), ("fsdp", 64, 8, "fp32", True), ("fsdp@keep", 64, 8, "fp32", True),
     ],
 )  # fmt: skip
 def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, monkeypatch, fake_ranks):

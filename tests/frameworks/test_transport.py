@@ -44,8 +44,18 @@ def test_under_horovodrun_horovod_keeps_its_own_server(monkeypatch):
     assert os.environ == before
 
 
-# A run is stopped while others have their turns. Horovod's own limit is 30 s.
-@pytest.mark.matrix
+def test_over_gloo_horovod_waits_while_other_runs_have_their_turns(monkeypatch):
+    gathered = iter([[("here", 0), ("here", 1)], [("127.0.0.1", 5)]])
+    monkeypatch.setattr(horovod, "gathered", lambda *_: next(gathered))
+    monkeypatch.setattr(horovod, "serve_rendezvous", lambda *_: 5)
+    monkeypatch.setattr(os, "environ", {})
+    horovod.begin_over_gloo(Ranks(0, 2, 0, 2, "MPICH/Intel PMI"))
+    # Horovod's own limit is 30 s.
+    assert int(os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"]) > 600
+
+
+# That Horovod keeps to this limit.
+@pytest.mark.long
 def test_horovod_over_gloo_goes_on_after_a_long_stop(checkout, tmp_path):
     process = kills.start(checkout, tmp_path, "--epochs", "1", backends="horovod_torch@gloo")
     kills.wait_until_training(tmp_path)
