@@ -54,14 +54,12 @@ class Examination(NamedTuple):
     """What is found in one process.
 
     `wrong` holds whatever runs show, which may hide it behind micro-batches; its keys say of what, such as `training` or `evaluation`.
-    `of_ranks` says why several ranks train otherwise, and `of_shards` why a library does that updates shards. `trained` are the parameters
-    in the order in which DDP numbers them. `step_seconds`: in float64.
+    `of_ranks` says why several ranks train otherwise, and `of_shards` why a library does that updates shards. `step_seconds`: in float64.
     """
 
     wrong: dict[str, str]
     of_ranks: list[str]
     of_shards: str | None
-    trained: list[str]
     without_gradient: list[str]
     step_seconds: float
 
@@ -77,7 +75,7 @@ def examine(settings: Settings) -> Examination:
     subject = subject_of(settings)
     if of_reading := _of_reading(subject.train):
         # Whatever else differs may follow from that.
-        return Examination({"training": of_reading}, [], None, [], [], STEP_SECONDS)
+        return Examination({"training": of_reading}, [], None, [], STEP_SECONDS)
     of_steps, of_ranks, without_gradient = _of_steps(subject, halved(subject, subject.train))
     of_shards, of_optimizer = _of_optimizer(subject)
     of_shards = _of_forward(subject) or of_shards or _of_zeros(subject)
@@ -85,10 +83,7 @@ def examine(settings: Settings) -> Examination:
     if len(subject.test):
         held_out = halved(subject, subject.test)
         wrong |= {"evaluation": _of_evaluation(subject, held_out), "metric": _of_metric(subject, held_out), "data": _of_overlap(subject)}
-    trained = trained_parameters(module_of(subject))
-    return Examination(
-        {of: text for of, text in wrong.items() if text}, of_ranks, of_shards, trained, without_gradient, _step_seconds(subject)
-    )
+    return Examination({of: text for of, text in wrong.items() if text}, of_ranks, of_shards, without_gradient, _step_seconds(subject))
 
 
 def _of_steps(subject: Subject, batches: Halved) -> tuple[str | None, list[str], list[str]]:
@@ -100,7 +95,7 @@ def _of_steps(subject: Subject, batches: Halved) -> tuple[str | None, list[str],
     of_ranks = [_of_state(subject, batches), _of_draws(whole, step_of(subject, build(), batches.whole, seed=1))]
     first, second = (step_of(subject, build(), half) for half in batches[1:])
     with_gradient = whole.gradients.keys() | first.gradients.keys() | second.gradients.keys()
-    without_gradient = [name for name in trained_parameters(module) if name not in with_gradient]
+    without_gradient = [name for name in _trained_parameters(module) if name not in with_gradient]
     causes = [cause for cause in of_ranks if cause]
     # What is drawn, or kept, differs between the halves anyway.
     wrong = None if causes else _of_halves(whole, first, second) or _of_gradients(subject, build, batches)
@@ -223,7 +218,7 @@ def _of_optimizer(subject: Subject) -> tuple[str | None, str | None]:
     """Says why optimizer() does not train shards of parameters as it trains all, and what is wrong with it anyway."""
     if not subject.file.has("optimizer"):
         return None, None
-    names = trained_parameters(module_of(subject))
+    names = _trained_parameters(module_of(subject))
     before, *whole = _updates(subject, sharded=False)
     untrained = [
         name for name, *halves in zip(names, before, *whole, strict=True) if not any(_distance(half, halves[0]) for half in halves)
@@ -302,8 +297,7 @@ def _step_seconds(subject: Subject) -> float:
     return min(durations)
 
 
-def trained_parameters(module: Any) -> list[str]:
-    """Returns the names of the parameters that are trained, in the order in which DDP numbers them."""
+def _trained_parameters(module: Any) -> list[str]:
     return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,13 +28,14 @@ BOUND, BOUND_OF_FLOAT32_MASTERS = 1e-9, 1e-5
 # Training amplifies rounding: after the first steps a difference counts that is this large, and so many times that of all steps before.
 LATE_BOUND, JUMP = 1e-6, 1e3
 NO_CAUSE = "no cause is found"
-# DDP's numbers of the parameters without a gradient in a step.
-WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 # The causes of failures by a part of their errors.
 FAILURES = {
     "__init__() missing": "the library makes the class of optimizer() anew from the parameters alone; give its other arguments defaults",
     "mixed torch.Tensor and DTensor": "optimizer() or the model computes with plain tensors of its own beside FSDP's shards (DTensor)",
-    "collective mismatch": "a rank leaves out a part of the model that another one computes, which this library does not take",
+    **dict.fromkeys(
+        ("find_unused_parameters", "collective mismatch"),
+        "a step leaves out a part of the model, whose gradients the library waits for; give the file FIND_UNUSED = True",
+    ),
 }
 # Errors whose cause lies in what the ranks have before they train.
 OF_PROCESSES = ("different parameters before training", "read different data")
@@ -126,8 +126,12 @@ def _subject(settings: Settings) -> Settings:
 
 
 def with_references(jobs: Sequence[Job]) -> list[Job]:
-    """Adds the runs of one process whose micro-batches are the batches of the ranks, for a model with buffers, such as statistics."""
+    """Adds the runs of one process whose micro-batches are the batches of the ranks, for a model with buffers, such as statistics.
+
+    A backend of several ranks trains with one only where no other size is given: it would exchange nothing.
+    """
     sizes = sorted({job.num_ranks for job in jobs} - {1})
+    jobs = [job for job in jobs if job.backend == BASELINE or job.num_ranks > 1 or not sizes]
     return [*jobs, *(reference for job in jobs if job.backend == BASELINE for reference in _by_rank(job, sizes))]
 
 
@@ -288,12 +292,6 @@ def _wrong(record: Record, *subjects: str) -> str | None:
 def _cause_of_failure(record: Record, reference: Record | None) -> str | None:
     """Returns why a run has failed or cannot be compared; None where nothing is found."""
     error = record.error or ""
-    if "find_unused_parameters" in error:
-        which = "parameters"
-        if numbers := WITHOUT_GRADIENT.search(error):
-            names = examined(record.settings).trained
-            which = shortened(", ".join(names[int(number)] for number in numbers[1].split()), 100)
-        return f"DDP waits for the gradient of {which}, which a step does not have; give the file FIND_UNUSED = True"
     if (record.status == "ok" and reference) or any(part in error for part in OF_PROCESSES):
         return _asked(observations.between_processes, _subject(record.settings), record.num_ranks)
     return next((cause for part, cause in FAILURES.items() if part in error), None)

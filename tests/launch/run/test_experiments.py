@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-import torch
 
 from common.config import Settings
 from launch.run import experiments
@@ -43,16 +42,8 @@ def test_nothing_is_found_in_sound_models(name, tmp_path):
 def test_parameters_to_which_no_gradient_comes_are_named(tmp_path):
     examined = examination(tmp_path, "unused", sound_models.UNUSED)
     assert (examined.wrong, examined.without_gradient) == ({}, ["forgotten.weight", "forgotten.bias"])
-    assert examined.trained == ["head.weight", "head.bias", "forgotten.weight", "forgotten.bias"]
 
 
 def test_a_workload_of_the_table_is_examined_as_a_file_is():
     examined = experiments.examine(dataclasses.replace(Settings(), workload="cnn"))
     assert (examined.wrong, examined.of_ranks, examined.of_shards, examined.without_gradient) == ({}, [], None, [])
-
-
-def test_parameters_have_the_numbers_that_ddp_gives_them():
-    module = torch.nn.Linear(3, 2)
-    module.head = torch.nn.Linear(2, 2)
-    module.bias.requires_grad = False
-    assert experiments.trained_parameters(module) == ["weight", "head.weight", "head.bias"]

@@ -20,7 +20,7 @@ DIGESTS = ["a" * 64, "b" * 64, "c" * 64]
 @pytest.fixture(autouse=True)
 def found(monkeypatch):
     """What experiments find, by function: nothing, but where a test says otherwise."""
-    found = {"in_one_process": Examination({}, [], None, ["head.weight", "head.bias", "forgotten.weight", "forgotten.bias"], [], 0.01)}
+    found = {"in_one_process": Examination({}, [], None, [], 0.01)}
     monkeypatch.setattr(verify.experiments, "in_one_process", lambda _: found["in_one_process"])
     monkeypatch.setattr(verify.observations, "between_processes", lambda *_: found.get("between_processes"))
     return found
@@ -101,6 +101,8 @@ def test_one_process_has_the_micro_batches_of_each_number_of_ranks_where_the_mod
         path.write_text(BEGINNING + (SOUND | TRAPS)[name])
         run = verify.Matrix().run.__class__(model=str(path), **settings)
         jobs = prepare(verify.Matrix(sizes=(2, 4), backends="ddp", verify=True, run=run)).jobs
+        # With one rank a backend would exchange nothing.
+        assert {job.num_ranks for job in jobs if job.backend == "ddp"} == {2, 4}
         return [(job.settings.batch_size, job.settings.accumulate) for job in jobs if job.backend == "single"]
 
     assert references("batch-norm", batch_size=16) == [(16, 1), (8, 2), (4, 4)]
@@ -108,12 +110,10 @@ def test_one_process_has_the_micro_batches_of_each_number_of_ranks_where_the_mod
     assert references("mlp-mixer") == [(None, 1)]
 
 
-def test_parameters_without_a_gradient_and_other_failures_are_named(found):
+def test_the_causes_of_failures_are_named(found):
     error = "RuntimeError: Expected to have finished reduction in the prior iteration (…) by passing find_unused_parameters=True"
     failed = {"status": "failed", "in_sync": None, "error": error}
-    assert "DDP waits for the gradient of parameters, which a step does not have; give the file FIND_UNUSED" in verified(**failed).verdict
-    numbered = failed | {"error": f"{error}\nParameter indices which did not receive grad for rank 0: 2 3\n In addition, you can"}
-    assert "DDP waits for the gradient of forgotten.weight, forgotten.bias, which" in verified(**numbered).verdict
+    assert verified(**failed).verdict.endswith("whose gradients the library waits for; give the file FIND_UNUSED = True")
     unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
     found["between_processes"] = "the parameters of model() differ"
     assert verified(**failed | {"error": unseeded}).verdict == "wrong: the parameters of model() differ"
