@@ -65,10 +65,8 @@ def failure(record: Record) -> tuple[str, str] | None:
     if record.reached is False and record.accuracy is None:
         return MISSED, f"{resumed}, with no epoch left to train"
     if record.reached is False:
-        return (
-            MISSED,
-            f"{record.metric} {record.accuracy:.4f} after {len(record.accuracies)} epochs; the target is {record.target:g}",
-        )
+        loss = "".join(f", loss {value:.4g}" for value in record.eval_losses[-1:] if value is not None)
+        return MISSED, f"{record.metric} {record.accuracy:.4f}{loss} after {len(record.accuracies)} epochs; the target is {record.target:g}"
     if record.reached and record.time_to_solution_seconds is None:
         return "no time to solution", resumed
     if record.launcher_error:

@@ -30,7 +30,7 @@ def test_a_target_is_met_from_above_and_the_metric_has_its_name():
 
 def test_a_run_that_missed_it_is_named_with_its_least_value():
     runs = [not_reached(**MISSED), not_reached(repeat=1, **MISSED | {"accuracy": 2.5})]
-    assert failed.failure(typed(runs)[0])[1] == "metric 3.0000 after 2 epochs; the target is 2"
+    assert failed.failure(typed(runs)[0])[1] == "metric 3.0000, loss 0.5 after 2 epochs; the target is 2"
     assert [result.miss for result in answered(runs).answer.rankings[0].groups[0].results] == ["not reached (2.5), 4.50 s an epoch"]
 
 

@@ -19,7 +19,7 @@ def test_every_unsuccessful_run_is_listed_with_its_reason():
         (2, "failed", "it broke"),
         (3, "timed out", "it broke"),
         (4, "unfinished", "still running, or killed before its record was complete"),
-        (5, "target not reached", "accuracy 0.9000 after 2 epochs; the target is 0.94"),
+        (5, "target not reached", "accuracy 0.9000, loss 0.5 after 2 epochs; the target is 0.94"),
         (6, "no time to solution", "resumed from a checkpoint after 2 epochs"),
         (7, "target not reached", "resumed from a checkpoint after 2 epochs, with no epoch left to train"),
         (8, "completed; its launcher failed", "ended with exit status 9"),
