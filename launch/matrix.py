@@ -175,7 +175,7 @@ def links_to(page: Path) -> list[str]:
 def write_verification(page: Path, run_records: Sequence[Record], question: str, sentences: list[str], tables: list[Table]) -> list[str]:
     """Writes the page of a verification and returns where it is; nothing where it could not be written."""
     section = Section("verify", question, sentences, tables)
-    output_files.write_page(page, lambda: Report(table.machine(run_records[0]), Runs(), answer_of(Runs()), [section], []))
+    output_files.write_page(page, lambda: Report(table.machine(run_records[0]), Runs(), answer_of(Runs()), [section]))
     return [f"page: {page}"] if page.exists() else []
 
 

@@ -172,15 +172,6 @@ def disturbed_at(when, run):
     return abs(deviations("zen5-default")[largest][0])
 
 
-def seeds_of_session(begun):
-    """The first and the last seed of the session that began at a time."""
-    sessions = defaultdict(list)
-    for record in records_of("zen5-default"):
-        sessions[record["settings"]["run_id"][:22]].append(record)
-    (session,) = [of for of in sessions.values() if min(record["started_at"] for record in of) == begun]
-    return [bound(record["seed"] for record in session) for bound in (min, max)]
-
-
 # The sentences of the report: what follows from the workload of the line and the groups of the pattern.
 OF_REPORT = [
     (r"(\S+) before (\S+) by \d+ % \([^)]*\) on (\w+) at 2 ranks", lambda _, first, second, at: percents(size(at).ratio(second, first))),
@@ -222,11 +213,9 @@ OF_REPORT = [
     (r"All \d+ runs reached the target", lambda _: [sum(not record["settings"].get("control") for record in records_of("zen5-default"))]),
     (r"all \d+ runs completed", lambda _: [sum(record["status"] == "ok" for record in records_of("zen5-default"))]),
     (r"reaches \d+ GFLOP/s", lambda _: [max(record["peak_flops_per_second"] for record in records_of("zen5-default")) / 1e9]),
-    (r"(\S+Z) \(seeds \d+ to \d+\)", lambda _, begun: seeds_of_session(begun)),
     (r"\((\d+) (?:pairs|runs each)", lambda *_: [len(size("cnn").runs["ddp"])]),
     # A name.
     (r"under Keras \d", lambda _: [3]),
-    (r"\d+ runs each, side by side", lambda _: [1 + max(record["repeat"] for record in records_of("zen5-default"))]),
 ]
 
 

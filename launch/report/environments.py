@@ -57,6 +57,8 @@ def values_of(records: Iterable[Record]) -> dict[str, list[str]]:
             "launcher": record.launcher,
             "MPI": " ".join((environment.mpi or "").split()),
             "commit": (environment.git_commit or "unknown")[:8] + ("+changes" if environment.git_changed else ""),
+            "device": device_of(record),
+            "threads": str(record.settings.threads),
             "processor": processor_of(environment),
             "cores": str(environment.num_cores),
             "GPU": gpu and gpu.model,

@@ -46,7 +46,6 @@ def _facts(records: list[Record]) -> dict[str, str]:
     facts = {
         "runs": [str(len(records))],
         "days": dates if len(dates) < 3 else [f"{dates[0]} to {dates[-1]}"],
-        "device": [device for record in records if (device := environments.device_of(record))],
         "nodes": [str(record.num_nodes) for record in records if record.num_nodes],
         **values_of,
     }

@@ -21,8 +21,6 @@ def text(report: Report) -> str:
         lines += ["", f"## {section.question}", "", *_list(section.sentences)]
         for table in section.tables if section.key in WITH_TABLES else ():
             lines += ["", f"### {escaped(table.title)}", "", *lines_of(table)]
-    if report.notes:
-        lines += ["", "## Notes", "", *_list(report.notes)]
     return "\n".join(lines) + "\n"
 
 

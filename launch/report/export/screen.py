@@ -40,8 +40,6 @@ def show_report(report: Report, console: Console | None = None) -> None:
     """Prints the report: questions with sentences and tables, and the answer in one sentence last, beside the prompt."""
     console = console or open_console()
     show_sections(report.sections, console)
-    for note in report.notes:
-        print_line(console, note)
     print_line(console, report.answer.quotation, style="bold")
 
 

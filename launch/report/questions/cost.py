@@ -6,7 +6,7 @@ from common.backends import file_of
 from common.cost import volumes
 from common.declarations import declared
 from common.terminal import filled
-from common.words import ranks_of
+from common.words import listed, ranks_of
 from launch.report import environments, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import MB, MIB, NOT_MEASURED, Cells, Findings, in_unit
@@ -24,7 +24,9 @@ STARTUP = ("launch", "import", "init")
 def answer(runs: Runs) -> Findings:
     """Answers for all comparisons; numbers are trimmed means over the completed runs."""
     records = [record for entry in runs.entries for record in entry.ok]
-    sentences, tables = [f"{slow.text}." for slow in environments.slow_products(records)], []
+    products = environments.describe_limits(records)
+    sentences, tables = [f"The fastest matrix product of a rank reaches {listed(products)}."] if products else [], []
+    sentences += [f"{slow.text}." for slow in environments.slow_products(records)]
     for comparison in runs.comparisons:
         tables += filled(comparison.name, [_row(comparison, entry) for entry in comparison.entries if entry.ok])
         by_size = comparison.by_size() or comparison.by_size(oversubscribed=True)

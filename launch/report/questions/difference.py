@@ -73,10 +73,10 @@ def effects(candidates: Sequence[Entry]) -> list[Effect]:
 
 
 def sentences(at: str, candidates: Sequence[Entry]) -> list[str]:
-    """Returns a sentence on the effects of each factor, and one on the libraries that did not run over each of the transports."""
-    of_size, by_factors = effects(candidates), entries_by_factors(candidates)
-    of_factors = [_sentence(at, [effect for effect in of_size if effect.factor == factor]) for factor in FACTORS]
-    return [sentence for sentence in (*of_factors, _not_run(at, by_factors)) if sentence]
+    """Returns a sentence on the effects of each factor."""
+    of_size = effects(candidates)
+    of_factors = [[effect for effect in of_size if effect.factor == factor] for factor in FACTORS]
+    return [_sentence(at, of_factor) for of_factor in of_factors if of_factor]
 
 
 def factors_of(entry: Entry) -> Factors:
@@ -104,23 +104,8 @@ def _groups(by_factors: Mapping[Factors, Entry], number: int) -> list[list[Entry
     return list(groups.values())
 
 
-def _not_run(at: str, by_factors: Mapping[Factors, Entry]) -> str | None:
-    """Returns the sentence on the libraries that lack a transport that others have; None where none does, and at 1 rank."""
-    transports = sorted({transport for *_, transport in by_factors if transport})
-    name_of = {
-        (framework, library): _without_transport(entry)
-        for (framework, library, transport), entry in by_factors.items() if transport and entry.num_ranks > 1
-    }  # fmt: skip
-    lacking = [
-        f"{name} over {transport}" for ran, name in name_of.items() for transport in transports if (*ran, transport) not in by_factors
-    ]
-    return f"{at}: not run: {', '.join(sorted(lacking))}." if lacking else None
-
-
-def _sentence(at: str, of_factor: Sequence[Effect]) -> str | None:
-    """Returns the sentence on the effects of a factor; None without any."""
-    if not of_factor:
-        return None
+def _sentence(at: str, of_factor: Sequence[Effect]) -> str:
+    """Returns the sentence on the effects of a factor."""
     ratios = [effect.ratio for effect in of_factor]
     runs = " or ".join(dict.fromkeys(runs_against(ratio.num_above, ratio.num_below, ratio.paired) for ratio in ratios))
     values = [f"{effect.name}: {effect.ratio.value:.2f}{_in_brackets(effect.ratio)}" for effect in of_factor]

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 from common.backends import declaration_of, file_of
 from common.declarations import ALONE
-from common.terminal import filled
 from common.words import listed, ranks_of
 from launch.report import measures, statistics
 from launch.report.entries import Entry
-from launch.report.findings import NOT_MEASURED, Cells, Findings
+from launch.report.findings import NOT_MEASURED, Findings
 from launch.report.questions import cost, difference, first
 from launch.report.questions.difference import Factors
 from launch.report.ratio_text import equality, interval, runs_against
@@ -37,44 +36,22 @@ class Move(NamedTuple):
     ratio: Ratio
 
 
-def _row(move: Move) -> Cells:
-    return {
-        "ranks": move.alternative.num_ranks,
-        "from": move.horovod.backend,
-        "to": move.alternative.backend,
-        "ratio of seconds per epoch": move.ratio.value,
-        "95 % interval": interval(move.ratio),
-        "verdict": _verdict(move.ratio),
-        "peak memory per rank from (MiB)": cost.peak_mib(move.horovod),
-        "to (MiB)": cost.peak_mib(move.alternative),
-        "start-up from (s)": cost.startup_seconds(move.horovod),
-        "to (s)": cost.startup_seconds(move.alternative),
-    }
-
-
-def _verdict(ratio: Ratio) -> str | None:
-    """Returns how seconds per epoch change, in words; None where there are too few runs."""
-    return None if ratio.verdict is None else equality(ratio) or (first.SLOWER if ratio.value > 1 else "faster")
-
-
 def answer(runs: Runs) -> Findings:
     """Answers for the backends of comparisons that train the same on cores of their own, at each size with an exchange."""
-    texts, tables, all_moves = [], [], []
+    texts: list[str] = []
+    all_moves: list[Move] = []
     frameworks: set[str] = set()
     for comparison in runs.comparisons:
-        rows = []
         for size, entries in comparison.by_size().items():
             of_size = moves(entries)
             texts += _of_size(f"{comparison.name}, {ranks_of(size)}", of_size)
-            rows += of_size
+            all_moves += of_size
             frameworks |= {declaration_of(entry.backend).framework for entry in _candidates(entries) if _is_of_horovod(entry)}
-        tables += filled(comparison.name, map(_row, rows))
-        all_moves += rows
     not_measured = sorted(frameworks - {move.framework for move in all_moves})
     if not_measured:
         owners = listed([framework + "'s" for framework in not_measured])
         texts.append(f"{owners} own strategy: {NOT_MEASURED}.")
-    return Findings([*texts, *_in_the_code(all_moves), *([STAYING] if frameworks else [])], tables)
+    return Findings([*texts, *_in_the_code(all_moves), *([STAYING] if frameworks else [])], [])
 
 
 def moves(entries: Sequence[Entry]) -> list[Move]:

@@ -1,14 +1,10 @@
 """Which backend is fastest on which machine, by ratios within each; times of different machines are never put together."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from common.command_line import flag
-from common.record.comparison import COMPARED
 from common.record.definition import Record
-from common.terminal import Table, filled
+from common.terminal import filled
 from common.words import ranks_of
 from launch.report import environments
 from launch.report.entries import Comparison
@@ -19,8 +15,6 @@ from launch.report.ratio_text import with_interval
 from launch.report.runs import Runs
 
 QUESTION = "Which backend is fastest on which machine?"
-# These are shown of each machine, also where they do not differ.
-ALWAYS = ("device", "processor", "cores", "GPU", "fastest product")
 
 
 def answer(runs: Runs) -> Findings:
@@ -37,7 +31,10 @@ def answer(runs: Runs) -> Findings:
         f"{machine}: {slow.text}." for machine, of_machine in machines.items() for slow in environments.slow_products(_records(of_machine))
     ]
     sentences = [_sentence(f"{name}, {ranks_of(size)}", results_on) for (name, size), results_on in results_at.items()]
-    return Findings([*nothing, *causes, *sentences], [*tables, *_differences(machines)])
+    first_machine, *others = machines
+    changes = {other: environments.changes(_records(machines[first_machine]), _records(machines[other])) for other in others}
+    differences = [f"From {first_machine} to {other}: {text or 'no difference'}." for other, text in changes.items()]
+    return Findings([*nothing, *causes, *sentences, *differences], tables)
 
 
 def _records(comparisons: Iterable[Comparison]) -> list[Record]:
@@ -90,25 +87,3 @@ def _text(result: Result) -> str:
     """Returns the ratio to the fastest on a machine, its interval and the verdict."""
     ratio = with_interval(result.ratio) or "1"
     return f"{ratio}, {result.verdict}" if result.verdict else ratio
-
-
-def _differences(machines: Mapping[str, Sequence[Comparison]]) -> list[Table]:
-    """Returns the table of ALWAYS, and of the versions and settings that differ between machines."""
-    texts_of = {}
-    for machine, comparisons in machines.items():
-        records = _records(comparisons)
-        values_of = (
-            {"fastest product": environments.describe_limits(records)}
-            | {"device": _texts(records, environments.device_of)}
-            | environments.values_of(records)
-        )
-        values_of |= {flag(name): _texts(records, attrgetter(f"settings.{name}")) for name in COMPARED}
-        texts_of[machine] = {name: ", ".join(values) or None for name, values in values_of.items()}
-    names = dict.fromkeys(itertools.chain(*texts_of.values()))
-    rows = [{"what": name} | {machine: texts.get(name) for machine, texts in texts_of.items()} for name in names]
-    shown = [row for row in rows if row["what"] in ALWAYS or len({text for name, text in row.items() if name != "what"}) > 1]
-    return filled("The machines", [row for row in shown if any(row[machine] for machine in machines)])
-
-
-def _texts(records: Iterable[Record], value_of: Callable[[Record], Any]) -> list[str]:
-    return sorted({str(value) for record in records if (value := value_of(record)) is not None})

@@ -261,7 +261,7 @@ def test_json_has_the_first_the_ratio_the_interval_the_verdict_and_the_causes():
         (
             "approximate",
             "(AMD EPYC, 2 cores), seconds per epoch: "
-            "horovod_torch before ddp, with no difference shown (10 % (-3 to 24)), on cnn at 2 ranks (6 runs each, 95 % intervals).",
+            "horovod_torch before ddp, with no difference shown (10 % (-4 to 24)), on cnn at 2 ranks (6 runs each, 95 % intervals).",
         ),
     ],
 )

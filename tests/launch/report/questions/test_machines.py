@@ -41,7 +41,9 @@ HERE = matrix(ddp=10.0, horovod_tf=13.0)
 )
 def test_each_machine_has_the_fastest_of_its_own_intervals(elsewhere, fastest_there):
     several_answer = answer(HERE, elsewhere)
-    assert several_answer.sections[0].sentences == [f"cnn, weak scaling, 1 rank: fastest on here is ddp; on there is {fastest_there}."]
+    assert several_answer.sections[0].sentences == [
+        f"cnn, weak scaling, 1 rank: fastest on here is ddp; on there is {fastest_there}.", "From here to there: no difference.",
+    ]  # fmt: skip
 
 
 def test_a_ratio_is_that_of_the_report_of_its_machine_alone():
@@ -69,7 +71,7 @@ def test_a_ratio_is_that_of_the_report_of_its_machine_alone():
 def test_what_two_machines_do_not_have_is_not_compared(elsewhere):
     several_answer = answer(HERE, elsewhere)
     assert several_answer.sections[0].sentences[0].startswith("No workload and size has two backends")
-    assert [table.title for table in several_answer.sections[0].tables] == ["The machines"]
+    assert several_answer.sections[0].tables == []
     assert drawn(several_answer)["answer"] == []
 
 
@@ -78,10 +80,9 @@ def test_the_machines_differ_in_device_versions_and_settings():
         "there", matrix(changes={"settings": {"threads": 2}}, ddp=10.0), device="cuda", packages={"torch": "2.14.0"}, num_cores=16
     )
     several_answer = answered([*on("here", HERE, device="cpu"), *elsewhere])
-    assert several_answer.sections[0].tables[-1].texts == [
-        ["device", "cpu", "cuda"], ["processor", "a processor", "a processor"], ["cores", "4", "16"], ["torch", "2.13.0", "2.14.0"],
-        ["--threads", "1", "2"],
-    ]  # fmt: skip
+    assert several_answer.sections[0].sentences[-1] == (
+        "From here to there: device cpu to cuda, threads 1 to 2, cores 4 to 16, torch 2.13.0 to 2.14.0."
+    )
 
 
 def test_a_slow_library_is_named_on_its_machine():
@@ -90,10 +91,9 @@ def test_a_slow_library_is_named_on_its_machine():
         return [record | {"peak_flops_per_second": peaks[record["backend"]]} for record in HERE]
 
     several_answer = answered([*on("here", ran(105e9, 108e9), cpu="AMD"), *on("there", ran(116e9, 245e9), cpu="AMD")])
-    assert "fastest product" in [row["what"] for row in several_answer.sections[0].tables[-1].rows]
-    assert several_answer.sections[0].sentences[:-1] == [
-        "there: PyTorch multiplies at 47 % of what this core can; --mkl-kernels fast doubles that.",
-    ]
+    assert several_answer.sections[0].sentences[0] == (
+        "there: PyTorch multiplies at 47 % of what this core can; --mkl-kernels fast doubles that."
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,3 @@ def test_the_chart_has_every_interval_machine_by_machine_and_is_the_picture():
     assert {"here, 1 rank", "there, 1 rank", "ddp fastest"} <= set(re.findall(r">([^<>]+)</text>", picture(several_answer)))
     text = markdown.text(several_answer)
     assert text.startswith("# Tandem on here and there\n")
-    assert "compare its records alone" in text
