@@ -31,6 +31,8 @@ UNREACHED = re.compile(
     r"|Host key for .* has changed.*|\S+@\S+: Permission denied.*|Connection (?:closed|reset) by \S+ port \d+.*"
 )
 REACH = "`ssh NODE true` must work without a question; correct --hosts, or what ssh needs"
+# What srun prints where a step asks for more than its job has: Slurm counts hardware threads.
+NO_STEP = re.compile(r"srun: error: Unable to create step for job .*: More processors requested than permitted")
 # What Slurm and PBS print when they end a job.
 JOB_IS_OVER = re.compile("DUE TO TIME LIMIT|job killed: walltime")
 # Hydra's lines, which give no run's reason.
@@ -79,7 +81,7 @@ def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
 
 def is_cause(line: str) -> bool:
     """Returns whether a line gives the reason why a run failed, wherever it stands in the output."""
-    return any(pattern.search(line) for pattern in (NO_TRANSPORT, REFUSES_ROOT, JOB_IS_OVER, UNREACHED))
+    return any(pattern.search(line) for pattern in (NO_TRANSPORT, REFUSES_ROOT, JOB_IS_OVER, UNREACHED, NO_STEP))
 
 
 def reported(lines: Iterable[str]) -> str | None:
@@ -90,6 +92,8 @@ def reported(lines: Iterable[str]) -> str | None:
         return ENDED_BY_JOB
     if match := next(filter(None, map(UNREACHED.match, lines)), None):
         return f"a node is not reached: {match[0]}; {REACH}"
+    if match := next(filter(None, map(NO_STEP.match, lines)), None):
+        return f"{match[0]}; ask for the allocation with the ranks, cores and --threads-per-core=1, as the jobs of --print-jobs do"
     if any(map(REFUSES_ROOT.search, lines)):
         return "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun"
     return None

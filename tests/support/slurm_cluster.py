@@ -1,4 +1,8 @@
-"""A Slurm of two virtual nodes on this machine: real slurmctld, slurmd and munged, everything of theirs in one folder."""
+"""A Slurm of two virtual nodes on this machine: real slurmctld, slurmd and munged, everything of theirs in one folder.
+
+Their cores have two hardware threads each, as those of most clusters, which Slurm counts. Two further nodes are as those of a site with
+GPUs; nothing runs on them, and Slurm accepts jobs for them or does not.
+"""
 
 import contextlib
 import os
@@ -15,6 +19,7 @@ NODES = (socket.gethostname(), f"{socket.gethostname()}-2")
 PMIX = Path("/usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "sinfo")
 CORES = 4
+GPU_NODES = "tandem-gpu[1-2]"
 CONFIGURATION = """
 ClusterName=tandem
 SlurmctldHost={host}(127.0.0.1)
@@ -31,12 +36,17 @@ SlurmdParameters=config_overrides
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
 MpiDefault=pmi2
 ReturnToService=2
 FirstJobId={first_job}
-NodeName={nodes[0]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=10000
-NodeName={nodes[1]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} RealMemory=10000
-PartitionName=all Nodes=ALL Default=YES State=UP
+NodeName=DEFAULT Sockets=1 ThreadsPerCore=2 RealMemory=10000
+NodeName={nodes[0]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CoresPerSocket={cores}
+NodeName={nodes[1]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CoresPerSocket={cores}
+NodeName={gpu_nodes} NodeAddr=127.0.0.1 CoresPerSocket=288 Gres=gpu:4
+PartitionName=all Nodes={nodes[0]},{nodes[1]} Default=YES State=UP
+PartitionName=gpus Nodes={gpu_nodes} State=UP
 """
 
 
@@ -61,7 +71,14 @@ def started(folder):
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)
     configuration = folder / "slurm.conf"
-    values = {"host": socket.gethostname(), "nodes": NODES, "folder": folder, "ports": free_ports(3), "cores": CORES}
+    values = {
+        "host": socket.gethostname(),
+        "nodes": NODES,
+        "folder": folder,
+        "ports": free_ports(3),
+        "cores": CORES,
+        "gpu_nodes": GPU_NODES,
+    }
     # MPICH names its shared memory by the job, and ranks that were killed leave theirs: those of a job with the same number would hang.
     first_job = secrets.choice(range(1, 2**25))
     configuration.write_text(CONFIGURATION.format(first_job=first_job, **values))
@@ -91,7 +108,12 @@ def wait_until_idle(folder, variables, limit_seconds=60):
     message = ""
     while time.monotonic() < limit:
         listed = subprocess.run(
-            ["sinfo", "-h", "-N", "-o", "%t"], env=os.environ | variables, capture_output=True, text=True, timeout=30, check=False
+            ["sinfo", "-h", "-N", "-p", "all", "-o", "%t"],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
         )
         message = listed.stdout + listed.stderr
         if listed.stdout.split() == ["idle", "idle"]:

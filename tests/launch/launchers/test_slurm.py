@@ -7,10 +7,11 @@ import time
 import psutil
 import pytest
 
+from launch.launchers import machine_files
 from launch.run import processes, supervisor
 from tests.support import kills, site, slurm_cluster
 from tests.support.backends import LAUNCHED
-from tests.support.running import BIN, completed, environ, left_over, matrix, records_in
+from tests.support.running import BIN, ROOT, completed, environ, left_over, matrix, records_in
 
 pytestmark = pytest.mark.matrix
 
@@ -36,6 +37,39 @@ def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, c
         assert record["settings"]["device"] == record["environment"]["device"] == "cpu"
         site.expect(record, tmp_path)
         assert record["losses"] == on_one_node[backend]["losses"], backend
+
+
+SALLOC = re.search(r"`(salloc [^`]*?)\s+launch/matrix\.sh (8 [^`]*?)\s+--check`", (ROOT / "launch" / "README.md").read_text())
+
+
+@pytest.mark.parametrize(
+    ("asked", "severity", "text"),
+    [
+        ("", "ok", "8 ranks on "),
+        # Slurm counts hardware threads, of which each core has two here.
+        ("--threads-per-core=1", "problem", "8 ranks on 2 nodes fail: srun: error: Unable to create step for job"),
+    ],
+)
+def test_the_check_of_the_page_starts_the_step_of_a_run_and_fails_as_that_does(asked, severity, text, slurm, checkout, tmp_path):
+    allocation, arguments = (part.split() for part in SALLOC.groups())
+    matrix_of_page = (*arguments, "--backends", "ddp", "--workloads", "cnn", "--check")
+    done = matrix(checkout, tmp_path, *matrix_of_page, around=[word for word in allocation if word != asked], variables=slurm)
+    (line,) = re.findall(r"^(\w+) +ranks +(.*)$", done.stdout, re.MULTILINE)
+    assert (line[0], line[1][: len(text)]) == (severity, text), done.stdout + done.stderr
+    assert ("--threads-per-core=1, as the jobs of --print-jobs do" in line[1]) == (severity == "problem")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in machine_files.names() if machine_files.read(name).launcher == "srun"])
+def test_slurm_takes_the_printed_jobs_of_each_site(name, slurm, checkout, tmp_path):
+    ranks = 2 * machine_files.read(name).ranks_per_node
+    printed = matrix(checkout, tmp_path, ranks, "--machine-file", name, "--print-jobs", "slurm")
+    (tmp_path / "submit.sh").write_text(printed.stdout)
+    # Of five GPUs on a node with four none is.
+    for further, is_taken in (((), True), (("--gres=gpu:5",), False)):
+        submitted = completed("bash", tmp_path / "submit.sh", "--partition=gpus", *further, variables=slurm)
+        assert (submitted.returncode == 0) == is_taken, submitted.stdout + submitted.stderr
+    assert "node configuration is not available" in submitted.stderr
 
 
 OPEN_MPI = """launcher_args = "--comment 'with mpi4py over Open MPI'"
