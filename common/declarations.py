@@ -5,6 +5,7 @@ A backend is a file of frameworks/ and is named after it. Its own settings are d
 
 import ast
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -18,6 +19,8 @@ from common.errors import UserError
 ROOT = Path(__file__).resolve().parent.parent
 # The environment's, by its path from there, as commands are printed; without an environment the one that this program runs in.
 PYTHON = ".venv/bin/python" if os.path.exists(ROOT / ".venv/bin/python") else sys.executable
+# As commands that are printed have it.
+SHELL_PYTHON = shlex.quote(PYTHON)
 FOLDER = ROOT / "frameworks"
 # Plain single-process training, the reference of every speed-up.
 BASELINE = "single"

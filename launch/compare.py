@@ -8,7 +8,7 @@ from typing import Annotated
 
 from common import command_line
 from common.command_line import Positional
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from launch.report import runs, table
 from launch.report.answer import as_json
@@ -18,7 +18,7 @@ from launch.report.report import Report, report_of
 
 EXPORTS = ("--markdown", "--csv", "--html", "--svg")
 REGRESSED = 3
-PROGRAM = f"{PYTHON} -m launch.compare"
+PROGRAM = f"{SHELL_PYTHON} -m launch.compare"
 # A longer command, with the names of many files, is not repeated.
 LONGEST_COMMAND = 80
 

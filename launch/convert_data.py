@@ -9,10 +9,10 @@ from common import command_line, workloads
 from common.command_line import Positional
 from common.config import FileFormat, Precision, Settings
 from common.data import datasets, stored
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 
-PROGRAM = f"{PYTHON} -m launch.convert_data"
+PROGRAM = f"{SHELL_PYTHON} -m launch.convert_data"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from common import backends, command_line, config
 from common.config import Settings
-from common.declarations import PYTHON, ROOT
+from common.declarations import ROOT, SHELL_PYTHON
 from common.errors import UserError
 from common.ranks import binding
 from common.record import files
@@ -168,7 +168,7 @@ def write_report(page: Path, run_records: Sequence[Record], has_ended: bool) -> 
 
 def links_to(page: Path) -> list[str]:
     """Returns where the page of a matrix is, and the command that prints all of its tables."""
-    tables = f"all tables: {PYTHON} -m launch.compare {shlex.quote(str(page.with_suffix('')))}-*.json --full"
+    tables = f"all tables: {SHELL_PYTHON} -m launch.compare {shlex.quote(str(page.with_suffix('')))}-*.json --full"
     return [f"page: {page}", tables] if page.exists() else [tables]
 
 

@@ -15,7 +15,7 @@ from common.bounds import CONTEXT, FROM_1, LAYERS, RANKS
 from common.command_line import Help, shortened
 from common.config import Optimizer, Settings
 from common.cost import parallelism, sharing, state_memory
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from common.model import pipelining
 from common.model.description import parts_of
@@ -25,7 +25,7 @@ from common.workloads import WORKLOADS
 if TYPE_CHECKING:
     from frameworks.shared.pytorch.activations import StepBytes
 
-PROGRAM = f"{PYTHON} -m launch.memory"
+PROGRAM = f"{SHELL_PYTHON} -m launch.memory"
 BACKENDS = (
     "single", "ddp", "horovod_torch", "zero_redundancy", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "fsdp",
     "tensor_parallel", "pipeline", "pipeline@gpipe",

@@ -9,7 +9,7 @@ from common.backends import declaration_of
 from common.config import Settings
 from common.cost import parallelism, sharing
 from common.cost.sharing import StateBytes
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from common.ranks import gpus, machine
 from common.workloads import gradient_bytes, workload_of
@@ -69,7 +69,8 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
     raise UserError(
         f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need "
         f"{_text(shortage.needed_bytes)} {shortage.memory}, and {_text(shortage.free_bytes)} are free (activations come on top); "
-        f"share them over more {'GPUs' if on_gpu else 'nodes'}, or choose a smaller workload or another backend ({PYTHON} -m launch.memory)"
+        f"share them over more {'GPUs' if on_gpu else 'nodes'}, or choose a smaller workload or another backend "
+        f"({SHELL_PYTHON} -m launch.memory)"
     )
 
 

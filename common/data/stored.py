@@ -16,7 +16,7 @@ from common import durable
 from common.command_line import flag
 from common.config import Settings
 from common.data.samples import Dataset, InMemory
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from common.model.weights import DTYPES
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAMES = ("inputs", "targets", "num_losses")
 SOURCE = "source.json"
 HDF5 = "data.h5"
-CONVERT = f"write it with {PYTHON} -m launch.convert_data into an empty folder"
+CONVERT = f"write it with {SHELL_PYTHON} -m launch.convert_data into an empty folder"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 
 LIBRARY = Path(sys.prefix) / "lib" / "libtandemmkl.so"
@@ -33,7 +33,8 @@ def load(arguments: Iterable[str]) -> None:
 
 def problem() -> str | None:
     """Returns why no run of this environment can have --mkl-kernels fast; None if it can."""
-    return None if LIBRARY.exists() else f"{LIBRARY} is not built; run {PYTHON} -m launch.setup.build_mkl_kernels on a node with a compiler"
+    build = f"{SHELL_PYTHON} -m launch.setup.build_mkl_kernels"
+    return None if LIBRARY.exists() else f"{LIBRARY} is not built; run {build} on a node with a compiler"
 
 
 def expect_loaded() -> None:

@@ -22,6 +22,7 @@ from common.config import Settings
 from common.cost import parallelism, state_memory
 from common.data import datasets
 from common.data.samples import Dataset
+from common.declarations import PYTHON, SHELL_PYTHON
 from common.errors import RunError, UserError
 from common.ranks import binding, ending, machine, messages, watchdog
 from common.ranks.launcher_variables import Ranks, expect_planned, expect_variables, from_environment, values_by_rank
@@ -125,7 +126,7 @@ def read_command_line(backend: str, ranks: Ranks) -> tuple[Settings, Launch]:
     expect_variables(sys.argv)
     description = f"Train a workload with the backend {backend} and write the record of the run."
     left_out = config.not_for(config.SINGLE_RUN) | backends.settings_of_others(backend)
-    parsed = parse(Settings, f"python -m frameworks.{backend}", description, left_out=left_out, helps=workloads.help_of_settings())
+    parsed = parse(Settings, f"{SHELL_PYTHON} -m frameworks.{backend}", description, left_out=left_out, helps=workloads.help_of_settings())
     launch = launch_of(backend, ranks)
     settings = dataclasses.replace(parsed, **launch.settings)
     if path := workloads.located(workloads.source_of(settings))["model"]:
@@ -229,7 +230,7 @@ def launch_of(backend: str, ranks: Ranks) -> Launch:
 
     A run is traced where a library that is loaded traces MPI, unless its matrix says otherwise.
     """
-    command, by_matrix = shlex.join(["python", "-m", f"frameworks.{backend}", *sys.argv[1:]]), launch_by_matrix()
+    command, by_matrix = shlex.join([PYTHON, "-m", f"frameworks.{backend}", *sys.argv[1:]]), launch_by_matrix()
     is_traced = TRACING_LIBRARY.search(os.environ.get("LD_PRELOAD", ""))
     settings = ({"trace": "mpi"} if is_traced else {}) | by_matrix.get("settings", {})
     return Launch(ranks.source, command, None, {}, {})._replace(**by_matrix | {"settings": settings})

@@ -11,13 +11,13 @@ from typing import Annotated, Any, NamedTuple
 from common import command_line, durable, terminal
 from common.bounds import RANKS, Bounds
 from common.command_line import Positional, names_in, shortened
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from launch.forecast import tables
 from launch.forecast.law import Forecast, Law, forecast, law_of
 from launch.forecast.tables import Table
 
-PROGRAM = f"{PYTHON} -m launch.forecast"
+PROGRAM = f"{SHELL_PYTHON} -m launch.forecast"
 # Sizes that are forecast where none are given, in doublings beyond the largest.
 DEFAULT_DOUBLINGS = (1, 2, 3)
 

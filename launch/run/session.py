@@ -4,6 +4,7 @@ What would not end before the allocation around the matrix does is not begun.
 """
 
 import functools
+import os
 import secrets
 import shlex
 import sys
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from common.declarations import ROOT
 from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
@@ -21,6 +23,8 @@ from launch.run.options import Matrix
 from launch.run.plan import Job, groups
 from launch.run.turns import Run
 
+# The program of a matrix, by its path from where it was started; the matrix goes to another folder.
+PROGRAM = os.path.relpath(ROOT / "launch" / "matrix.sh") if ROOT.is_relative_to(Path.cwd()) else str(ROOT / "launch" / "matrix.sh")
 # Reports the records of a matrix that runs, or has ended.
 Report = Callable[[Sequence[Record], bool], object]
 
@@ -52,7 +56,7 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
         if not_begun:
             print(describe_left(not_begun))
         if failed_at_start(run_records):
-            print(f"failed before the first step; what this machine lacks: {shlex.join(['launch/matrix.sh', *sys.argv[1:], '--check'])}")
+            print(f"failed before the first step; what this machine lacks: {shlex.join([PROGRAM, *sys.argv[1:], '--check'])}")
     all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)
     return 0 if all_ok and not not_begun and not unrecorded else 1
 
@@ -110,5 +114,5 @@ def describe_left(jobs: Iterable[Job]) -> str:
     """Describes the jobs that were not begun, and the command that runs them."""
     arguments = sys.argv[1:] if "--resume" in sys.argv else [*sys.argv[1:], "--resume"]
     runs = ", ".join(str(job.settings.run_id) for job in jobs)
-    command = shlex.join(["launch/matrix.sh", *arguments])
+    command = shlex.join([PROGRAM, *arguments])
     return f"left, since the allocation would end before them: {runs}\nrun them in another one: {command}"

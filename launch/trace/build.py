@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common import command_line
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 
 SOURCES = Path(__file__).resolve().parent / "interposer"
@@ -126,7 +126,7 @@ def installed() -> Path:
     """Returns the path of the environment's interposer. Raises UserError where it is missing: compute nodes may lack a compiler."""
     library = default_library()
     if not library.exists():
-        raise UserError(f"{library} is not built; run {PYTHON} -m launch.trace.build on a node with a compiler")
+        raise UserError(f"{library} is not built; run {SHELL_PYTHON} -m launch.trace.build on a node with a compiler")
     return library
 
 
@@ -320,4 +320,4 @@ def run(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
-    command_line.main(run, Arguments, f"{PYTHON} -m launch.trace.build", "Builds the MPI interposer, unless it is up to date.")
+    command_line.main(run, Arguments, f"{SHELL_PYTHON} -m launch.trace.build", "Builds the MPI interposer, unless it is up to date.")

@@ -17,11 +17,11 @@ import numpy as np
 
 from common import command_line
 from common.command_line import Help, Positional
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from common.terminal import Table, print_tables
 
-PROGRAM = f"{PYTHON} -m launch.trace.profile"
+PROGRAM = f"{SHELL_PYTHON} -m launch.trace.profile"
 HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
 TIMES = re.compile(r"^Times (?:and statistics )?from .+? to (.+)\.$", re.MULTILINE)
 TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")

@@ -13,13 +13,13 @@ from typing import Annotated, NamedTuple
 
 from common import chrome_trace, command_line
 from common.command_line import Positional
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from frameworks.shared.horovod import horovod_timeline
 from launch.trace import horovod_summary, profile, sources
 from launch.trace.sources import Clock, ClockOfRank, Source
 
-PROGRAM = f"{PYTHON} -m launch.trace.timeline"
+PROGRAM = f"{SHELL_PYTHON} -m launch.trace.timeline"
 MERGED = "trace.json.gz"
 # The order of a rank's tracks.
 KINDS = ("data", "compute", "collectives", "MPI")

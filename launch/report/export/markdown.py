@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from common.declarations import PYTHON
+from common.declarations import SHELL_PYTHON
 from common.errors import printable
 from common.terminal import Table
 from launch.report.report import Report
@@ -10,7 +10,7 @@ from launch.report.report import Report
 # The sections whose tables stand here; the sentences of the others sum theirs up.
 WITH_TABLES = ("baseline", "first", "machines", "failed")
 ALL_TABLES = (
-    f"`{PYTHON} -m launch.compare FOLDER --full` prints every table, `--html FILE` makes a page of them, `--csv FILE` has every run."
+    f"`{SHELL_PYTHON} -m launch.compare FOLDER --full` prints every table, `--html FILE` makes a page of them, `--csv FILE` has every run."
 )
 
 
