@@ -15,7 +15,6 @@ from common.ranks import gpus, machine
 from common.workloads import gradient_bytes, workload_of
 
 GB = 1e9
-ON_GPU = "on each GPU"
 
 
 class Need(NamedTuple):
@@ -23,14 +22,6 @@ class Need(NamedTuple):
 
     rank_bytes: float
     node_bytes: float
-
-
-class Shortage(NamedTuple):
-    """A need for more bytes than are free; `memory` names it in words."""
-
-    needed_bytes: float
-    memory: str
-    free_bytes: float
 
 
 def state(name: str, settings: Settings, num_ranks: int) -> StateBytes:
@@ -59,30 +50,22 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
 
     The settings are resolved. `num_local_ranks` is the number of ranks on this node. The device is cpu or cuda.
     """
-    shortage = _shortage(name, settings, num_ranks, num_local_ranks, device)
-    if shortage is None:
-        return
-    parts = [f"{kind.replace('_', ' ')} {_text(size)}" for kind, size in state(name, settings, num_ranks).items()]
-    on_gpu = shortage.memory == ON_GPU
-    if not on_gpu:
-        parts.append(f"initial parameters {_text(gradient_bytes(settings))}")
-    raise UserError(
-        f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's {', '.join(parts)} need "
-        f"{_text(shortage.needed_bytes)} {shortage.memory}, and {_text(shortage.free_bytes)} are free (activations come on top); "
-        f"share them over more {'GPUs' if on_gpu else 'nodes'}, or choose a smaller workload or another backend "
-        f"({SHELL_PYTHON} -m launch.memory)"
-    )
-
-
-def _shortage(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> Shortage | None:
-    """Returns the shortage of memory where a training does not fit; None where it does."""
     need = needed(name, settings, num_ranks, num_local_ranks, device)
-    if device == "cuda" and need.rank_bytes > (free := gpus.most_free_bytes()):
-        return Shortage(need.rank_bytes, ON_GPU, free)
-    if need.node_bytes > (free := machine.available_bytes()):
+    parts = {kind.replace("_", " "): size for kind, size in state(name, settings, num_ranks).items()}
+    if device == "cuda" and need.rank_bytes > (free_bytes := gpus.most_free_bytes()):
+        needed_bytes, memory, remedy = need.rank_bytes, "on each GPU", "GPUs"
+    elif need.node_bytes > (free_bytes := machine.available_bytes()):
         ranks = f"its {num_local_ranks} ranks" if num_local_ranks > 1 else "its rank"
-        return Shortage(need.node_bytes, f"on a node for {ranks}", free)
-    return None
+        needed_bytes, memory, remedy = need.node_bytes, f"on a node for {ranks}", "nodes"
+        parts["initial parameters"] = gradient_bytes(settings)
+    else:
+        return
+    raise UserError(
+        f"{settings.workload} does not fit into memory with {name} at size {num_ranks}: a rank's "
+        f"{', '.join(f'{kind} {_text(size)}' for kind, size in parts.items())} need {_text(needed_bytes)} {memory}, and "
+        f"{_text(free_bytes)} are free (activations come on top); share them over more {remedy}, or choose a smaller workload or another "
+        f"backend ({SHELL_PYTHON} -m launch.memory)"
+    )
 
 
 def needed(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> Need:
