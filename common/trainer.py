@@ -75,12 +75,11 @@ class ProfiledCommunication(NamedTuple):
     """Communication of some training steps as profiled by the library.
 
     A collective ran for `seconds`, overlapped with computation or not; they are NaN on a rank without a profile. `operations` has the calls
-    of each collective, and the bytes that a rank contributes to it, or that a broadcast sends. `details` are specific to the library.
+    of each collective, and the bytes that a rank contributes to it, or that a broadcast sends.
     """
 
     seconds: float
     operations: dict[str, tuple[int, int]]
-    details: dict[str, Any]
 
 
 class Communication(NamedTuple):

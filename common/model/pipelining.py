@@ -58,11 +58,3 @@ def num_under_way(schedule: str, rank: int, num_ranks: int, num_microbatches: in
     1F1B is that of Narayanan et al. 2021, arXiv:2104.04473, section 2.2.
     """
     return min(num_microbatches, num_ranks - rank) if schedule == "1f1b" else num_microbatches
-
-
-def bubble_fraction(num_ranks: int, num_microbatches: int) -> float:
-    """Returns the fraction of a step in which a rank waits, in theory: with equal stages, and exchanges that take no time.
-
-    (p - 1) / (m + p - 1) for GPipe and 1F1B: Huang et al. 2019, arXiv:1811.06965, section 2.3.
-    """
-    return (num_ranks - 1) / (num_microbatches + num_ranks - 1)

@@ -6,8 +6,6 @@ Its keys are in common/record/definition.py.
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from typing_extensions import TypedDict
-
 from common.bounds import Bounds, Pattern
 
 # A list with this has one value for each rank.
@@ -52,19 +50,6 @@ class Operation(Part):
     num_bytes: Amount
 
 
-class Library(TypedDict, total=False):
-    """The keys of a library that the report reads; there may be more."""
-
-    num_stages: FromOne
-    num_microbatches: FromOne
-    bubble_fraction: Annotated[float, Bounds(at_least=-1e6, at_most=1)]
-    bubble_fraction_in_theory: Share
-
-
-# The body of a TypedDict has no room for it.
-Library.__pydantic_config__ = Part.__pydantic_config__ | {"extra": "allow"}  # pyright: ignore[reportAttributeAccessIssue]
-
-
 @dataclass(kw_only=True)
 class StepBreakdown(Part):
     num_steps: FromOne
@@ -86,9 +71,6 @@ class StepBreakdown(Part):
     """Calls of each collective, such as `all_reduce`, in a step, and the bytes that one rank contributes to them."""
     bus_bytes_per_second: Amount | None
     """Bus bandwidth of the collectives in bytes per second, by the convention of nccl-tests, from the mean time of the ranks."""
-    library: Library
-    """The bubble of a pipeline, which is the part of its steps in which its ranks wait, measured and in theory. Empty for other
-    backends."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ import numpy as np
 from common.cost.sharing import bus_bytes
 from common.ranks.launcher_variables import by_rank
 from common.record.definition import Record
-from common.record.parts import Library, Operation, StepBreakdown
+from common.record.parts import Operation, StepBreakdown
 from common.trainer import Batch, Batches, Communication, ProfiledCommunication, Schedule, Trainer
 
 BLOCK_SECONDS = 0.2
@@ -31,7 +31,7 @@ NUM_FEW = 5
 WAIT, WARMUP, ACTIVE = 1, 2, 5
 NUM_CLOCK_SAMPLES = 10
 # For a backend without communication.
-NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}, {}))
+NONE = Communication(contextlib.nullcontext, lambda train: ProfiledCommunication(0.0, {}))
 
 
 class Block(NamedTuple):
@@ -90,7 +90,6 @@ def measure(trainer: Trainer, batches: Batches, num_steps: int, end_turn: Callab
             name: Operation(num_calls / num_few, num_bytes / num_few) for name, (num_calls, num_bytes) in profile.operations.items()
         },
         bus_bytes_per_second=bandwidth(profile.operations, float(np.nanmean(seconds)) * num_few, trainer.ranks.size),
-        library=Library(**profile.details),
     )
 
 

@@ -68,7 +68,7 @@ def step_breakdown(compute=6.0, exposed=3.0, num_ranks=2):
     return {
         "num_steps": 10, **{name: [milliseconds / 1000] * num_ranks for name, milliseconds in parts.items()},
         "operations": {"all_reduce": {"num_calls": 2.0, "num_bytes": 4e6}, "all_gather": {"num_calls": 1.0, "num_bytes": 1e6}},
-        "bus_bytes_per_second": 5e8, "library": {},
+        "bus_bytes_per_second": 5e8,
     }  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def profiled(train: Callable[[], None]) -> ProfiledCommunication:
     deepspeed.comm.configure(enabled=False, prof_all=False)
     calls = {str(name): {size: calls[0] for size, calls in by_size.items()} for name, by_size in comm.comms_logger.comms_dict.items()}
     operations = {OPERATIONS.get(name, name): (sum(of.values()), sum(size * num for size, num in of.items())) for name, of in calls.items()}
-    return ProfiledCommunication(seconds, operations, {})
+    return ProfiledCommunication(seconds, operations)
 
 
 def memory_at_points(model: nn.Module, optimizer: ZeroOptimizer) -> AbstractContextManager[dict[str, TensorBytes]]:

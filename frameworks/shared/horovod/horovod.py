@@ -212,7 +212,7 @@ def _profiled(hvd: ModuleType, trainer: Trainer, train: Callable[[], None]) -> P
         trainer.sum(BARRIER)
         hvd.stop_timeline()
         is_written = trainer.ranks.rank == 0 and _wait_for_timeline(path)
-        return profile_of(path) if is_written else ProfiledCommunication(math.nan, {}, {})
+        return profile_of(path) if is_written else ProfiledCommunication(math.nan, {})
 
 
 def _wait_for_timeline(path: Path) -> bool:
@@ -238,4 +238,4 @@ def profile_of(path: Path) -> ProfiledCommunication:
             num_calls, num_bytes = operations.get(name, (0, 0))
             operations[name] = num_calls + 1, num_bytes + (event.size_bytes or 0)
             seconds += (event.end - event.start) / 1e6
-    return ProfiledCommunication(seconds, operations, {})
+    return ProfiledCommunication(seconds, operations)

@@ -191,11 +191,11 @@ def communication(trainer: ServerTrainer) -> Communication:
     def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         if trainer.serves:
             train()
-            return ProfiledCommunication(float("nan"), {}, {})
+            return ProfiledCommunication(float("nan"), {})
         remote = trainer.optimizer
         remote.seconds, remote.num_steps = 0.0, 0
         train()
         num_steps, num_bytes = remote.num_steps, remote.num_steps * process_group.size_of(trainer.module.parameters())
-        return ProfiledCommunication(remote.seconds, {"send": (num_steps, num_bytes), "receive": (num_steps, num_bytes)}, {})
+        return ProfiledCommunication(remote.seconds, {"send": (num_steps, num_bytes), "receive": (num_steps, num_bytes)})
 
     return Communication(without_communication, profiled)

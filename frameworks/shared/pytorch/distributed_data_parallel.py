@@ -78,7 +78,7 @@ def communication_of_ddp(
             num_types = len({buffer.dtype for buffer in model.modules_buffers})
             num_others, size_bytes = operations.get("broadcast", (0, 0))
             operations["broadcast"] = num_others + num_types * len(broadcast_sizes), size_bytes + sum(broadcast_sizes)
-        return ProfiledCommunication(seconds, operations, {})
+        return ProfiledCommunication(seconds, operations)
 
     return Communication(without_communication, profiled)
 

@@ -1,7 +1,6 @@
 """The stages of a model on the ranks of a pipeline, by torch.distributed.pipelining, and their communication."""
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast, final
@@ -215,54 +214,6 @@ def communication(trainer: PipelineTrainer, exchange: str | None = None) -> Comm
         names = {name: name for name in ("broadcast", "all_reduce")}
         with process_group.counted({"_batch_p2p": "send"}, schedules) as sent, process_group.counted(names) as collectives:
             seconds, _ = profiler.collectives(train)
-        return ProfiledCommunication(seconds, sent | collectives, bubble(pipeline, train))
+        return ProfiledCommunication(seconds, sent | collectives)
 
     return Communication(without_communication, profiled)
-
-
-def bubble(pipeline: Pipeline, train: Callable[[], None]) -> dict[str, Any]:
-    """Returns the `library` details of a step breakdown: which part of the steps of train() the ranks wait, and should wait in theory.
-
-    A step lasts from a barrier to the end of the last rank's passes. All ranks call this.
-    """
-    busy: list[float] = []
-    steps: list[float] = []
-    with replaced(
-        *((pipeline.stage, name, timed(getattr(pipeline.stage, name), busy, pipeline.device)) for name in COMPUTE),
-        (pipeline.schedule, "_loss_fn", timed(pipeline.loss, busy, pipeline.device)),
-        (pipeline.schedule, "step", timed(pipeline.schedule.step, steps, pipeline.device, dist.barrier)),
-    ):
-        train()
-    longest = torch.tensor(steps, dtype=torch.float64, device=pipeline.device)
-    dist.all_reduce(longest, dist.ReduceOp.MAX)
-    (computed,) = process_group.summed([sum(busy)], pipeline.device)
-    return {
-        "num_stages": pipeline.num_ranks,
-        "num_microbatches": pipeline.num_microbatches,
-        "bubble_fraction": 1 - computed / (dist.get_world_size() * longest.sum().item()),
-        "bubble_fraction_in_theory": pipelining.bubble_fraction(pipeline.num_ranks, pipeline.num_microbatches),
-    }
-
-
-def timed(
-    compute: Callable[..., T], seconds: list[float], device: torch.device, begin: Callable[[], object] | None = None
-) -> Callable[..., T]:
-    """Returns the function, whose calls append their seconds to a list; `begin()` is called before the time is taken."""
-
-    def call(*arguments: Any, **settings: Any) -> T:
-        if begin:
-            begin()
-        begun = now(device)
-        try:
-            return compute(*arguments, **settings)
-        finally:
-            seconds.append(now(device) - begun)
-
-    return call
-
-
-def now(device: torch.device) -> float:
-    """Returns the time in seconds when the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

@@ -109,7 +109,7 @@ def communication_of_functions(
     def profiled(train: Callable[[], None]) -> ProfiledCommunication:
         with counted(names, owner) as operations:
             seconds, _ = profiler.collectives(train)
-        return ProfiledCommunication(seconds, operations, {})
+        return ProfiledCommunication(seconds, operations)
 
     return Communication(without_communication, profiled)
 

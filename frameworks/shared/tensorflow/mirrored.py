@@ -117,9 +117,9 @@ def profile_of(trainer: Averaging, train: Callable[[], None]) -> ProfiledCommuni
         seconds.clear()
         train()
     if not sizes:
-        return ProfiledCommunication(0.0, {}, {})
+        return ProfiledCommunication(0.0, {})
     operations = {"all_reduce": (len(seconds) * len(sizes), len(seconds) * sum(sizes))}
-    return ProfiledCommunication(sum(seconds) if trainer.gpu is None else math.nan, operations, {})
+    return ProfiledCommunication(sum(seconds) if trainer.gpu is None else math.nan, operations)
 
 
 def timed(averages: Average, seconds: list[float], sizes: list[int]) -> Average:

@@ -52,11 +52,6 @@ def test_what_a_pipeline_cannot_train_has_a_reason(settings, num_ranks, local_ba
     assert problem is None if reason is None else reason in problem
 
 
-@pytest.mark.parametrize(("num_ranks", "num_microbatches", "fraction"), [(2, 4, 1 / 5), (4, 4, 3 / 7), (2, 1, 1 / 2), (1, 4, 0)])
-def test_the_bubble_in_theory(num_ranks, num_microbatches, fraction):
-    assert pipelining.bubble_fraction(num_ranks, num_microbatches) == pytest.approx(fraction)
-
-
 def best_cut(costs, num_stages):
     """As pipelining.cut, by trying all cuts, the first stages short first; a deep model has too many."""
     cuts = [(0, *inner, len(costs)) for inner in itertools.combinations(range(1, len(costs)), num_stages - 1)]

@@ -34,9 +34,8 @@ def rich():
     }  # fmt: skip
     calls = {"num_calls": 3, "size_bytes": 8.0, "seconds": 0.1}
     mpi = {"communication_seconds": 0.2, "kinds": {"control": calls, "payload": calls}, "payload_bytes_per_second": 80.0}
-    library = {"num_stages": 2, "num_microbatches": 4, "bubble_fraction": 0.5, "bubble_fraction_in_theory": 0.4}
     return made(
-        num_ranks=2, transport="gloo", step_breakdown=step_breakdown() | {"library": library},
+        num_ranks=2, transport="gloo", step_breakdown=step_breakdown(),
         tensor_bytes_by_rank=tensor_bytes((8, 8, 16), (8, 8, 16)), reading=reading_of_data, timeline=timeline, machine_noise=noise,
         gpu_memory_by_rank=dict.fromkeys(("peak_allocated_bytes", "peak_reserved_bytes", "used_bytes"), by_rank),
         mpi_profile={"ranks": {"0": mpi}, "problems": []},
