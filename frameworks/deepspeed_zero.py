@@ -34,7 +34,7 @@ class Trainer(DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = modules.build(settings, self.device, self.ranks)
-        engine.expect_same_parameters(settings)
+        engine.expect_parameters(settings, self.module)
         modules.reach_all_parameters(settings, self.module)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         self.configuration = configuration.of(settings, self.ranks.size)

@@ -217,7 +217,6 @@ def _import(file: ModelFile) -> None:
         file.refuse("model", OF_KERAS)
     if "torch" not in sys.modules:
         file.refuse(None, "it does not import torch; the model is a PyTorch module")
-    # The run converts parameters and data to its --precision.
     torch().set_default_dtype(torch().float32)
 
 
@@ -282,6 +281,8 @@ def build(file: ModelFile, seed: int) -> Any:
     with generators_kept():
         seed_generators(seed)
         module = file.call("model", **file.arguments)
+    # The run converts parameters and data to its --precision.
+    torch().set_default_dtype(torch().float32)
     if not isinstance(module, torch().nn.Module):
         is_of_keras = any(base.__module__.partition(".")[0] in KERAS_PACKAGES for base in type(module).__mro__)
         file.refuse("model", OF_KERAS if is_of_keras else f"model() returns {type(module).__name__}; it must return an nn.Module")
@@ -295,6 +296,8 @@ def build(file: ModelFile, seed: int) -> Any:
     for name, parameter in parameters.items():
         if torch().nn.parameter.is_lazy(parameter):
             file.refuse("model", f"model() returns {name} without a shape, as of a lazy layer; give the layer its number of inputs")
+        if not parameter.numel():
+            file.refuse("model", f"model() returns {name} of shape {tuple(parameter.shape)}, without a number; leave it out")
         if parameter.device.type != torch().get_default_device().type or not parameter.is_floating_point():
             file.refuse(
                 "model", f"model() returns {name} of {parameter.dtype} on {parameter.device}; it must be floating point, on the CPU"

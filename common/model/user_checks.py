@@ -20,7 +20,7 @@ def check(model: user_model.UserModel) -> None:
     """Takes a step of training on the CPU, without an update. Raises UserError for a mistake in the file."""
     file = model.file
     expect_the_same_samples(file)
-    module = model_file.build(file, seed=0)
+    module = user_model.built(model)
     inputs, targets = user_data.in_precision(model.first_batch(NUM_FIRST), "fp32")
     _expect_one_argument(file, module)
     outputs = file.attempt("model", module, inputs)

@@ -114,11 +114,11 @@ class UserModel(Model):
         They are not those of the trainer's module, on which Horovod takes a step of the optimizer to make its state.
         """
         parameters = model_file.build(self.file, seed).named_parameters()
-        return {name: parameter.detach().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
+        return {name: parameter.detach().double().numpy().astype(DTYPES[precision]) for name, parameter in parameters}
 
     def training_flops(self) -> int | None:
         """Counts those of a step on the first samples by PyTorch's counter; None where it finds none."""
-        module = model_file.build(self.file, seed=0)
+        module = built(self)
         counting = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
         # The counter fails for some models that train, as for derivatives of second order.
         with contextlib.suppress(Exception), counting as counter:
@@ -263,6 +263,11 @@ def _first_of_data(model: UserModel) -> list[Any]:
     return [user_data.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
 
 
+def built(model: UserModel) -> Any:
+    """Builds the module in float32, as batches are, whatever the type of its parameters in the file."""
+    return model_file.build(model.file, seed=0).float()
+
+
 def _step(file: ModelFile, module: Any, batch: tuple[Any, Any]) -> None:
     inputs, targets = user_data.in_precision(batch, "fp32")
     file.call("loss", file.attempt("model", module, inputs), targets).mean().backward()
@@ -271,7 +276,7 @@ def _step(file: ModelFile, module: Any, batch: tuple[Any, Any]) -> None:
 @functools.cache
 def _unused_parameters(model: UserModel) -> dict[str, bool]:
     """Looks at steps on the first samples, together and in pairs, of which a router may send none to an expert."""
-    module, used, unused = model_file.build(model.file, seed=0), set[str](), set[str]()
+    module, used, unused = built(model), set[str](), set[str]()
     for size, start in ((NUM_FIRST, 0), *((2, start) for start in range(0, NUM_FIRST, 2))):
         module.zero_grad()
         # A model may need larger batches.
@@ -285,7 +290,7 @@ def _unused_parameters(model: UserModel) -> dict[str, bool]:
 
 @functools.cache
 def _takes_derivatives(model: UserModel) -> bool:
-    file, module = model.file, model_file.build(model.file, seed=0).eval()
+    file, module = model.file, built(model).eval()
     inputs, targets = user_data.in_precision(model.first_batch(NUM_FIRST), "fp32")
     try:
         with model_file.torch().no_grad(), model_file.generators_kept():
@@ -309,7 +314,7 @@ def outputs_and_targets(model: UserModel, module: Any, num_samples: int = NUM_FI
 @functools.cache
 def first_sums(model: UserModel) -> Any:
     """Returns what metric() returns for the first samples: the sums of every batch are nested alike."""
-    return model.file.call("metric", *outputs_and_targets(model, model_file.build(model.file, seed=0).eval()))
+    return model.file.call("metric", *outputs_and_targets(model, built(model).eval()))
 
 
 def num_sums(model: UserModel) -> int:

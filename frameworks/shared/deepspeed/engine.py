@@ -64,8 +64,14 @@ def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
     return backend
 
 
-def expect_same_parameters(settings: Settings) -> None:
-    """Raises UserError where ranks may use different parameters in a step, of which stages 2 and 3 average the gradients as they come."""
+def expect_parameters(settings: Settings, module: nn.Module) -> None:
+    """Raises UserError for parameters that DeepSpeed does not take.
+
+    It broadcasts them as bytes, which those without a dimension cannot be seen as. Stages 2 and 3 average the gradients as they come, so
+    that no rank may leave out a part of the model.
+    """
+    if scalar := next((name for name, parameter in module.named_parameters() if parameter.dim() == 0), None):
+        raise UserError(f"DeepSpeed does not take {scalar}, a parameter without a dimension; give it the shape (1,)")
     name = next((name for name, is_used in workload_of(settings).model.unused_parameters().items() if is_used), None)
     if name and settings.zero_stage > 1:
         raise UserError(
@@ -81,10 +87,6 @@ def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
     it does neither. Parameters keep their dtype in either case.
     """
     if configuration["zero_optimization"]["stage"] == 3:
-        if scalars := [name for name, parameter in module.named_parameters() if parameter.dim() == 0]:
-            raise UserError(
-                f"ZeRO stage 3 cannot shard {scalars[0]}, a parameter without a dimension; give it the shape (1,), or use stage 1 or 2"
-            )
         deepspeed.zero.Init(module=module, config_dict_or_path=configuration)
         parameters: list[Any] = list(module.parameters())
         for parameter in parameters:

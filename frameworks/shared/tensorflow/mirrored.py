@@ -58,6 +58,8 @@ def begin(ranks: Ranks, transport: Transport) -> tf.distribute.Strategy:
         addresses = gathered(f"{master_address(socket.gethostname(), on_one_node)}:{port}", ranks)
     cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": ranks.rank}}
     os.environ["TF_CONFIG"] = json.dumps(cluster)
+    # gRPC would ask a site's http_proxy for the other ranks.
+    os.environ["no_grpc_proxy"] = ",".join(address.rpartition(":")[0] for address in addresses)  # noqa: SIM112
     options = tf.distribute.experimental.CommunicationOptions(implementation=IMPLEMENTATIONS[transport])
     this_context: Any = context.context()
     configure = functools.partial(this_context.configure_coordination_service, heartbeat_timeout_in_ms=HEARTBEAT_TIMEOUT_MILLISECONDS)

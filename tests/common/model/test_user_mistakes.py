@@ -33,6 +33,7 @@ BROKEN = [
         "def model",
         "the model is called with the inputs alone, and forward() has a missing a required argument: 'targets'; a tuple of inputs, such as",
     ),
+    ("nn.Linear(3, width)", "nn.Bilinear(3, 0, width)", "def model", "model() returns weight of shape (4, 3, 0), without a number"),
     ("nn.Linear(3, width)", "nn.ReLU()", "def model", "a module without parameters to train"),
     ("nn.Linear(3, width)", "nn.LazyLinear(width)", "def model", "model() returns weight without a shape, as of a lazy layer"),
     (
