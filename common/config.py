@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # The frameworks' seeds have 64 bits; theirs is seed * 100,003 + rank.
 MAX_SEED = 2**32 - 1
-# Values of --trace other than the path of a library.
-TRACES = ("mpi", "events")
+# The value of --trace other than the path of a library.
+TRACE_MPI = "mpi"
 
 Precision = Literal["fp32", "fp64", "bf16", "tf32"]
 Schedule = Literal["constant", "cosine"]
@@ -170,8 +170,8 @@ class SharedSettings:
     """Profile one additional epoch after training, off the clock; Horovod also writes its timeline of the whole run. Output:
     RESULTS/MACHINE/RUN.trace. The run is excluded from comparisons; a matrix first runs each job without it."""
     trace: Annotated[str | None, Role.NOT_COMPARED, PRELOADED] = None
-    """Repeat each run with MPI tracing. mpi: count all calls; events: also record each call with its times; or the path
-    of a site's libmpitrace.so. Output: RESULTS/MACHINE/RUN.trace. The traced run is excluded from comparisons."""
+    """Repeat each run with MPI tracing. mpi: count all calls; or the path of a site's libmpitrace.so. Output: RESULTS/MACHINE/RUN.trace.
+    The traced run is excluded from comparisons."""
     resume: Annotated[bool, Section("checkpoint"), Role.MAY_DIFFER] = False
     """Resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it."""
     checkpoint_dir: Annotated[Path | None, FROM_EPOCH_1] = None
@@ -241,8 +241,8 @@ def check(settings: Settings) -> None:
     """Raises UserError for the first invalid setting."""
     command_line.check(settings)
     cores_per_rank(settings)
-    if settings.trace is not None and not (settings.trace in TRACES or Path(settings.trace).is_file()):
-        raise UserError(f"--trace is {settings.trace}; it must be mpi, events, or the path of a libmpitrace.so")
+    if settings.trace is not None and not (settings.trace == TRACE_MPI or Path(settings.trace).is_file()):
+        raise UserError(f"--trace is {settings.trace}; it must be mpi or the path of a libmpitrace.so")
     if settings.resume and settings.checkpoint_dir is None and settings.run_id is None:
         raise UserError("--resume requires --checkpoint-dir, or the --run-id of a run with epochs of more than 20 s")
 

@@ -243,7 +243,7 @@ def settings_of(matrix: Matrix, machine: machine_files.Machine) -> Settings:
     settings = Settings(**values)
     config.check(settings)
     paths: dict[str, Path | str] = {name: relative_to_root(path) for name in PATHS if (path := getattr(settings, name))}
-    if settings.trace and settings.trace not in config.TRACES:
+    if settings.trace and settings.trace != config.TRACE_MPI:
         paths["trace"] = str(Path(settings.trace).absolute())
     # Compute nodes of one machine all have other host names, its file has one.
     has_file = matrix.run.machine is None and matrix.machine_file != Matrix.machine_file

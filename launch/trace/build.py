@@ -80,7 +80,7 @@ TRACE_EXPORT {returns}({name})({parameters})
     {returns}trace_result = trace_function({arguments});
     int64_t trace_duration = trace_leave(trace_start);
     if (trace_start)
-        trace_count({number}, trace_start, trace_duration, {load});
+        trace_count({number}, trace_duration, {load});
     return trace_result;
 }}
 """

@@ -1,19 +1,16 @@
-"""What a traced rank leaves: its MPI profile, of the interposer or of IBM's mpitrace, and its MPI events; their readers, and tables.
+"""The MPI profile that a traced rank leaves, of the interposer or of IBM's mpitrace: its reader, and tables.
 
 python -m launch.trace.profile FILE…
 
 The layout of profiles is IBM's (github.com/IBM/mpitrace). The older one differs in the rules, "Times and statistics from", and MBytes
-for MiB. Events are each call with its start and duration.
+for MiB.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-import numpy as np
+from typing import Annotated, NamedTuple
 
 from common import command_line
 from common.command_line import Help, Positional
@@ -30,12 +27,6 @@ KINDS = ("payload", "control", "completion", "other", "io")
 KIND_ROW = re.compile(rf"^({'|'.join(KINDS)}) +(\d+) +(\d+) +([\d.]+)$")
 TOTAL = re.compile(r"^([a-z ]+?) += ([\d.]+) \w+(?: \(including synchronization\))?\.$")
 TOTALS = ("total communication time", "total elapsed time", "user cpu time", "system time", "max resident set size")
-
-EVENTS_MAGIC = b"tandem mpi events 3\n"
-# struct trace_event of interposer/trace.h, and enum trace_kind.
-CALL = np.dtype("i8, i8, i8, u2, u2, u4")
-CALL.names = ("start_nanoseconds", "duration_nanoseconds", "size_bytes", "routine", "kind", "thread")
-KINDS_OF_CALLS = (*KINDS, "nccl")
 
 
 class Sums(NamedTuple):
@@ -115,61 +106,6 @@ def _rows(lines: Iterable[str], library: str) -> list[tuple[str, ...]]:
         elif not line.startswith("---"):
             is_in_table = False
     return rows
-
-
-class Events(NamedTuple):
-    """One rank's calls (CALL) in the order of their start, in nanoseconds since the epoch by the clock of the rank's node.
-
-    `names` are those of the routines, by the index in `routine`.
-    """
-
-    rank: int
-    num_dropped: int
-    clock_error_nanoseconds: int
-    names: tuple[str, ...]
-    calls: np.recarray
-
-
-def find_events(folder: Path) -> list[Path]:
-    """Finds the event files in a folder."""
-    return sorted(folder.glob("mpi_events.*.bin"))
-
-
-def read_events(path: Path) -> Events:
-    """Reads a file of events. Raises UserError where it is not an event file or is damaged."""
-    try:
-        with path.open("rb") as file:
-            if file.readline() != EVENTS_MAGIC:
-                raise UserError(f"{path} is not a file of MPI events; give files mpi_events.JOB.RANK.bin")
-            return _events(json.loads(file.readline()), file.read())
-    except OSError as problem:
-        raise UserError(f"{path}: {problem.strerror}; give files mpi_events.JOB.RANK.bin") from None
-    except (ValueError, LookupError, TypeError, RecursionError) as problem:
-        raise UserError(f"{path} is truncated or damaged ({problem}); copy it again") from None
-
-
-def _events(header: dict[str, Any], content: bytes) -> Events:
-    """Makes the Events out of a file's header and the bytes after it."""
-    if len(content) != header["num_events"] * CALL.itemsize:
-        raise ValueError(f"it has {len(content) // CALL.itemsize} of {header['num_events']} events")
-    calls = np.frombuffer(content, CALL)
-    # A start of 0 marks a call that was being written when the process ended.
-    calls = np.sort(calls[calls["start_nanoseconds"] != 0], order="start_nanoseconds", kind="stable").view(np.recarray)
-    calls.start_nanoseconds += header["epoch_of_zero_nanoseconds"]
-    names = tuple(header["routines"])
-    if len(calls) and (calls.routine.max() >= len(names) or calls.kind.max() >= len(KINDS_OF_CALLS)):
-        raise ValueError("its events have unknown routines or kinds")
-    return Events(header["rank"], header["num_dropped"], header["clock_error_nanoseconds"], names, calls)
-
-
-def describe_dropped(events: Events) -> str | None:
-    """Describes in a line that calls were dropped from a rank's file; None where none was."""
-    if not events.num_dropped:
-        return None
-    calls = events.calls
-    seconds = ((calls.start_nanoseconds + calls.duration_nanoseconds).max() - calls.start_nanoseconds[0]) / 1e9 if len(calls) else 0.0
-    full = f"the buffer of MPI events was full {seconds:.1f} s after the first call"
-    return f"rank {events.rank}: {full}; {events.num_dropped} calls dropped"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sources of a merged trace: steps, PyTorch's profile, Horovod's timeline, MPI calls; how their clocks differ."""
+"""Sources of a merged trace: steps, PyTorch's profile, Horovod's timeline; how their clocks differ."""
 
 import math
 import re
@@ -14,7 +14,6 @@ from frameworks.shared.horovod import horovod_timeline
 from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Item, Negotiation, Operation
 from frameworks.shared.pytorch.collective_names import NCCL_KERNEL, library_of
 from launch.trace import horovod_summary
-from launch.trace.profile import KINDS_OF_CALLS, Events
 
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 # The categories of PyTorch's spans in the merged trace.
@@ -236,20 +235,3 @@ def _nth(lane: int) -> str:
 
 def _span(item: Negotiation | Operation | Activity, args: dict[str, Any]) -> Event:
     return {"ph": "X", "name": item.name, "ts": item.start, "dur": item.end - item.start} | ({"args": args} if args else {})
-
-
-def mpi(events: Events) -> Source:
-    """Makes a source out of a rank's calls, of which there is at least one."""
-    origin_nanoseconds = int(events.calls.start_nanoseconds[0])
-    clock = Clock(f"MPI calls of rank {events.rank}", events.clock_error_nanoseconds / 1000, "the clock of the node, read at the start")
-    return Source(clock, events.rank, origin_nanoseconds, _place_mpi(events, origin_nanoseconds), 0.0)
-
-
-def _place_mpi(events: Events, origin_nanoseconds: int) -> Iterator[Placed]:
-    """Yields a rank's calls, on a track for each thread that calls MPI."""
-    for start, duration, size_bytes, routine, kind, thread in events.calls.tolist():
-        event = {
-            "ph": "X", "name": events.names[routine], "cat": KINDS_OF_CALLS[kind], "ts": (start - origin_nanoseconds) / 1000,
-            "dur": duration / 1000, "args": {"bytes": size_bytes},
-        }  # fmt: skip
-        yield Placed(events.rank, "MPI", f"thread {thread}", event)

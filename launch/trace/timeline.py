@@ -16,13 +16,13 @@ from common.command_line import Positional
 from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from frameworks.shared.horovod import horovod_timeline
-from launch.trace import horovod_summary, profile, sources
+from launch.trace import horovod_summary, sources
 from launch.trace.sources import Clock, ClockOfRank, Source
 
 PROGRAM = f"{SHELL_PYTHON} -m launch.trace.timeline"
 MERGED = "trace.json.gz"
 # The order of a rank's tracks.
-KINDS = ("data", "compute", "collectives", "MPI")
+KINDS = ("data", "compute", "collectives")
 TRACKS_OF_A_KIND = 1000
 # Before the first time that the host's clock shows: profilers' clocks were within 0.12 ms of it.
 MARGIN_NANOSECONDS = 10**6
@@ -68,10 +68,6 @@ def gather(folder: Path) -> MergedTrace:
             sums = horovod_summary.Summary()
             all_sources.append(sources.horovod(path, sums, problems.append))
             summary = sums
-    for path in profile.find_events(folder):
-        with _listed(problems):
-            if len((events := profile.read_events(path)).calls):
-                all_sources.append(sources.mpi(events))
     if not all_sources:
         reason = f": {'; '.join(problems)}" if problems else ""
         raise UserError(f"{folder} has no timeline, no profile and no steps{reason or '; run with --timeline'}")
@@ -149,7 +145,7 @@ class Arguments:
     """What to merge or to summarize."""
 
     path: Annotated[Path, Positional]
-    """Folder of a run with its spans, profiles, timeline and MPI events, into which trace.json.gz is written; or a file of Horovod's
+    """Folder of a run with its spans, profiles and timeline, into which trace.json.gz is written; or a file of Horovod's
     timeline, of which only the summary is printed."""
 
 

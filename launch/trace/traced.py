@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from common.config import TRACES, Settings
+from common.config import TRACE_MPI, Settings
 from common.errors import UserError
 from common.record import files
 from common.record.definition import Record
@@ -17,7 +17,6 @@ from launch.trace import build, profile, timeline
 
 # What separates libraries in LD_PRELOAD (ld.so(8)), which has no escapes.
 CUTS_PRELOAD = re.compile(r"[\s:]")
-NUM_EVENTS = 100_000
 T = TypeVar("T")
 
 
@@ -25,9 +24,8 @@ def launcher_for(settings: Settings, launcher: Launcher) -> Launcher:
     """Returns the launcher with the variables of a traced run. Raises UserError where the interposer is not built."""
     if settings.trace is None:
         return launcher
-    library = preloadable(build.installed() if settings.trace in TRACES else Path(settings.trace).absolute())
-    num_events = NUM_EVENTS if settings.trace == "events" else None
-    return launcher._replace(variables=launcher.variables | variables(library, files.trace_folder(settings), num_events))
+    library = preloadable(build.installed() if settings.trace == TRACE_MPI else Path(settings.trace).absolute())
+    return launcher._replace(variables=launcher.variables | variables(library, files.trace_folder(settings)))
 
 
 def preloadable(library: Path) -> Path:
@@ -38,14 +36,10 @@ def preloadable(library: Path) -> Path:
     raise UserError(f"--trace: LD_PRELOAD cuts the path {str(library)!r} at its space or colon; use a checkout, or a library, without one")
 
 
-def variables(library: str | Path, folder: Path, num_events: int | None = None) -> dict[str, str]:
-    """Returns the environment variables of every rank for a profile of each rank in `folder`, beside what is preloaded here.
-
-    `num_events` is the number of calls per rank whose start and duration are kept; with the interposer only, not with a site's library.
-    """
+def variables(library: str | Path, folder: Path) -> dict[str, str]:
+    """Returns the environment variables of every rank for a profile of each rank in `folder`, beside what is preloaded here."""
     libraries = os.pathsep.join(str(path) for path in (library, os.environ.get("LD_PRELOAD")) if path)
-    environment = {"LD_PRELOAD": libraries, "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
-    return environment if num_events is None else environment | {"TANDEM_TRACE_EVENTS": str(num_events)}
+    return {"LD_PRELOAD": libraries, "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
 
 
 def clear(settings: Settings) -> None:
@@ -91,7 +85,12 @@ def profile_summary(folder: Path) -> MpiProfile:
     ranks: dict[str, MpiOfRank] = {}
     problems: list[str] = []
     paths = profile.find(folder)
-    for of_rank in _readable(profile.read, paths, problems):
+    for path in paths:
+        try:
+            of_rank = profile.read(path)
+        except UserError as problem:
+            problems.append(str(problem))
+            continue
         calls = {kind: MpiCalls(**sums._asdict()) for kind, sums in (of_rank.kinds or {}).items()}
         ranks[str(of_rank.rank)] = MpiOfRank(
             communication_seconds=of_rank.communication_seconds,
@@ -102,15 +101,4 @@ def profile_summary(folder: Path) -> MpiProfile:
         )
     if not paths:
         problems.append(f"{folder} has no MPI profile: no rank called MPI")
-    for events in _readable(profile.read_events, profile.find_events(folder), problems):
-        problems += filter(None, [profile.describe_dropped(events)])
     return MpiProfile(ranks, problems)
-
-
-def _readable(read: Callable[[Path], T], paths: Iterable[Path], problems: list[str]) -> Iterator[T]:
-    """Reads each of the paths, and appends to the problems why one cannot be read."""
-    for path in paths:
-        try:
-            yield read(path)
-        except UserError as problem:
-            problems.append(str(problem))

@@ -74,7 +74,7 @@ static void refuse_other_mpi(void)
 static void begin(int rank, int num_ranks, long long job_without_batch_system)
 {
     static const char *const jobs[] = {"SLURM_JOBID", "PBS_JOBID", "LSB_JOBID", "COBALT_JOBID", NULL};
-    const char *folder = getenv("TRACE_DIR"), *job = trace_first_of(jobs), *events = getenv("TANDEM_TRACE_EVENTS");
+    const char *folder = getenv("TRACE_DIR"), *job = trace_first_of(jobs);
     char here[PATH_MAX + 1] = "";
     process.rank = rank;
     process.num_ranks = num_ranks;
@@ -87,7 +87,6 @@ static void begin(int rank, int num_ranks, long long job_without_batch_system)
         snprintf(process.job, sizeof process.job, "%.*s", (int)strcspn(job, "./"), job);
     else
         snprintf(process.job, sizeof process.job, "%lld", job_without_batch_system);
-    trace_open_events(events ? atoll(events) : 0);
     watch_for_termination();
     process.start_nanoseconds = trace_now();
     process.pid = getpid();

@@ -1,8 +1,7 @@
-/* The files of a rank: its profile, as text in the layout of IBM's mpitrace (github.com/IBM/mpitrace), for existing readers; its events.
+/* The profile of a rank, as text in the layout of IBM's mpitrace (github.com/IBM/mpitrace), for existing readers.
  *
- * Additions to the layout come last; the times of routines have microseconds. A file is complete or absent. Writing does not call malloc,
- * so that a signal handler can do it. The file of events: the line "tandem mpi events 3", a line of JSON, then each `struct trace_event`
- * in the machine's byte order.
+ * Additions to the layout come last; the times of routines have microseconds. The file is complete or absent. Writing does not call malloc,
+ * so that a signal handler can do it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -107,42 +106,19 @@ static void print_profile(const struct trace_process *process, const char *how)
     }
 }
 
-static void print_events(const struct trace_process *process, const char *how)
-{
-    const struct trace_events *events = &trace_events;
-    int64_t num_calls = events->num_calls, num_events = num_calls < events->capacity ? num_calls : events->capacity;
-    size_t length = (size_t)num_events * sizeof *events->buffer;
-    PRINT("tandem mpi events 3\n{\"rank\": %d, \"num_events\": %lld, \"num_dropped\": %lld, ", process->rank, (long long)num_events,
-          (long long)(num_calls - num_events));
-    PRINT("\"epoch_of_zero_nanoseconds\": %lld, \"clock_error_nanoseconds\": %lld, \"routines\": [",
-          (long long)events->epoch_of_zero_nanoseconds, (long long)events->clock_error_nanoseconds);
-    for (int routine = 0; routine < NUM_ROUTINES; routine++)
-        PRINT("%s\"%s\"", routine ? ", " : "", trace_names[routine]);
-    PRINT("]}\n");
-    failed |= write(descriptor, events->buffer, length) != (ssize_t)length;
-}
-
-/* Writes KIND.JOB.RANK, with the suffix, in the folder of the profiles. */
-static void write_file(const struct trace_process *process, const char *how, const char *kind, const char *suffix,
-                       void (*print_content)(const struct trace_process *, const char *))
+/* Writes mpi_profile.JOB.RANK. */
+void trace_write(const struct trace_process *process, const char *how)
 {
     char path[PATH_MAX], temporary[PATH_MAX + 8];
-    snprintf(path, sizeof path, "%s/%s.%s.%d%s", process->folder, kind, process->job, process->rank, suffix);
+    snprintf(path, sizeof path, "%s/mpi_profile.%s.%d", process->folder, process->job, process->rank);
     snprintf(temporary, sizeof temporary, "%s.part", path);
     mkdir(process->folder, 0777);
     descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     failed = descriptor < 0;
     if (!failed)
-        print_content(process, how);
+        print_profile(process, how);
     if (failed || close(descriptor) || rename(temporary, path)) {
         dprintf(STDERR_FILENO, "tandem trace: %s cannot be written (%s); set TRACE_DIR to another folder\n", path, strerror(errno));
         unlink(temporary);
     }
-}
-
-void trace_write(const struct trace_process *process, const char *how)
-{
-    write_file(process, how, "mpi_profile", "", print_profile);
-    if (trace_events.capacity)
-        write_file(process, how, "mpi_events", ".bin", print_events);
 }

@@ -26,20 +26,6 @@ struct trace_sums {
     _Atomic int64_t calls, bytes, nanoseconds;
 };
 
-struct trace_event {
-    /* A start of 0 marks an event that is being written. */
-    int64_t start_nanoseconds, duration_nanoseconds, bytes;
-    uint16_t routine, kind;
-    uint32_t thread;
-};
-
-/* The calls whose start and duration are kept, and the clock of their times. */
-struct trace_events {
-    struct trace_event *buffer;
-    int64_t capacity, epoch_of_zero_nanoseconds, clock_error_nanoseconds;
-    _Atomic int64_t num_calls;
-};
-
 /* This process and its run; `pid` is 0 until recording begins, and a forked child has another. */
 struct trace_process {
     pid_t pid;
@@ -63,13 +49,11 @@ void *trace_find(void *_Atomic *slot, const char *name);
 
 /* calls.c */
 extern _Atomic int trace_recording;
-extern struct trace_events trace_events;
 extern struct trace_sums trace_routines[NUM_ROUTINES][NUM_BINS], trace_kinds[NUM_KINDS];
 int64_t trace_now(void);
-void trace_open_events(int64_t capacity);
 int64_t trace_enter(void);
 int64_t trace_leave(int64_t start_nanoseconds);
-void trace_count(int routine, int64_t start_nanoseconds, int64_t duration_nanoseconds, struct trace_load load);
+void trace_count(int routine, int64_t duration_nanoseconds, struct trace_load load);
 
 /* profile.c; the names are generated */
 extern const char *const trace_names[NUM_ROUTINES];

@@ -185,7 +185,7 @@ def test_a_launch_that_no_matrix_told_is_refused(text, monkeypatch):
         ("/a/libtandemtrace.so", "", {"trace": "mpi"}),
         ("libother.so:/site/mpitrace/lib/libmpitrace.so.1 libc.so", "", {"trace": "mpi"}),
         ("/site/mpitrace/lib/libother.so", "", {}),
-        ("/a/libtandemtrace.so", '{"settings": {"trace": "events"}}', {"trace": "events"}),
+        ("/a/libtandemtrace.so", '{"settings": {"trace": "mpi"}}', {"trace": "mpi"}),
         # A whole matrix that is traced compares its runs.
         ("/a/libtandemtrace.so", '{"settings": {"trace": null}}', {"trace": None}),
     ],

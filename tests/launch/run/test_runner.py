@@ -113,12 +113,12 @@ def test_a_run_that_is_interrupted_when_its_job_is_over_was_ended_by_that(second
 
 @pytest.mark.parametrize(
     ("changes", "names"),
-    [({"trace": "mpi"}, None), ({"timeline": True}, None), ({}, ["mpi_events.1.0.bin", "raw"])],
+    [({"trace": "mpi"}, None), ({"timeline": True}, None), ({}, ["mpi_profile.1.0", "raw"])],
 )
 def test_a_run_that_is_made_again_does_not_find_the_traces_of_its_earlier_attempt(changes, names, run, tmp_path):
     folder = tmp_path / "here" / "run.trace"
     (folder / "raw").mkdir(parents=True)
-    (folder / "mpi_events.1.0.bin").touch()
+    (folder / "mpi_profile.1.0").touch()
     seen = []
 
     def look():

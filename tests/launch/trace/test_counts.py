@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from launch.trace import profile
 from tests.launch.trace.test_profile import NEWER
 from tests.support.tracing import compiled, run, run_python
 
@@ -207,10 +206,8 @@ int main(int argc, char **argv)
 
 
 def test_no_call_of_several_threads_is_lost(tmp_path):
-    done = run(tmp_path, compiled(tmp_path, WITH_THREADS, "-pthread"), TANDEM_TRACE_EVENTS=1_000_000)
+    done = run(tmp_path, compiled(tmp_path, WITH_THREADS, "-pthread"))
     assert done.status == 0
     counted = done.only()
     assert counted.routines["MPI_Comm_rank"].num_calls == 3 * 4 * 50_000
     assert counted.routines["MPI_Allreduce"][:2] == (3 * 4 * 1000, 3 * 4 * 1000 * 4)
-    # The thread that begins, and each of the others.
-    assert set(profile.read_events(done.files("mpi_events", ".bin")[0]).calls.thread) == set(range(1 + 3 * 4))

@@ -145,7 +145,7 @@ def _gradients_are_payload_and_negotiation_is_control(done):
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
     settings = ("--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
     begun = time.monotonic()
-    done = matrix(checkout, tmp_path, "2", *settings, "--timeline", "--trace", "events")
+    done = matrix(checkout, tmp_path, "2", *settings, "--timeline", "--trace", "mpi")
     ran_seconds = time.monotonic() - begun
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of the runs were traced" in done.stdout
@@ -162,8 +162,7 @@ def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
     assert (gathered["problems"], mpi_profile["problems"]) == ([], [])
     assert {rank: profile["ended"] for rank, profile in mpi_profile["ranks"].items()} == dict.fromkeys("01", "MPI_Finalize()")
     (folder,) = tmp_path.glob("here/*.trace")
-    merged, tracks = valid_trace(folder, TORCH, "DistributedDataParallel.forward", "gloo:all_reduce", ran_seconds)
-    assert {clock.source for clock in merged.clocks} >= {"MPI calls of rank 0", "MPI calls of rank 1"}
+    _, tracks = valid_trace(folder, TORCH, "DistributedDataParallel.forward", "gloo:all_reduce", ran_seconds)
     # In each of the steps that are kept.
     sent = [
         [span["args"]["bytes"] for span in spans_of(tracks, "collectives", rank) if span["name"] == "gloo:all_reduce"] for rank in (0, 1)

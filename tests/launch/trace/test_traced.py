@@ -1,16 +1,11 @@
 """The variables of a traced run of a matrix, and the summary of its trace files in the record."""
 
-import json
-
-import numpy as np
 import pytest
 
-from common import chrome_trace
 from common.config import Settings
 from common.record.parts import MpiOfRank
 from launch.launchers.commands import Launcher
-from launch.trace import build, profile, timeline, traced
-from tests.launch.trace.test_merge import tracks_of
+from launch.trace import build, timeline, traced
 from tests.launch.trace.test_profile import OLDER
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
@@ -22,13 +17,12 @@ def settings(tmp_path, **changes):
     return Settings(results=tmp_path, machine="here", run_id="run", **changes)
 
 
-@pytest.mark.parametrize(("trace", "more"), [("mpi", {}), ("events", {"TANDEM_TRACE_EVENTS": str(traced.NUM_EVENTS)})])
-def test_every_rank_of_a_traced_run_has_the_environments_library(trace, more, tmp_path, monkeypatch):
+def test_every_rank_of_a_traced_run_has_the_environments_library(tmp_path, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "other.so")
-    launcher = traced.launcher_for(settings(tmp_path, trace=trace), LAUNCHER)
+    launcher = traced.launcher_for(settings(tmp_path, trace="mpi"), LAUNCHER)
     folder = str(tmp_path / "here" / "run.trace")
     expected = {"A": "b", "LD_PRELOAD": f"{build.installed()}:other.so", "TRACE_DIR": folder, "SAVE_ALL_TASKS": "yes"}
-    assert launcher == LAUNCHER._replace(variables=expected | more)
+    assert launcher == LAUNCHER._replace(variables=expected)
     assert traced.launcher_for(settings(tmp_path), LAUNCHER) == LAUNCHER
 
 
@@ -56,45 +50,6 @@ def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path
     summary = traced.profile_summary(tmp_path)
     assert summary.ranks == {"3": MpiOfRank(0.625, None, None, elapsed_seconds=2.0, ended="MPI_Finalize()")}
     assert ["mpi_profile.17.0 is truncated" in problem for problem in summary.problems] == [True]
-
-
-def events_file(path, rank, num_dropped, starts):
-    """A file of events of 1 ms each; `starts` in seconds since the epoch."""
-    head = {
-        "rank": rank, "num_events": len(starts), "num_dropped": num_dropped, "epoch_of_zero_nanoseconds": 0, "clock_error_nanoseconds": 50,
-        "routines": ["MPI_Barrier"],
-    }  # fmt: skip
-    calls = np.array([(start * 1e9, 1e6, 0, 0, 1, 0) for start in starts], dtype=profile.CALL)
-    path.write_bytes(profile.EVENTS_MAGIC + json.dumps(head).encode() + b"\n" + calls.tobytes())
-
-
-def test_dropped_events_are_listed(tmp_path):
-    (tmp_path / "mpi_profile.17.1").write_text(OLDER)
-    events_file(tmp_path / "mpi_events.17.0.bin", 0, 0, [5.0, 7.0])
-    events_file(tmp_path / "mpi_events.17.1.bin", 1, 30, [5.0, 17.5])
-    events_file(tmp_path / "mpi_events.17.2.bin", 2, 4, [])
-    (tmp_path / "mpi_events.17.3.bin").write_text("none")
-    assert traced.profile_summary(tmp_path).problems == [
-        "rank 1: the buffer of MPI events was full 12.5 s after the first call; 30 calls dropped",
-        "rank 2: the buffer of MPI events was full 0.0 s after the first call; 4 calls dropped",
-        f"{tmp_path}/mpi_events.17.3.bin is not a file of MPI events; give files mpi_events.JOB.RANK.bin",
-    ]
-
-
-def test_mpi_calls_are_part_of_the_merged_trace_and_a_damaged_file_is_left_out(tmp_path):
-    for rank, starts in ((0, [5.0, 7.0]), (1, []), (2, [6.0])):
-        events_file(tmp_path / f"mpi_events.17.{rank}.bin", rank, 0, starts)
-    (tmp_path / "mpi_events.17.3.bin").write_text("none")
-    gathered = timeline.gather(tmp_path)
-    assert [(clock.source, clock.error_microseconds) for clock in gathered.clocks] == [
-        ("MPI calls of rank 0", 0.05), ("MPI calls of rank 2", 0.05),
-    ]  # fmt: skip
-    tracks = tracks_of(chrome_trace.events(tmp_path / timeline.MERGED))
-    assert {rank: [(call["name"], call["ts"], call["dur"]) for call in calls] for (rank, _), calls in tracks.items()} == {
-        0: [("MPI_Barrier", 1e3, 1000), ("MPI_Barrier", 2.001e6, 1000)], 2: [("MPI_Barrier", 1.001e6, 1000)],
-    }  # fmt: skip
-    assert {name for _, name in tracks} == {"MPI: thread 0"}
-    assert ["is not a file of MPI events" in problem for problem in gathered.problems] == [True]
 
 
 def summarized(tmp_path):
