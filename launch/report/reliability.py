@@ -8,9 +8,9 @@ import numpy as np
 
 from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from common.words import listed, ranks_of
-from launch.report import environments, table
+from launch.report import controls, environments, table
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import controls, failed, first
+from launch.report.questions import failed, first
 from launch.report.questions.failed import Failure
 from launch.report.runs import SLOWED_DOWN, Runs
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
@@ -39,14 +39,14 @@ MAX_REPEATED, NUM_REPEATED = 8, 3
 
 
 def reliability_of(runs: Runs) -> list[str]:
-    """Returns the sentences on runs and on their controls, and the warnings about them."""
-    records, judged_controls = runs.compared, controls.judged(runs)
+    """Returns the sentences on runs and on their controls, first of controls that were judged wrongly, and the warnings about runs."""
+    records, judged = runs.compared, controls.judged(runs)
     return [
-        *controls.warnings(judged_controls),
+        *(controls.sentence(judgement) for judgement in judged if not judgement.is_as_it_should_be),
         " ".join([_outcome(records), *_speed(records)]),
         *_failures(failed.failures_of(runs)),
         *_oversubscribed(runs.entries),
-        *controls.sentences(judged_controls),
+        *(controls.sentence(judgement) for judgement in judged if judgement.is_as_it_should_be),
         *_warnings(runs),
     ]
 

@@ -1,6 +1,6 @@
 """Whether the verdicts of a matrix can be relied on: how they judge a copy of a backend, and one that was delayed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from common.config import CONTROL_DELAY, Control
@@ -38,6 +38,11 @@ class Judgement(NamedTuple):
         if self.delayed is None or self.delayed.verdict is None:
             return None
         return self.delayed.verdict and self.delayed.value > 1
+
+    @property
+    def is_as_it_should_be(self) -> bool:
+        """Whether no control was judged as what it is not."""
+        return not self.copy_differs and self.delay_shows is not False
 
 
 def judged(runs: Runs) -> list[Judgement]:
@@ -77,34 +82,16 @@ def _ratio(control: Control, controls: Iterable[Record], entry: Entry, compariso
     return measures.epoch_ratio(of_control, entry, [], num_pairs=measures.num_pairs_of(compared))
 
 
-def sentences(judged: Iterable[Judgement]) -> list[str]:
-    """Returns a sentence for each judgement."""
-    return [
-        f"Controls of {controls.at}, {controls.backend}: copy: {_value(controls.copy)}; "
-        f"{DELAY} slower: {'found' if controls.delay_shows else _not_found(controls)}."
-        for controls in judged
-    ]
-
-
-def warnings(judged: Sequence[Judgement]) -> list[str]:
-    """Returns a sentence for each control that was not judged as what it is."""
-    differing = [
-        f"{controls.at}: do not rely on these verdicts: "
-        f"a copy of {controls.backend} took {_value(controls.copy)} times its seconds per epoch."
-        for controls in judged
-        if controls.copy_differs
-    ]
-    return differing + [
-        f"{controls.at}: these verdicts may miss differences of {DELAY}: {controls.backend} delayed by {DELAY} took "
-        f"{_value(controls.delayed)} times its seconds per epoch."
-        for controls in judged
-        if controls.delay_shows is False
-    ]
-
-
-def _not_found(controls: Judgement) -> str:
-    """Describes what there is instead of a verdict that the delayed one is slower."""
-    return f"not found, {_value(controls.delayed)}" if controls.delay_shows is False else _value(controls.delayed)
+def sentence(judgement: Judgement) -> str:
+    """Returns the sentence on a judgement, which warns where a control was not judged as what it is."""
+    copy, delayed = _value(judgement.copy), _value(judgement.delayed)
+    if judgement.copy_differs:
+        copy += ", so do not rely on these verdicts"
+    if judgement.delay_shows:
+        delayed = "found"
+    elif judgement.delay_shows is False:
+        delayed = f"not found, {delayed}, so these verdicts may miss differences of {DELAY}"
+    return f"Controls of {judgement.at}, {judgement.backend}: copy: {copy}; {DELAY} slower: {delayed}."
 
 
 def _value(ratio: Ratio | None) -> str:
