@@ -33,16 +33,9 @@ def closed_folder():
 @pytest.mark.parametrize(
     "program",
     [
-        ("launch.compare", LONG),
         ("launch.compare", RECORDS, "--csv", LONG),
-        ("launch.convert_data", "cnn", "npy", LONG),
-        ("launch.trace.timeline", LONG),
-        ("launch.trace.profile", LONG),
         ("launch.matrix", "1", "--results", LONG),
-        ("launch.matrix", "1", "--machine", LONG),
-        ("frameworks.single", "--results", LONG),
         ("frameworks.single", "--run-id", LONG, "--results", "{folder}"),
-        ("frameworks.single", "--checkpoint-dir", LONG, "--results", "{folder}"),
     ],
 )
 def test_a_name_that_is_too_long_is_refused(program, tmp_path):
@@ -52,7 +45,6 @@ def test_a_name_that_is_too_long_is_refused(program, tmp_path):
 @pytest.mark.parametrize(
     "program",
     [
-        ("launch.compare", "{folder}/records"),
         ("launch.compare", RECORDS, "--html", "{folder}/page.html"),
         ("frameworks.single", "--results", "{folder}/results"),
     ],

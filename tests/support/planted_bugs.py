@@ -70,16 +70,6 @@ class Net(nn.Module):
         + NET,
         "loss() of a batch",
     ),
-    "contrast-within-the-batch": Bug(
-        BATCH_NORM
-        + """
-def loss(outputs, targets):
-    features = nn.functional.normalize(outputs)
-    near = features @ features.T * 5 - 1e9 * torch.eye(len(features), dtype=features.dtype)
-    return nn.functional.cross_entropy(near, torch.arange(len(features)) ^ 1)
-""",
-        "loss() of a batch",
-    ),
     "f1-times-n": Bug(
         BATCH_NORM
         + """
@@ -157,14 +147,6 @@ def model():
 """,
         "the backward pass changes gradients before they are averaged over the ranks, as where they are clipped (hooks of 0.weight)",
     ),
-    "loss-of-the-largest": Bug(
-        PERCEPTRON
-        + """
-def loss(outputs, targets):
-    return nn.functional.cross_entropy(outputs, targets, reduction="none").topk(max(1, len(targets) // 3)).values.mean()
-""",
-        "loss() of a batch",
-    ),
     "samples-that-count-their-reads": Bug(
         LABELS
         + """
@@ -237,14 +219,6 @@ class Net(nn.Linear):
 
 def model():
     return Net(4, 3)
-""",
-        "the model or loss() draws random numbers in training",
-    ),
-    "noise-in-the-loss": Bug(
-        PERCEPTRON
-        + """
-def loss(outputs, targets):
-    return nn.functional.cross_entropy(outputs + 0.1 * torch.rand_like(outputs), targets)
 """,
         "the model or loss() draws random numbers in training",
     ),

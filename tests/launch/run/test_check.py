@@ -325,11 +325,6 @@ def test_a_run_that_failed_before_its_first_step_leads_to_the_check(status, erro
     assert session.failed_at_start([SimpleNamespace(status=status, error=error, pids_by_rank=pids_by_rank)]) == expected
 
 
-def test_bad_flags_have_exit_status_2():
-    done = completed(BIN / "python", "-m", "launch.matrix", "2", "--check", "--launcher", "nonsense")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-
-
 @pytest.mark.parametrize("has_environment", [True, False])
 def test_the_check_sets_nothing_up(has_environment, tmp_path):
     script(tmp_path, "set up")
