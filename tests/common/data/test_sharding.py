@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from common.data.sharding import Epoch, Shard, evaluation_shard, num_steps, training_shard
 from tests.support.mistakes import refusal
 
-examples = settings(max_examples=100)
+examples = settings(max_examples=60)
 
 
 ALONE = Shard(0, 1)

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.progress import Progress
@@ -68,6 +68,7 @@ PIECES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.sampled_from([*messages.KINDS, "nothing"]), st.sampled_from(MESSAGES), PIECES, st.text())
 def test_no_line_makes_the_reader_fail(kind, message, values, text):
     changed = [{"kind": kind} | message._asdict() | {name: values} for name in message._fields]

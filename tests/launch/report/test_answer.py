@@ -53,12 +53,8 @@ def shown(answer, width=100):
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_no_question_is_printed_without_an_answer(name):
+def test_each_question_has_an_answer_and_the_screen_has_30_lines_and_breaks_all_but_the_links(name):
     assert all(section.sentences for section in report_on(name).sections)
-
-
-@pytest.mark.parametrize("name", COMMITTED)
-def test_the_screen_of_committed_records_has_30_lines_and_breaks_all_but_the_links(name):
     for width in (50, 80, 100):
         lines = shown(committed(name), width)
         assert len(lines) <= 30

@@ -21,7 +21,7 @@ VALUES = (
 )  # fmt: skip
 # How many of the changed records are read, how many of those that are records have a report, and of how many of these one has a page,
 # which takes five times as long as all other forms together.
-NUM_READ, NUM_REPORTED, PAGE_EVERY = 500, 25, 8
+NUM_READ, NUM_REPORTED, PAGE_EVERY = 400, 16, 8
 
 
 def rich():
