@@ -39,7 +39,7 @@ def test_the_matrix_trains_the_same_on_two_nodes_through_srun_as_on_one(slurm, c
         assert record["losses"] == on_one_node[backend]["losses"], backend
 
 
-SALLOC = re.search(r"`(salloc [^`]*?)\s+launch/matrix\.sh (8 [^`]*?)\s+--check`", (ROOT / "launch" / "README.md").read_text())
+SALLOC = re.search(r"`(salloc [^`]*?)\s+launch/matrix\.sh (8 [^`]*?)\s+--check`", (ROOT / "launch" / "SITES.md").read_text())
 
 
 @pytest.mark.parametrize(
