@@ -207,14 +207,21 @@ def mapped(function: Callable[[Any], Any], values: Any) -> Any:
         copied = copy.copy(values)
         copied.update({key: mapped(function, value) for key, value in values.items()})
         return copied
-    if not dataclasses.is_dataclass(values) and not any(map(_has_numbers, getattr(values, "__dict__", {}).values())):
+    # A class has fields too.
+    is_dataclass = dataclasses.is_dataclass(values) and not isinstance(values, type)
+    if not is_dataclass and not any(map(_contains_numbers, getattr(values, "__dict__", {}).values())):
         return values
     copied = copy.copy(values)
-    names = [field.name for field in dataclasses.fields(values)] if dataclasses.is_dataclass(values) else list(vars(values))
+    names = [field.name for field in dataclasses.fields(values)] if is_dataclass else list(vars(values))
     for name in names:
-        # A dataclass may be frozen.
-        object.__setattr__(copied, name, mapped(function, getattr(values, name)))
+        # A dataclass may be frozen; what a copy has may refer to it.
+        object.__setattr__(copied, name, mapped(function, getattr(copied, name)))
     return copied
+
+
+def _contains_numbers(values: Any) -> bool:
+    parts = values.values() if isinstance(values, MutableMapping) else values if isinstance(values, tuple | list) else ()
+    return _has_numbers(values) or any(map(_contains_numbers, parts))
 
 
 def _has_numbers(values: Any) -> bool:

@@ -204,6 +204,41 @@ class Net(nn.Module):
         return self.head(self.norm(torch.stack([part.mean(0) for part in self.body(parts).split(lengths.tolist())])))
 """
     + NET,
+    # As PyTorch Geometric's batches, whose numbers are in a mapping of their own that knows them.
+    "graph-object": """
+import dataclasses
+import weakref
+from collections import UserDict
+
+class Store(UserDict):
+    pass
+
+@dataclasses.dataclass
+class Kind:
+    name: str
+
+class Graph:
+    def __init__(self, **numbers):
+        self.store = Store(numbers)
+        self.store.graph, self.kind = weakref.ref(self), Kind
+
+    def __copy__(self):
+        return Graph(**self.store)
+
+def data():
+    samples = list(zip(numbers(32, 4), classes(32).tolist()))
+    return samples, [(inputs + 1, label) for inputs, label in samples]
+
+def collate(samples):
+    return Graph(nodes=torch.stack([nodes for nodes, _ in samples])), torch.tensor([label for _, label in samples])
+
+class Net(nn.Linear):
+    def forward(self, graph):
+        return super().forward(graph.store.graph().store["nodes"])
+
+def model():
+    return Net(4, 3)
+""",
     # The model needs the targets, as torchvision's detectors do, and a part has a rate of its own.
     "losses-of-the-model": """
 class Detected(torch.utils.data.Dataset):
