@@ -137,16 +137,11 @@ def interface_of(launcher: Launcher) -> str:
     # In the shell of an interactive step `none` is nobody's choice, but the site's default.
     if (value := os.environ.get(LAUNCHERS[launcher.name].mpi_variable) or "none") != "none":
         return value
-    version = output_of([*launcher.python, "-c", MPI_VERSION], launcher.variables)
-    spoken, offered = spoken_by(version), slurm.mpi_types()
+    version, offered = output_of([*launcher.python, "-c", MPI_VERSION], launcher.variables), slurm.mpi_types()
+    spoken = next(names for text, names in INTERFACES.items() if text in version)
     if not offered:
         return spoken[0]
     return next((name for speech in spoken for name in offered if slurm.interface(name) == speech), "none")
-
-
-def spoken_by(version: str) -> tuple[str, ...]:
-    """Returns the interfaces of srun that an MPI of this version speaks, the best first."""
-    return next(names for text, names in INTERFACES.items() if text in version)
 
 
 def has_mpi4py(python: Sequence[str]) -> bool:

@@ -290,6 +290,11 @@ def test_the_ranks_of_a_step_are_started_and_meet_as_those_of_a_run(variables, j
         assert found.places[0].mpi[0].startswith("MPICH Version: ")
 
 
+def test_ranks_in_a_control_group_of_one_cpu_are_oversubscribed_as_their_run_would_be(launcher):
+    on_one = launcher.replaced(f'exec taskset --cpu-list {min(os.sched_getaffinity(0))} "{BIN}/mpiexec" "$@"')
+    assert [check.are_oversubscribed(available.step_of(job, on_one).places, 1) for job in SIZES[1:]] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("text", "stop"),
     [
