@@ -152,8 +152,8 @@ def keep_own(trainer: Trainer, settings: Settings, about: About, is_long: bool, 
     if folder is None or settings.checkpoint_dir:
         return
     state = trainer.state() if is_long and not ended else {}
-    # A run is not to fail for what it may never need.
-    with contextlib.suppress(OSError):
+    # A run is not to fail for what it may never need, as on a full disk.
+    with contextlib.suppress(OSError, SafetensorError):
         if state and trainer.ranks.rank == 0:
             folder.mkdir(exist_ok=True)
             write(folder / NAME, state, about)

@@ -159,7 +159,8 @@ def train(
             break
         turns.end()
     record.reading = None if settings.data_format == "memory" else reading_cost.of_all_ranks(trainer)
-    record.energy_joules = gpus.total_joules(trainer, run.joules.now())
+    # Of what was trained before a checkpoint the energy is not known.
+    record.energy_joules = None if about.progress else gpus.total_joules(trainer, run.joules.now())
     _record_use(run)
     return epoch_batches
 
