@@ -63,8 +63,8 @@ class Matrix:
     """Train in float64 with every backend, and compare each loss and evaluation with those of one process at the same global batch; look
     for mistakes in the file too. Without --epochs: an epoch of 20 steps, or of more short ones. Exit status 1 where something is wrong."""
     check: bool = False
-    """Print what the matrix would use and what would go wrong, with its remedy, and run nothing. Exit status 1 where there is a problem.
-    Inside an allocation it asks one of its nodes."""
+    """Start the ranks of each size as a run does, which meet, say where they are and leave. Print what the matrix would use and what would
+    go wrong, with its remedy, and train nothing. Exit status 1 where there is a problem."""
     dry_run: bool = False
     """Print the commands and run nothing, also where not all of them could run."""
     print_jobs: BatchSystemName | None = None
