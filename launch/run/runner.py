@@ -29,7 +29,7 @@ from launch.run import failures, processes
 from launch.run.plan import Job
 from launch.run.processes import Outcome
 from launch.run.turns import Run
-from launch.trace import traced
+from launch.trace import profile, timeline
 
 TAIL_LINES, MAX_CAUSES = 50, 20
 
@@ -80,7 +80,7 @@ class Received:
 
 def start_of(job: Job, launcher: Launcher) -> Start:
     """Returns the Start of a job, for the top folder of the checkout. Raises UserError where a traced job's library is not built."""
-    launcher = traced.launcher_for(job.settings, launcher)
+    launcher = profile.launcher_for(job.settings, launcher)
     program = (*launcher.python, "-m", f"frameworks.{file_of(job.backend)}", *as_arguments(job.settings, leave_out=not_for(SINGLE_RUN)))
     variables = {THREADS_VARIABLE: str(job.settings.threads)} | binding.without_owned_variables(launcher.variables)
     return Start(launcher, job.num_ranks, job.ranks_per_node, cores_per_rank(job.settings), program, variables)
@@ -115,7 +115,7 @@ def run_job(
     argv, variables = command_of(start, {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns)
     ending, outcome, received = Ending("failed", INTERRUPTED), None, Received(on_progress)
     num_kills_before = machine.num_oom_kills()
-    traced.clear(job.settings)
+    timeline.clear(job.settings)
     # Stopped ranks receive no SIGTERM, which is all that an mpiexec sends them. Those of a cluster's launcher its daemons kill.
     death_signal = signal.SIGTERM if not turn_share or LAUNCHERS[launcher.name].places == "cluster" else signal.SIGKILL
     try:
@@ -138,7 +138,7 @@ def run_job(
             ending = Ending("failed", ENDED_BY_JOB)
         record = _complete(job, launch, ending, outcome, received, _num_kills_since(num_kills_before))
     if (job.settings.timeline or job.settings.trace) and record.status == "ok":
-        traced.add_to_record(job.settings, record)
+        timeline.add_to_record(job.settings, record)
         return _written(job, record)
     return record
 

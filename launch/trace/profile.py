@@ -1,4 +1,4 @@
-"""The MPI profile that a traced rank leaves, of the interposer or of IBM's mpitrace: its reader, and tables.
+"""The MPI profiles of a traced run, of the interposer or of IBM's mpitrace: how ranks come to write them, their reader, sums and tables.
 
 python -m launch.trace.profile FILE…
 
@@ -6,6 +6,7 @@ The layout of profiles is IBM's (github.com/IBM/mpitrace). The older one differs
 for MiB.
 """
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,18 @@ from typing import Annotated, NamedTuple
 
 from common import command_line
 from common.command_line import Help, Positional
+from common.config import TRACE_MPI, Settings
 from common.declarations import SHELL_PYTHON
 from common.errors import UserError
+from common.record import files
+from common.record.parts import MpiCalls, MpiKinds, MpiOfRank, MpiProfile
 from common.terminal import Table, print_tables
+from launch.launchers.commands import Launcher
+from launch.trace import build
 
 PROGRAM = f"{SHELL_PYTHON} -m launch.trace.profile"
+# What separates libraries in LD_PRELOAD (ld.so(8)), which has no escapes.
+CUTS_PRELOAD = re.compile(r"[\s:]")
 HEAD = re.compile(r"^Data for MPI rank (\d+) of (\d+):(?: \(all communicators\))?$", re.MULTILINE)
 TIMES = re.compile(r"^Times (?:and statistics )?from .+? to (.+)\.$", re.MULTILINE)
 TABLE = re.compile(r"^(MPI|NCCL) Routine +#calls +avg\. bytes +time\(sec\)$")
@@ -64,6 +72,28 @@ class Profile(NamedTuple):
         return self.kinds["payload"].size_bytes / seconds if seconds > 0 else None
 
 
+def launcher_for(settings: Settings, launcher: Launcher) -> Launcher:
+    """Returns the launcher with the variables of a traced run. Raises UserError where the interposer is not built."""
+    if settings.trace is None:
+        return launcher
+    library = preloadable(build.installed() if settings.trace == TRACE_MPI else Path(settings.trace).absolute())
+    return launcher._replace(variables=launcher.variables | variables(library, files.trace_folder(settings)))
+
+
+def preloadable(library: Path) -> Path:
+    """Returns the library by a path that LD_PRELOAD reads as one path. Raises UserError where there is none."""
+    for path in (library, library.resolve()):
+        if not CUTS_PRELOAD.search(str(path)):
+            return path
+    raise UserError(f"--trace: LD_PRELOAD cuts the path {str(library)!r} at its space or colon; use a checkout, or a library, without one")
+
+
+def variables(library: str | Path, folder: Path) -> dict[str, str]:
+    """Returns the environment variables of every rank for a profile of each rank in `folder`, beside what is preloaded here."""
+    libraries = os.pathsep.join(str(path) for path in (library, os.environ.get("LD_PRELOAD")) if path)
+    return {"LD_PRELOAD": libraries, "TRACE_DIR": str(folder), "SAVE_ALL_TASKS": "yes"}
+
+
 def find(folder: Path) -> list[Path]:
     """Finds the profiles in a folder."""
     return sorted(path for path in folder.glob("mpi_profile.*") if path.suffix[1:].isdecimal())
@@ -106,6 +136,30 @@ def _rows(lines: Iterable[str], library: str) -> list[tuple[str, ...]]:
         elif not line.startswith("---"):
             is_in_table = False
     return rows
+
+
+def summary(folder: Path) -> MpiProfile:
+    """Summarizes the MPI profiles for the record; kinds and bandwidth only where the library separates payload and control."""
+    ranks: dict[str, MpiOfRank] = {}
+    problems: list[str] = []
+    paths = find(folder)
+    for path in paths:
+        try:
+            of_rank = read(path)
+        except UserError as problem:
+            problems.append(str(problem))
+            continue
+        calls = {kind: MpiCalls(**sums._asdict()) for kind, sums in (of_rank.kinds or {}).items()}
+        ranks[str(of_rank.rank)] = MpiOfRank(
+            communication_seconds=of_rank.communication_seconds,
+            kinds=MpiKinds(**calls) if calls else None,
+            payload_bytes_per_second=of_rank.payload_bytes_per_second(),
+            elapsed_seconds=of_rank.elapsed_seconds,
+            ended=of_rank.ended,
+        )
+    if not paths:
+        problems.append(f"{folder} has no MPI profile: no rank called MPI")
+    return MpiProfile(ranks, problems)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Finds the parts of a run's timeline in its trace folder, merges them into one trace, and summarizes it.
+"""The trace folder of a run: its parts of a timeline merged into one trace, and what the record has of its files.
 
 python -m launch.trace.timeline FOLDER
 python -m launch.trace.timeline FILE
@@ -6,17 +6,22 @@ python -m launch.trace.timeline FILE
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 from common import chrome_trace, command_line
 from common.command_line import Positional
+from common.config import Settings
 from common.declarations import SHELL_PYTHON
 from common.errors import UserError
+from common.record import files as record_files
+from common.record.definition import Record
+from common.record.parts import MpiProfile, Timeline
 from frameworks.shared.horovod import horovod_timeline
-from launch.trace import horovod_summary, sources
+from launch.trace import horovod_summary, profile, sources
 from launch.trace.sources import Clock, ClockOfRank, Source
 
 PROGRAM = f"{SHELL_PYTHON} -m launch.trace.timeline"
@@ -26,6 +31,7 @@ KINDS = ("data", "compute", "collectives")
 TRACKS_OF_A_KIND = 1000
 # Before the first time that the host's clock shows: profilers' clocks were within 0.12 ms of it.
 MARGIN_NANOSECONDS = 10**6
+T = TypeVar("T")
 DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
@@ -138,6 +144,39 @@ def _named(subject: str, rank: int, tid: int, name: str, index: int) -> Iterator
     metadata = {"ph": "M", "ts": 0, "pid": rank, "tid": tid}
     yield metadata | {"name": f"{subject}_name", "args": {"name": name}}
     yield metadata | {"name": f"{subject}_sort_index", "args": {"sort_index": index}}
+
+
+def clear(settings: Settings) -> None:
+    """Removes the trace files of an earlier attempt of a run, which would be mistaken for new ones.
+
+    Raises UserError where they cannot be removed.
+    """
+    folder = record_files.trace_folder(settings)
+    if not (settings.trace or settings.timeline) or not folder.exists():
+        return
+    try:
+        shutil.rmtree(folder)
+    except OSError as problem:
+        raise UserError(f"{folder}, left by an earlier attempt of this run, cannot be removed ({problem}); remove it") from None
+
+
+def add_to_record(settings: Settings, record: Record) -> None:
+    """Summarizes the trace files of a completed run in its record; what cannot be read, or summed up, is listed as problems."""
+    folder = record_files.trace_folder(settings)
+    if settings.trace:
+        record.mpi_profile = _summed_up(lambda: profile.summary(folder), lambda problem: MpiProfile({}, [problem]))
+    if settings.timeline:
+        record.timeline = _summed_up(lambda: Timeline(MERGED, gather(folder).problems), lambda problem: Timeline(None, [problem]))
+
+
+def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:
+    """Returns what a function returns, or makes a value of its error: damaged trace files must not end a matrix after a good run."""
+    try:
+        return sum_up()
+    except UserError as problem:
+        return of_problem(str(problem))
+    except Exception as problem:
+        return of_problem(f"the trace files could not be summed up ({type(problem).__name__}: {problem})")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import pytest
 
 from common.record import files
 from launch.trace import profile as mpi_profile
-from launch.trace import traced
 from tests.gpu.running import run, train
 
 SHARE = 0.25
@@ -63,7 +62,7 @@ def test_calls_of_NCCL_by_the_interposer_and_by_the_profiler(session, measured, 
         pytest.skip(f"the interposer cannot be built: {(printed.splitlines() or ['no output'])[-1]}")
     name = "profile-intercepted"
     folder = trace_folder(session, name)
-    train(session, "ddp", name, *options(session), "--timeline", variables=traced.variables(library, folder), num_steps=NUM_STEPS)
+    train(session, "ddp", name, *options(session), "--timeline", variables=mpi_profile.variables(library, folder), num_steps=NUM_STEPS)
     calls = nccl_calls(events(folder / "torch.0.json.gz"))
     profiles = mpi_profile.find(folder)
     assert profiles, "the interposer wrote no profile"

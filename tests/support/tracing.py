@@ -5,7 +5,7 @@ import subprocess
 from typing import NamedTuple
 
 from launch.run.lock import waited_for
-from launch.trace import build, profile, traced
+from launch.trace import build, profile
 from tests.support.running import BIN, ROOT, completed, environ
 
 TIME_LIMIT_SECONDS = 60
@@ -59,7 +59,7 @@ def compiled(folder, source, *flags):
 
 def variables(folder, **more):
     """The environment of a traced program, for which a profile of every rank goes to the folder."""
-    return environ() | traced.variables(library(), folder) | {name: str(value) for name, value in more.items()}
+    return environ() | profile.variables(library(), folder) | {name: str(value) for name, value in more.items()}
 
 
 def run(folder, *command, ranks=None, **more):

@@ -8,7 +8,7 @@ from common import chrome_trace
 from common.training.loop import NUM_WARMUP_STEPS
 from common.training.step_breakdown import ACTIVE
 from frameworks.shared.horovod import horovod_timeline
-from launch.trace import timeline, traced
+from launch.trace import profile, timeline
 from tests.launch.trace.test_merge import tracks_of
 from tests.support.made_records import valid
 from tests.support.running import BIN, completed, matrix, records_in
@@ -81,7 +81,7 @@ def valid_trace(folder, parts, compute, collective, seconds):
 )
 def test_a_run_writes_one_valid_trace(tmp_path, backend, parts, compute, collective):
     variables = {
-        "horovod_torch": traced.variables(library(), tmp_path / "profiles"),
+        "horovod_torch": profile.variables(library(), tmp_path / "profiles"),
         # Without its cache Horovod records when each rank was ready, in every step.
         "horovod_tf": {"HOROVOD_CACHE_CAPACITY": "0"},
     }
@@ -129,17 +129,17 @@ def _gradients_are_payload_and_negotiation_is_control(done):
     assert list(profiles) == [0, 1]
     # The steps of the profiled epoch too.
     gradients_bytes = (NUM_WARMUP_STEPS + 2 * NUM_STEPS) * NUM_PARAMETERS * 4
-    for profile in profiles.values():
-        assert profile.ended == "MPI_Finalize()"
-        assert profile.max_resident_mebibytes > 100
+    for of_rank in profiles.values():
+        assert of_rank.ended == "MPI_Finalize()"
+        assert of_rank.max_resident_mebibytes > 100
         # The record's MPI version comes through mpi4py; Horovod's library has no such call.
-        assert profile.routines["MPI_Get_library_version"].num_calls >= 1
+        assert of_rank.routines["MPI_Get_library_version"].num_calls >= 1
         # Initial parameters and sums make a little more.
-        assert gradients_bytes <= profile.kinds["payload"].size_bytes < 1.3 * gradients_bytes
-        control = profile.kinds["control"]
+        assert gradients_bytes <= of_rank.kinds["payload"].size_bytes < 1.3 * gradients_bytes
+        control = of_rank.kinds["control"]
         assert control.num_calls > 10
         assert control.size_bytes / control.num_calls < 1000
-        assert profile.payload_bytes_per_second() > 1e6
+        assert of_rank.payload_bytes_per_second() > 1e6
 
 
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from common.config import Settings
 from common.record.parts import MpiOfRank
 from launch.launchers.commands import Launcher
-from launch.trace import build, timeline, traced
+from launch.trace import build, profile, timeline
 from tests.launch.trace.test_profile import OLDER
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
@@ -19,11 +19,11 @@ def settings(tmp_path, **changes):
 
 def test_every_rank_of_a_traced_run_has_the_environments_library(tmp_path, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "other.so")
-    launcher = traced.launcher_for(settings(tmp_path, trace="mpi"), LAUNCHER)
+    launcher = profile.launcher_for(settings(tmp_path, trace="mpi"), LAUNCHER)
     folder = str(tmp_path / "here" / "run.trace")
     expected = {"A": "b", "LD_PRELOAD": f"{build.installed()}:other.so", "TRACE_DIR": folder, "SAVE_ALL_TASKS": "yes"}
     assert launcher == LAUNCHER._replace(variables=expected)
-    assert traced.launcher_for(settings(tmp_path), LAUNCHER) == LAUNCHER
+    assert profile.launcher_for(settings(tmp_path), LAUNCHER) == LAUNCHER
 
 
 @pytest.mark.parametrize("name", ["my tandem", "my:tandem"])
@@ -32,22 +32,22 @@ def test_a_sites_own_library_is_preloaded_instead_by_a_path_that_is_not_cut_or_r
     library.parent.mkdir()
     (tmp_path / "libmpitrace.so").touch()
     assert (
-        traced.launcher_for(settings(tmp_path, trace=f"{tmp_path}/libmpitrace.so"), LAUNCHER)
+        profile.launcher_for(settings(tmp_path, trace=f"{tmp_path}/libmpitrace.so"), LAUNCHER)
         .variables["LD_PRELOAD"]
         .startswith(f"{tmp_path}/")
     )
     library.symlink_to(tmp_path / "libmpitrace.so")
-    launcher = traced.launcher_for(settings(tmp_path, trace=str(library)), LAUNCHER)
+    launcher = profile.launcher_for(settings(tmp_path, trace=str(library)), LAUNCHER)
     assert launcher.variables["LD_PRELOAD"] == str((tmp_path / "libmpitrace.so").resolve())
     library.unlink()
     with refused("--trace: LD_PRELOAD cuts the path ", "at its space or colon"):
-        traced.launcher_for(settings(tmp_path, trace=str(library)), LAUNCHER)
+        profile.launcher_for(settings(tmp_path, trace=str(library)), LAUNCHER)
 
 
 def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path):
     (tmp_path / "mpi_profile.17.3").write_text(OLDER)
     (tmp_path / "mpi_profile.17.0").write_text(OLDER[:300])
-    summary = traced.profile_summary(tmp_path)
+    summary = profile.summary(tmp_path)
     assert summary.ranks == {"3": MpiOfRank(0.625, None, None, elapsed_seconds=2.0, ended="MPI_Finalize()")}
     assert ["mpi_profile.17.0 is truncated" in problem for problem in summary.problems] == [True]
 
@@ -55,7 +55,7 @@ def test_a_sites_profiles_are_in_the_record_and_damaged_ones_are_listed(tmp_path
 def summarized(tmp_path):
     """The record of a traced run with the summaries of its trace files."""
     (record,) = typed([made()])
-    traced.add_to_record(settings(tmp_path, trace="mpi", timeline=True), record)
+    timeline.add_to_record(settings(tmp_path, trace="mpi", timeline=True), record)
     return record
 
 
@@ -71,6 +71,6 @@ def test_no_error_of_the_summary_ends_a_matrix(tmp_path, monkeypatch):
         raise KeyError("dur")
 
     monkeypatch.setattr(timeline, "gather", broken)
-    monkeypatch.setattr(traced, "profile_summary", broken)
+    monkeypatch.setattr(profile, "summary", broken)
     record, problem = summarized(tmp_path), "the trace files could not be summed up (KeyError: 'dur')"
     assert (record.mpi_profile.problems, record.timeline.problems) == ([problem], [problem])
