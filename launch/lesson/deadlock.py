@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NUM_MICROBATCHES = 4
 WATCHDOG_SECONDS = 5.0
+MAX_BYTES = 1e9
 
 
 def sends_first(pipeline: "MPI.Comm", sent: np.ndarray, received: np.ndarray, peer: int) -> None:
@@ -58,7 +59,7 @@ def main(order: str, size: str) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case [order, size] if order in ORDERS and size.isdecimal() and len(size) <= running.MAX_DIGITS and from_environment().size == 2:
+        case [order, size] if order in ORDERS and size.isdecimal() and float(size) < MAX_BYTES and from_environment().size == 2:
             main(order, size)
         case _:
             running.refuse(f"start two ranks: .venv/bin/mpiexec -n 2 .venv/bin/python -m launch.lesson.deadlock {'|'.join(ORDERS)} BYTES")

@@ -12,14 +12,12 @@ from common.record import files
 from common.record.definition import Record
 
 RESULTS = ROOT / "results" / "lessons"
-# Of a number of ranks, or of bytes, on a command line.
-MAX_DIGITS = 9
 
 
 def arguments(ranks: str) -> tuple[str, list[str]]:
     """Returns the number of ranks and the options on the command line of a lesson; without a number, `ranks`."""
     number, options = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1].isdecimal() else (ranks, sys.argv[1:])
-    if len(number) > MAX_DIGITS or RANKS.problem(int(number)):
+    if RANKS.problem(float(number)):
         refuse(f"{shortened(number)} is no number of ranks; give one from {RANKS.at_least} to {RANKS.at_most}")
     return number, options
 

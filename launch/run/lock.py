@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from common.command_line import shortened
 from common.errors import UserError, printable
 from launch.launchers.commands import allocation
 from launch.run.plan import Job
@@ -97,8 +98,7 @@ def _opened(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if is_new else 0), 0o666)
     except OSError as problem:
-        name = str(path) if len(str(path)) <= MAX_PATH_SHOWN else f"{str(path)[:MAX_PATH_SHOWN]}…"
-        reason = f"the lock {name!r} cannot be opened ({problem.strerror})"
+        reason = f"the lock {shortened(str(path), MAX_PATH_SHOWN)!r} cannot be opened ({problem.strerror})"
         raise UserError(f"{reason}; remove it, or name another file in {VARIABLE}") from None
     try:
         if is_new:

@@ -99,20 +99,12 @@ def remove_shared_memory(since: float) -> None:
                 unused.add(path)
     for pid in psutil.pids() if unused else ():
         # A file is open until it is mapped: whoever looks in this order misses none.
-        for look in (_opened, _mapped):
-            with contextlib.suppress(OSError):
-                used = look(pid)
-                unused = {path for path in unused if str(path) not in used}
+        with contextlib.suppress(psutil.Error, OSError):
+            opened = {file.path for file in psutil.Process(pid).open_files()}
+            mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+            unused = {path for path in unused if str(path) not in opened and str(path) not in mapped}
     for path in unused:
         path.unlink(missing_ok=True)
-
-
-def _opened(pid: int) -> set[str]:
-    return {os.readlink(descriptor) for descriptor in Path(f"/proc/{pid}/fd").iterdir()}
-
-
-def _mapped(pid: int) -> str:
-    return Path(f"/proc/{pid}/maps").read_text(errors="replace")
 
 
 def end(run: str, grace_seconds: float, since: float) -> None:
