@@ -38,6 +38,23 @@ def test_what_a_module_sets_counts_in_a_sites_python_and_not_in_the_environment(
 
 
 @pytest.mark.matrix
+def test_an_environment_that_does_not_start_is_not_replaced_in_silence(tmp_path):
+    checkout = copied(tmp_path)
+    (checkout / ".venv").unlink()
+    light = checkout / ".light" / "bin" / "python"
+    light.parent.mkdir(parents=True)
+    # As where the module of its Python is not loaded.
+    light.write_text("#!/bin/sh\nexit 127\n")
+    light.chmod(0o755)
+    command = ("launch/matrix.sh", "1", "--backends", "single", "--print-jobs", "slurm")
+    done = completed(*command, cwd=checkout, variables={"TANDEM_PYTHON": str(BIN / "python")})
+    assert (done.returncode, done.stdout.startswith("#!")) == (0, True)
+    assert (
+        done.stderr == f"note: {light} does not start here, and the matrix runs in {BIN}/python; load the modules with which it was made\n"
+    )
+
+
+@pytest.mark.matrix
 def test_variables_that_do_not_reach_a_rank_fail_the_run(checkout, short_run, tmp_path):
     machine = tmp_path / "site.toml"
     # As in a container without the environment of the node.

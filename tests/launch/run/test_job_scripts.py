@@ -11,6 +11,7 @@ from launch.launchers.machine_files import Machine
 from launch.run import job_scripts
 from launch.run.options import Matrix, RunSettings
 from launch.run.plan import plan
+from tests.support.forked import run_module
 from tests.support.mistakes import refused
 from tests.support.running import BIN, ROOT, completed
 
@@ -237,3 +238,9 @@ def test_jobs_that_the_batch_system_would_not_take_are_refused(system, machine, 
     with refused(message):
         printed(tmp_path, system, machine=machine, **options)
     printed(tmp_path, "pbs", machine=OF_TWO_NODES, queue="debug", ranks_per_node=4)
+
+
+def test_what_would_fail_in_the_job_is_refused_before_the_queue():
+    arguments = ("2", "--backends", "ddp", "--workloads", "cnn", "--batch-size", "1000000", "--print-jobs", "slurm")
+    status, printed, error = run_module("launch.matrix", *arguments)
+    assert (status, printed, error.count("\n")) == (2, "", 1), error
