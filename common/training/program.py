@@ -86,7 +86,10 @@ def main(trainer_class: type[Trainer], file: str) -> NoReturn:
     so_far = SoFar()
     try:
         run(trainer_class, Path(file).stem, so_far, import_seconds, entered)
-    except (Exception, KeyboardInterrupt) as problem:
+    except BaseException as problem:
+        # A help ends so, and so may a model in its forward pass.
+        if isinstance(problem, SystemExit) and not so_far.record:
+            raise
         fail(problem, so_far)
     ending.leave()
 

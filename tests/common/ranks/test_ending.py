@@ -1,5 +1,6 @@
 """How a rank ends: what it says of a failure, and that its launcher takes a completed run for completed and a failed one for failed."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -8,9 +9,11 @@ import pytest
 
 from common.ranks import ending, machine
 from common.ranks.messages import Position
+from common.training import program
 from launch.launchers.commands import Launcher, Start
 from launch.run import failures
 from tests.support import kills, slurm_cluster
+from tests.support.made_records import made
 from tests.support.running import BIN, completed
 
 # Without the abort MPICH's launcher takes ranks for killed at 4, and without the exit handlers at 6.
@@ -112,3 +115,20 @@ def test_a_full_disk_is_one_line_without_a_traceback(capsys):
 @pytest.mark.parametrize("problem", [RuntimeError("Connection closed by peer"), OSError(28, "No space left on device"), KeyError("memory")])
 def test_another_error_is_not_of_memory(problem):
     assert ending.describe_exhausted(problem) is None
+
+
+@pytest.mark.parametrize("problem", [SystemExit(0), KeyboardInterrupt(), type("Odd", (BaseException,), {})("odd")], ids=repr)
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_whatever_ends_a_run_that_has_begun_is_its_failure_and_only_a_help_ends_before(problem, has_begun, monkeypatch):
+    def run(_trainer_class, _backend, so_far, *_):
+        so_far.record = made() if has_begun else None
+        raise problem
+
+    failures = []
+    for name, function in (("run", run), ("fail", lambda failure, _: failures.append(failure))):
+        monkeypatch.setattr(program, name, function)
+    monkeypatch.setattr(ending, "leave", lambda: None)
+    is_help = isinstance(problem, SystemExit) and not has_begun
+    with pytest.raises(SystemExit) if is_help else contextlib.nullcontext():
+        program.main(object, "ddp.py")
+    assert failures == ([] if is_help else [problem])
