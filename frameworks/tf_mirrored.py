@@ -12,7 +12,7 @@ from frameworks.shared.tensorflow.optimizer import Optimizer
 from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, remove_generated_files
 
 BACKEND = Backend(
-    framework="TensorFlow", by_default=False, needs_mpi=True, sharing="replicated", buffers="packed",
+    framework="TensorFlow", needs_mpi=True, sharing="replicated", buffers="packed",
     change="build the model in the strategy's scope, average the gradients in its run",
 )  # fmt: skip
 

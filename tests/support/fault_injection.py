@@ -71,7 +71,7 @@ def share_gloo_device():
     device = plain.create_device(interface=LOOPBACK_INTERFACE)
 
     class OnSharedDevice(plain):
-        def __init__(self, store, rank, size, timeout):
+        def __init__(self, store, rank, size, timeout, **_):
             options = plain._Options()
             options._devices, options._timeout = [device], timeout
             super().__init__(store, rank, size, options)

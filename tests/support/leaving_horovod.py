@@ -15,7 +15,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-INPUTS = torch.arange(24.0).reshape(2, 4, 3)[int(os.environ["PMI_RANK"])]
+# Of mpiexec, horovodrun or torchrun.
+RANK = next(int(os.environ[name]) for name in ("PMI_RANK", "HOROVOD_RANK", "RANK") if name in os.environ)
+INPUTS = torch.arange(24.0).reshape(2, 4, 3)[RANK]
 FIRST_RANK = hvd.ProcessSet([0])
 
 

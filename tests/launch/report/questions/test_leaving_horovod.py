@@ -2,7 +2,9 @@
 
 import pytest
 
-from launch.report.questions.leaving_horovod import STAYING
+from common import backends
+from common.declarations import ALONE, declared
+from launch.report.questions.leaving_horovod import LIBRARY, STAYING
 from tests.launch.report.questions.test_difference import FOUR, records_of
 from tests.support.answers import answered
 
@@ -79,3 +81,11 @@ def test_tensorflow_is_answered_for_by_its_own_strategy_and_keras_is_not():
     assert code == f"What changes in the code: tf_mirrored: {strategy}; in place of horovod_tf: wrap the gradient tape."
     of_keras = records_of({("horovod_keras", "mpi"): 1.0})
     assert sentences(records + of_keras)[1:] == ["Keras's own strategy: not measured.", code, STAYING]
+
+
+def test_the_default_matrix_measures_an_alternative_in_every_framework_but_keras():
+    by_library = {True: set(), False: set()}
+    for name in backends.chosen(None):
+        if declared()[name].library != ALONE:
+            by_library[declared()[name].library == LIBRARY].add(declared()[name].framework)
+    assert by_library[True] - by_library[False] == {"Keras"}
