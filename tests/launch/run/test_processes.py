@@ -256,25 +256,25 @@ def test_what_no_process_of_a_run_can_report_is_its_problem(script, problem, tmp
     assert supervisor.processes_of(str(tmp_path)) == []
 
 
-def test_what_libraries_have_shared_since_a_run_began_goes_with_it_where_nobody_uses_it_also_where_the_process_was_never_seen(tmp_path):
+def test_what_libraries_have_shared_since_a_run_began_goes_with_it_where_nobody_uses_it_also_where_the_process_was_never_seen(
+    tmp_path, monkeypatch
+):
+    # A run that ends meanwhile in another test would remove the older file from /dev/shm.
+    monkeypatch.setattr(supervisor, "SHARED_MEMORY", tmp_path)
     # In the order of the letters: opened and mapped by another run, mapped alone, left by a killed process, another file, and an older one.
-    paths = [Path("/dev/shm", f"{name}_{tmp_path.name}") for name in ("mpich_shm_a", "mpich_shm_b", "mpich_shm_c", "mine", "mpich_shm_d")]
-    try:
-        paths[-1].write_bytes(b"x")
-        time.sleep(0.05)
-        begun = time.time()
-        for path in paths[:-1]:
-            path.write_bytes(b"x")
-        use = "import mmap, os, sys, time; file = open(sys.argv[1]); maps = mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 1); time.sleep(60)"
-        with kills.marked(f"{tmp_path}/other", sys.executable, "-c", use, *map(str, paths[:2])) as process:
-            kills.wait_until(lambda: paths[1].name in Path(f"/proc/{process.pid}/maps").read_text())
-            supervisor.end(str(tmp_path), 0.5, begun)
-            assert [path.exists() for path in paths] == [True, True, False, True, True]
+    paths = [tmp_path / name for name in ("mpich_shm_a", "mpich_shm_b", "mpich_shm_c", "mine", "mpich_shm_d")]
+    paths[-1].write_bytes(b"x")
+    time.sleep(0.05)
+    begun = time.time()
+    for path in paths[:-1]:
+        path.write_bytes(b"x")
+    use = "import mmap, os, sys, time; file = open(sys.argv[1]); maps = mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 1); time.sleep(60)"
+    with kills.marked(f"{tmp_path}/other", sys.executable, "-c", use, *map(str, paths[:2])) as process:
+        kills.wait_until(lambda: paths[1].name in Path(f"/proc/{process.pid}/maps").read_text())
         supervisor.end(str(tmp_path), 0.5, begun)
-        assert [path.exists() for path in paths] == [False, False, False, True, True]
-    finally:
-        for path in paths:
-            path.unlink(missing_ok=True)
+        assert [path.exists() for path in paths] == [True, True, False, True, True]
+    supervisor.end(str(tmp_path), 0.5, begun)
+    assert [path.exists() for path in paths] == [False, False, False, True, True]
 
 
 def test_a_run_of_another_matrix_is_left_alone(tmp_path):
