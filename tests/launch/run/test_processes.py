@@ -231,8 +231,8 @@ def test_a_run_whose_job_was_suspended_has_failed(num_seconds, problem, tmp_path
 # A launcher that waits for ranks which stop, and prints no line about a turn.
 ALL_STOP = "for rank in 1 2; do sh -c 'kill -STOP $$' & done; wait"
 PROGRESS = Progress(1, 1, 1, 2, 0.5, None, 3.0)
-# A launcher that has started a process for each of two nodes, one of which is killed when training has begun.
-HELPER_ENDS = f"sleep 60 & sleep 50 & echo '{format_line(PROGRESS, SECRET)}'; sleep 1; kill -9 $!; wait"
+# A launcher that has started a process for each of two nodes, one of which is killed when training has begun, after both have their names.
+HELPER_ENDS = f"sleep 60 & sleep 50 & sleep 0.5; echo '{format_line(PROGRESS, SECRET)}'; sleep 1; kill -9 $!; wait"
 
 
 @pytest.mark.parametrize(
