@@ -308,7 +308,7 @@ def build(file: ModelFile, seed: int) -> Any:
 def optimizer_of(file: ModelFile, named_parameters: Iterable[tuple[str, Any]]) -> Any:
     """Calls optimizer(), with names where its argument is called named_parameters. Raises UserError where it returns no optimizer.
 
-    The rate of a group keeps its ratio to LEARNING_RATE, as its `rate_factor`.
+    Where groups have different rates, each keeps its ratio to LEARNING_RATE, as its `rate_factor`; one rate for all is LEARNING_RATE.
     """
     named = list(named_parameters)
     takes_names = "named_parameters" in inspect.signature(file.content.optimizer).parameters
@@ -316,8 +316,9 @@ def optimizer_of(file: ModelFile, named_parameters: Iterable[tuple[str, Any]]) -
     if not isinstance(optimizer, torch().optim.Optimizer):
         remedy = "its groups of parameters may have an lr each, and a step has one loss"
         file.refuse("optimizer", f"optimizer() returns {type(optimizer).__name__}; it must return a torch.optim.Optimizer ({remedy})")
-    for group in optimizer.param_groups:
-        group["rate_factor"] = float(group["lr"]) / file.constant("LEARNING_RATE")
+    if len({float(group["lr"]) for group in optimizer.param_groups}) > 1:
+        for group in optimizer.param_groups:
+            group["rate_factor"] = float(group["lr"]) / file.constant("LEARNING_RATE")
     return optimizer
 
 

@@ -14,6 +14,7 @@ from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
 from frameworks.shared.pytorch import fully_shard, modules, states, steps
 from tests.support import small_models
+from tests.support.user_models import PLAIN, written
 
 WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
 
@@ -252,3 +253,18 @@ def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     assert sharded == [*layers, module]
     blocks = dict.fromkeys(part.block for part in model.parts() if part.block)
     assert len(blocks) == len(layers) > 1
+
+
+@pytest.mark.parametrize(
+    ("made", "rates"),
+    [
+        ("Adam(p)", [0.03]),
+        ("SGD(p, 0.1)", [0.03]),
+        ("SGD([{'params': [q], 'lr': rate} for q, rate in zip(p, (0.02, 0.01))])", [0.06, 0.03]),
+    ],
+)
+def test_an_optimizer_of_a_file_has_its_learning_rate_and_groups_with_other_rates_keep_their_ratios_to_it(made, rates, tmp_path):
+    path = written(tmp_path, f"{PLAIN}\nLEARNING_RATE = 0.01\ndef optimizer(p):\n    return torch.optim.{made}\n")
+    optimizer = model_file.optimizer_of(model_file.read(str(path), None), torch.nn.Linear(3, 4).named_parameters())
+    steps.set_learning_rate(optimizer, 0.03)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(rates)
