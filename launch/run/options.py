@@ -51,7 +51,8 @@ class Matrix:
     """Numbers of ranks."""
     backends: Annotated[str | None, Section("matrix")] = None
     """Backends, separated by commas; a variant is written deepspeed_zero@3 or ddp@mpi. `all`: every backend, without variants.
-    Default: single, ddp, deepspeed_zero and Horovod's; `single` runs once, at size 1, and not in a matrix of one other size."""
+    Default: single, ddp, deepspeed_zero, tf_mirrored and Horovod's; `single` runs once, at size 1, and not in a matrix of one other
+    size."""
     workloads: str = ",".join(BY_DEFAULT)
     """Workloads, separated by commas; files, as --model takes, may be among them."""
     repeats: Annotated[int, REPEATS] = 1
