@@ -268,3 +268,11 @@ def test_an_optimizer_of_a_file_has_its_learning_rate_and_groups_with_other_rate
     optimizer = model_file.optimizer_of(model_file.read(str(path), None), torch.nn.Linear(3, 4).named_parameters())
     steps.set_learning_rate(optimizer, 0.03)
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(rates)
+
+
+def test_gradients_that_are_0_are_left_out_unless_another_shard_has_numbers():
+    parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(4)]
+    for parameter, gradient in zip(parameters, ([0.0, 1.0], [0.0, 0.0], [0.0, 0.0]), strict=False):
+        parameter.grad = torch.tensor(gradient)
+    steps.remove_zeros(parameters, lambda counts: counts.add_(torch.tensor([0, 0, 1])))
+    assert [parameter.grad is None for parameter in parameters] == [False, True, False, True]

@@ -31,6 +31,12 @@ BROKEN = [
     ),
     ("nn.Linear(3, width)", "nn.Bilinear(3, 0, width)", "def model", "model() returns weight of shape (4, 3, 0), without a number"),
     ("nn.Linear(3, width)", "nn.ReLU()", "def model", "a module without parameters to train"),
+    (
+        "nn.Linear(3, width)",
+        "type('Net', (nn.Linear,), {'forward': lambda net, x: nn.functional.embedding(x[:, 0].long(), net.weight, sparse=True)})(4, 4)",
+        "def model",
+        "weight has a sparse gradient, which not every library averages; leave sparse=True out",
+    ),
     ("nn.Linear(3, width)", "nn.LazyLinear(width)", "def model", "model() returns weight without a shape, as of a lazy layer"),
     (
         "nn.Linear(3, width)",

@@ -277,6 +277,15 @@ def test_what_libraries_have_shared_since_a_run_began_goes_with_it_where_nobody_
     assert [path.exists() for path in paths] == [False, False, False, True, True]
 
 
+def test_shared_memory_of_another_user_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    path = tmp_path / "mpich_shm_a"
+    path.touch()
+    supervisor.remove_shared_memory(since=0.0)
+    assert path.exists()
+
+
 def test_a_run_of_another_matrix_is_left_alone(tmp_path):
     with kills.marked(f"{tmp_path}/other", "sleep", "60") as process:
         supervisor.end(str(tmp_path), 0.5, time.time())
