@@ -108,7 +108,8 @@ def held_port() -> Iterator[int]:
         first_given = 0
     below = range(FIRST_PORT, first_given)
     with socket.socket() as holder:
-        for port in random.sample(below, min(len(below), MAX_TRIES)):
+        # Runs side by side may have the same seed, and would try the same ports.
+        for port in random.SystemRandom().sample(below, min(len(below), MAX_TRIES)):
             with contextlib.suppress(OSError):
                 holder.bind(("", port))
                 break

@@ -51,6 +51,8 @@ class TandemMatrix(rfm.RunOnlyRegressionTest):
     @run_before("run")
     def prepare_the_job(self):
         self.num_tasks = self.num_ranks
+        # A rank has cores of its own: without this Slurm may give two ranks the two hardware threads of one core.
+        self.use_multithreading = False
         # The matrix starts the ranks itself.
         self.job.launcher = getlauncher("local")()
         options = [self.num_ranks, "--backends", self.backends, "--workloads", self.workload, "--repeats", self.repeats]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shlex
 import signal
 import socket
@@ -232,6 +233,14 @@ def test_a_port_is_none_that_linux_gives_to_others_and_held_no_one_else_can_have
         listener.bind(("", port))
     with socket.socket() as listener:
         listener.bind(("", port))
+
+
+def test_two_runs_with_the_same_seed_have_other_ports():
+    ports = set()
+    for _ in range(3):
+        random.seed(0)
+        ports.add(meeting.free_port())
+    assert len(ports) > 1
 
 
 def test_a_port_in_use_is_not_taken_and_without_another_it_is_one_that_linux_gives(monkeypatch, tmp_path):
