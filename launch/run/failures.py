@@ -25,13 +25,13 @@ NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
 # What Open MPI's launcher prints to root, as whom programs run in most containers.
 REFUSES_ROOT = re.compile("attempt to run as root")
-# What ssh prints where it does not reach a node, which each line names. What may be long stands at the beginning of a line alone, since a
-# line may have 65,536 characters.
+# What ssh prints where it does not reach a node, which each line but the last names: a batch job has no terminal for a question about a
+# new key. What may be long stands at the beginning of a line alone, since a line may have 65,536 characters.
 UNREACHED = re.compile(
-    r"ssh: (?:connect to host|Could not resolve hostname) .*|The authenticity of host .*|^No \S{1,20} host key is known for .*"
-    r"|^Host key for .* has changed.*|^\S{1,64}@\S{1,255}: Permission denied.*|Connection (?:closed|reset) by \S+ port \d+.*"
+    r"ssh: (?:connect to host|Could not resolve hostname) .*|^No \S{1,20} host key is known for .*|^Host key for .* has changed.*"
+    r"|^\S{1,64}@\S{1,255}: Permission denied.*|Connection (?:closed|reset) by \S+ port \d+.*|^Host key verification failed\."
 )
-REACH = "`ssh NODE true` must work without a question; correct --hosts, or what ssh needs"
+REACH = "`ssh NODE true` must work without a question on each node; correct --hosts, or what ssh needs"
 # What srun prints where a step asks for more than its job has: Slurm counts hardware threads.
 NO_STEP = re.compile(r"srun: error: Unable to create step for job .*: More processors requested than permitted")
 # What Slurm and PBS print when they end a job.

@@ -1,28 +1,43 @@
-"""Two hosts on this machine: network namespaces with names and addresses of their own, joined by one link."""
+"""Two hosts on this machine: namespaces of network, name and mounts with a real sshd and an /etc/ssh of their own, joined by one link."""
 
 import contextlib
-import fcntl
-import os
-import shutil
+import json
 import subprocess
 import tempfile
 from pathlib import Path
 from shutil import which
+from typing import NamedTuple
 
 from tests.support.running import BIN, completed
 
-# The names of the hosts are those of the whole machine.
-LOCK = Path(tempfile.gettempdir()) / "tandem-two-hosts.lock"
 HOSTS = {"tandem1": "10.77.0.1", "tandem2": "10.77.0.2"}
-# What Hydra calls in place of ssh: [options] host command. What it starts on LATE_HOST begins after the others.
-REACH = """#!/usr/bin/env bash
-while [[ $1 == -* ]]; do shift; done
-host=$1
-shift
-[ "$host" != "${LATE_HOST:-}" ] || sleep 5
-exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
-"""
+# Nobody has the address of the one, and nobody knows the key of the other, which is the second host by a further name.
+DOWN, STRANGER = "tandem3", "stranger"
+ADDRESSES = HOSTS | {DOWN: "10.77.0.3", STRANGER: HOSTS["tandem2"]}
+PROGRAMS = {"iproute2": ("ip", "tc"), "util-linux": ("unshare", "nsenter", "setsid"), "openssh-server": ("sshd", "ssh", "ssh-keygen")}
+NAMESPACES = ("--net", "--uts", "--mount")
 
+# A host, in a folder with its /etc/ssh; it ends with its sshd, which writes below /run and /var/log. What lies below /sys is the network's.
+START = """set -e
+hostname "$1"
+mount -t sysfs sysfs /sys
+for folder in /run /var/log; do mount -t tmpfs tmpfs $folder; done
+mkdir /run/sshd
+mount --bind hosts /etc/hosts
+mount --bind "$1" /etc/ssh
+echo started
+exec "$2" -D
+"""
+# sshd otherwise wants that nobody else can write above the key, as in a temporary folder.
+SSHD_CONFIG = """AuthorizedKeysFile /etc/ssh/client_key.pub
+StrictModes no
+"""
+# The ssh of a test that asks for it begins on the second host after the others.
+SSH_CONFIG = """IdentityFile /etc/ssh/client_key
+IdentitiesOnly yes
+UserKnownHostsFile none
+Match originalhost tandem2 exec "sleep ${LATE_SECONDS:-0}"
+"""
 # UCX sees that both hosts are one machine, and would go around the link through shared memory.
 MACHINE = """ranks_per_node = 1
 [variables]
@@ -31,76 +46,104 @@ UCX_NET_DEVICES = "link0"
 """
 
 
+class Hosts(NamedTuple):
+    """The hosts: a folder with the host files `both` and `last_first` and the machine file `two.toml`, and a process in each."""
+
+    folder: Path
+    pids: dict[str, int]
+
+    def inside(self, host: str, *command: object) -> list[str]:
+        """Returns a command that runs another one on a host."""
+        return ["nsenter", "--target", str(self.pids[host]), *NAMESPACES, *map(str, command)]
+
+
 def why_not():
-    """Why no namespaces can be made here; None where they can."""
-    missing = [name for name in ("ip", "tc", "unshare") if not which(name)]
-    if missing:
-        return f"there is no {', '.join(missing)} here; install Debian's iproute2 and util-linux"
-    probe = f"tandem-probe-{os.getpid()}"
-    added = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
-    subprocess.run(["ip", "netns", "del", probe], capture_output=True, check=False)
-    return None if added.returncode == 0 else f"network namespaces cannot be made here: {added.stderr.strip()}"
+    """Why no hosts can be made here; None where they can."""
+    for package, programs in PROGRAMS.items():
+        if missing := [program for program in programs if not which(program)]:
+            return f"there is no {', '.join(missing)} here; install Debian's {package}"
+    made = subprocess.run(["unshare", *NAMESPACES, "true"], capture_output=True, text=True, check=False)
+    return None if made.returncode == 0 else f"namespaces cannot be made here: {made.stderr.strip()}"
 
 
 @contextlib.contextmanager
 def joined():
-    """Makes both hosts and their link, when nobody else has them; gives the folder with `reach`, which runs a command on one of them,
-    `hosts`, their names, `last_first`, in the other order, and `two.toml`, their machine file."""
+    """Makes both hosts and their link; gives the Hosts, each of which reaches both by ssh without a question."""
     first, second = HOSTS
-    hosts_file = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in HOSTS.items())
-    with LOCK.open("w") as lock, tempfile.TemporaryDirectory() as name:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        folder = Path(name)
-        folder.chmod(0o755)
-        (folder / "reach").write_text(REACH)
-        (folder / "reach").chmod(0o755)
-        (folder / "hosts").write_text("".join(f"{host}\n" for host in HOSTS))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "both").write_text(f"{first}\n{second}\n")
         (folder / "last_first").write_text(f"{second}\n{first}\n")
         (folder / "two.toml").write_text(MACHINE)
-        try:
-            for host in HOSTS:
-                # `ip netns exec` shows a host its own /etc/hosts.
-                Path("/etc/netns", host).mkdir(parents=True, exist_ok=True)
-                Path("/etc/netns", host, "hosts").write_text(hosts_file)
-                ip("netns", "add", host)
-            ip("link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link0", "netns", second)
-            for host, address in HOSTS.items():
-                ip("-n", host, "addr", "add", f"{address}/24", "dev", "link0")
-                for device in ("link0", "lo"):
-                    ip("-n", host, "link", "set", device, "up")
-            yield folder
-        finally:
-            for host in HOSTS:
-                subprocess.run(["ip", "netns", "del", host], capture_output=True, check=False)
-                shutil.rmtree(Path("/etc/netns", host), ignore_errors=True)
+        (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items()))
+        write_ssh(folder)
+        hosts = Hosts(folder, {host: started(host, folder, stack) for host in HOSTS})
+        pids = hosts.pids
+        succeed("ip", "link", "add", "link0", "netns", pids[first], "type", "veth", "peer", "name", "link0", "netns", pids[second])
+        for host, address in HOSTS.items():
+            succeed(*hosts.inside(host, "ip", "addr", "add", f"{address}/24", "dev", "link0"))
+            for device in ("link0", "lo"):
+                succeed(*hosts.inside(host, "ip", "link", "set", device, "up"))
+        for host in HOSTS:
+            succeed(*hosts.inside(first, "ssh", "-oConnectionAttempts=20", host, "true"))
+        yield hosts
 
 
-def ip(*arguments):
-    subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True)
+def write_ssh(folder):
+    """Writes the /etc/ssh of each host: its own key, and the keys of both and of a client, which both have."""
+    succeed("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "client_key")
+    for host in HOSTS:
+        (folder / host).mkdir()
+        succeed("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / host / "ssh_host_ed25519_key")
+    known = [f"{host} {(folder / host / 'ssh_host_ed25519_key.pub').read_text()}" for host in HOSTS]
+    for host in HOSTS:
+        (folder / host / "sshd_config").write_text(SSHD_CONFIG)
+        (folder / host / "ssh_config").write_text(SSH_CONFIG)
+        (folder / host / "ssh_known_hosts").write_text("".join(known))
+        for name in ("client_key", "client_key.pub"):
+            (folder / host / name).hardlink_to(folder / name)
 
 
-def on_both(folder, checkout, module, *arguments, hosts="hosts", **variables):
-    """The completed process of a program of launch on the first host, which starts a rank on each of both, with further variables."""
-    where = ("--hosts", folder / hosts, "--machine-file", folder / "two.toml")
-    on_first = ["ip", "netns", "exec", "tandem1", "unshare", "--uts", "sh", "-c", 'hostname tandem1; exec "$@"', "sh"]
-    variables |= {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(folder / "reach")}
-    return completed(*on_first, BIN / "python", "-m", module, *arguments, *where, cwd=checkout, variables=variables, seconds=500)
+def started(host, folder, stack):
+    """The process ID of the sshd of a host, which ends with the stack."""
+    command = ["unshare", *NAMESPACES, "sh", "-c", START, "sh", host, which("sshd")]
+    sshd = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    stack.callback(sshd.wait)
+    stack.callback(sshd.terminate)
+    assert sshd.stdout.readline() == "started\n"
+    return sshd.pid
 
 
-def bytes_sent(host):
-    """Bytes that a host has sent over the link so far."""
-    counter = ["ip", "netns", "exec", host, "cat", "/sys/class/net/link0/statistics/tx_bytes"]
-    return int(subprocess.run(counter, capture_output=True, text=True, check=True).stdout)
+def succeed(*command):
+    subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
+
+
+def on_first(hosts, *command, checkout, seconds=500, **variables):
+    """The completed process of a command on the first host in a checkout, with further variables and, as in a job, without a terminal."""
+    inside = hosts.inside("tandem1", "setsid", "--wait", "env", f"--chdir={checkout}", *command)
+    return completed(*inside, variables=variables, seconds=seconds)
+
+
+def matrix(hosts, checkout, *arguments, nodes="both", **variables):
+    """The completed process of a matrix on the first host, which starts a rank on each node of a file, with further variables."""
+    where = ("--hosts", hosts.folder / nodes, "--machine-file", hosts.folder / "two.toml", "--machine", "here")
+    return on_first(hosts, BIN / "python", "-m", "launch.matrix", *arguments, *where, checkout=checkout, **variables)
+
+
+def bytes_sent(hosts):
+    """Bytes that the first host has sent over the link so far."""
+    shown = subprocess.run(hosts.inside("tandem1", "ip", "-json", "-stats", "link", "show", "link0"), capture_output=True, check=True)
+    return json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"]
 
 
 @contextlib.contextmanager
-def narrowed(rate):
+def narrowed(hosts, rate):
     """The link at a rate such as 100mbit, in both directions."""
-    for name in HOSTS:
+    for host in HOSTS:
         shape = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "400ms")
-        subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "link0", *shape], capture_output=True, check=True)
+        succeed(*hosts.inside(host, "tc", "qdisc", "add", "dev", "link0", *shape))
     try:
         yield
     finally:
-        for name in HOSTS:
-            subprocess.run(["tc", "-n", name, "qdisc", "del", "dev", "link0", "root"], capture_output=True, check=True)
+        for host in HOSTS:
+            succeed(*hosts.inside(host, "tc", "qdisc", "del", "dev", "link0", "root"))

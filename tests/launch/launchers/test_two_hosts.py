@@ -1,24 +1,29 @@
-"""On two hosts backends have the losses of one host, also over a slow network."""
+"""On two hosts, which ssh reaches, backends have the losses of one host, also over a slow network, and what does not start is named."""
 
 import math
 from pathlib import Path
 
+import psutil
 import pytest
 
 from common.model.cnn import Cnn
 from common.model.description import parameters_of
+from launch.launchers.ssh import RANK
+from launch.run.failures import REACH
 from tests.support import two_hosts
-from tests.support.running import ROOT, copied, records_in
+from tests.support.kills import wait_until
+from tests.support.running import BIN, ROOT, copied, records_in
 
 pytestmark = pytest.mark.matrix
 
 FLOAT32_BYTES = 4
 # 4.8 MB of gradients take 0.19 s at this rate, and less than a tenth of that without a limit.
 RATE, LEAST_STEP_SECONDS = "200mbit", 0.19
+OF_DDP = (2, "--backends", "ddp", "--workloads", "cnn")
 
 
 @pytest.fixture(scope="module")
-def folder():
+def hosts():
     if why_not := two_hosts.why_not():
         pytest.skip(why_not)
     with two_hosts.joined() as hosts:
@@ -26,12 +31,13 @@ def folder():
 
 
 # Over MPI and over Gloo; test_slurm.py trains with every backend on two nodes.
-def test_a_backend_trains_the_same_on_two_hosts_as_on_one(folder, checkout, short_run, on_one_node, tmp_path):
+def test_a_backend_trains_the_same_on_two_hosts_as_on_one(hosts, checkout, short_run, on_one_node, tmp_path):
     backends = ("horovod_torch", "horovod_torch@gloo")
-    before = two_hosts.bytes_sent("tandem1")
-    arguments = (2, "--backends", ",".join(backends), "--workloads", "cnn", *short_run, "--machine", "here", "--results", tmp_path)
-    with two_hosts.narrowed(RATE):
-        done = two_hosts.on_both(folder, checkout, "launch.matrix", *arguments)
+    before = two_hosts.bytes_sent(hosts)
+    with two_hosts.narrowed(hosts, RATE):
+        done = two_hosts.matrix(
+            hosts, checkout, 2, "--backends", ",".join(backends), "--workloads", "cnn", *short_run, "--results", tmp_path
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     records = records_in(tmp_path)
     assert sorted(record["backend"] for record in records) == list(backends)
@@ -41,37 +47,80 @@ def test_a_backend_trains_the_same_on_two_hosts_as_on_one(folder, checkout, shor
         assert sum(record["train_seconds"]) > num_steps * LEAST_STEP_SECONDS / 2
     # Half of the gradients at least cross the link in every step, each way.
     num_bytes = len(records) * num_steps * num_parameters * FLOAT32_BYTES
-    assert two_hosts.bytes_sent("tandem1") - before > num_bytes / 2
+    assert two_hosts.bytes_sent(hosts) - before > num_bytes / 2
 
 
-TORCHRUN = (2, "--launcher", "torchrun", "--backends", "ddp", "--workloads", "cnn", "--machine", "here")
-
-
-def of_torchrun(done, results, expected):
-    """The record of a run of torchrun on both hosts, which trained as the one that is expected, with rank 0 on the first of the list."""
-    assert done.returncode == 0, done.stdout + done.stderr
-    (record,) = records_in(results)
-    assert (record["launcher"], record["num_nodes"], record["in_sync"], record["losses"]) == ("torchrun", 2, True, expected["losses"])
-    assert record["environment"]["host"] == "tandem2"
-    return record
-
-
-def test_without_an_mpiexec_ssh_starts_torchrun_on_both_hosts(folder, short_run, on_one_node, tmp_path):
+def test_without_an_mpiexec_ssh_starts_torchrun_on_both_hosts(hosts, short_run, on_one_node, tmp_path):
     checkout = copied(tmp_path)
     (checkout / ".venv").unlink()
     for source, target in (
         *((path, checkout / ".venv") for path in (ROOT / ".venv").iterdir() if path.name != "bin"),
         *((path, checkout / ".venv" / "bin") for path in (ROOT / ".venv" / "bin").iterdir()),
         *((path, tmp_path / "bin") for place in ("/usr/bin", "/usr/sbin", "/bin", "/sbin") for path in Path(place).iterdir()),
-        (folder / "reach", tmp_path / "first"),
     ):
         target.mkdir(exist_ok=True, parents=True)
         if not source.name.startswith(("mpi", "hydra", "srun")) and not (target / source.name).exists():
             (target / source.name).symlink_to(source)
-    (tmp_path / "first" / "reach").rename(tmp_path / "first" / "ssh")
-    path = f"{tmp_path}/first:{tmp_path}/bin"
-    arguments = (*TORCHRUN, *short_run, "--results", tmp_path)
-    done = two_hosts.on_both(folder, checkout, "launch.matrix", *arguments, hosts="last_first", PATH=path, LATE_HOST="tandem2")
-    record = of_torchrun(done, tmp_path, on_one_node["ddp"])
+    variables = {"PATH": f"{tmp_path}/bin", "LATE_SECONDS": "5"}
+    arguments = (*OF_DDP, "--launcher", "torchrun", *short_run, "--results", tmp_path)
+    done = two_hosts.matrix(hosts, checkout, *arguments, nodes="last_first", **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = records_in(tmp_path)
+    found = (record["launcher"], record["num_nodes"], record["in_sync"], record["losses"])
+    assert found == ("torchrun", 2, True, on_one_node["ddp"]["losses"])
+    # Rank 0 is on the first of the list.
+    assert record["environment"]["host"] == "tandem2"
     assert "ssh starts torchrun's agents" in done.stderr
     assert "launch.launchers.ssh 2 tandem2,tandem1 " in record["command"]
+
+
+def test_the_check_reaches_every_node(hosts, checkout, tmp_path):
+    done = two_hosts.matrix(hosts, checkout, *OF_DDP, "--results", tmp_path, "--check")
+    assert "ok      ranks        2 ranks on tandem1, tandem2 meet; " in done.stdout, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "line"),
+    [
+        (two_hosts.DOWN, f"ssh: connect to host {two_hosts.DOWN} port 22: No route to host"),
+        (two_hosts.STRANGER, "Host key verification failed."),
+    ],
+)
+def test_the_check_and_the_record_have_the_line_of_ssh_on_a_node_that_it_does_not_reach(node, line, hosts, checkout, tmp_path):
+    (tmp_path / "nodes").write_text(f"tandem1\n{node}\n")
+    checked, done = (
+        two_hosts.matrix(hosts, checkout, *OF_DDP, "--epochs", 1, "--results", tmp_path, *further, nodes=tmp_path / "nodes")
+        for further in (["--check"], [])
+    )
+    (record,) = records_in(tmp_path)
+    assert (done.returncode, checked.returncode, record["status"]) == (1, 1, "failed"), done.stdout + done.stderr
+    assert record["error"] == f"a node is not reached: {line}; {REACH}"
+    assert f"problem ranks        2 ranks on 2 nodes fail: {record['error']}\n" in checked.stdout
+
+
+@pytest.fixture
+def start(hosts):
+    """A function that starts a script of sh by the program on two of three hosts."""
+
+    def start(script):
+        command = (BIN / "python", "-m", "launch.launchers.ssh", 2, "tandem2,tandem1,tandem3", "A=it's mine", "sh", "-c", script)
+        return two_hosts.on_first(hosts, *command, checkout=ROOT, seconds=120)
+
+    return start
+
+
+def test_each_host_has_the_command_with_its_variables_in_the_checkout(start):
+    done = start(f'echo "${RANK} $(hostname) $A $PWD"')
+    expected = [f"{rank} {host} it's mine {ROOT}" for rank, host in enumerate(("tandem2", "tandem1"))]
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected), done.stderr
+
+
+def test_one_that_fails_ends_the_others(start, tmp_path):
+    def is_running():
+        return any(str(tmp_path) in process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"])
+
+    waiting = f'touch {tmp_path}/begun; exec sh -c "sleep 300; true" {tmp_path}'
+    script = f"[ $(hostname) = tandem2 ] || {{ until [ -e {tmp_path}/begun ]; do sleep 0.1; done; exit 7; }}; {waiting}"
+    assert start(script).returncode == 7
+    wait_until(lambda: not is_running(), 30)
