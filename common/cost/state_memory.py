@@ -76,4 +76,4 @@ def needed(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, 
 
 
 def _text(size_bytes: float) -> str:
-    return f"{size_bytes / GB:.1f} GB"
+    return f"{size_bytes / GB:.1f} GB" if size_bytes >= GB else f"{size_bytes / machine.MB:.1f} MB"

@@ -45,6 +45,8 @@ CONSTANTS: dict[str, tuple[type, Any, Bounds | None]] = {
     "FIND_UNUSED": (bool, False, None),
 }
 WORDS = {float: "a number", int: "a whole number", bool: "True or False"}
+# The environment variables of this process before code of a file.
+_variables: dict[str, str] = {}
 KERAS_PACKAGES = {"keras", "tf_keras"}
 OF_KERAS = (
     "the model is Keras's; backends on PyTorch take a file whose model() returns an nn.Module, "
@@ -91,7 +93,8 @@ class ModelFile(NamedTuple):
         Raises UserError for its exception, with the innermost line of the file in its traceback, or else that of `name`.
         """
         try:
-            return function(*arguments, **named)
+            with variables_kept():
+                return function(*arguments, **named)
         except UserError:
             raise
         except (Exception, SystemExit) as problem:
@@ -108,6 +111,20 @@ class ModelFile(NamedTuple):
             if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
                 return node.lineno
         return None
+
+
+@contextlib.contextmanager
+def variables_kept() -> Iterator[None]:
+    """Restores the environment variables that code of a file has removed: libraries read those of the launcher later."""
+    # A copy takes longer than some steps' loss().
+    if len(os.environ) != len(_variables):
+        _variables.clear()
+        _variables.update(os.environ)
+    try:
+        yield
+    finally:
+        if len(os.environ) < len(_variables):
+            os.environ |= _variables | os.environ
 
 
 def _refuse_at(path: Path, line: int | None, message: str) -> NoReturn:
@@ -207,7 +224,8 @@ def _import(file: ModelFile) -> None:
     # Where dataclasses and pickle look a class of the file up.
     sys.modules.setdefault(file.name, file.content)
     try:
-        exec(compile(file.path.read_bytes(), str(file.path), "exec"), file.content.__dict__)
+        with variables_kept():
+            exec(compile(file.path.read_bytes(), str(file.path), "exec"), file.content.__dict__)
     except SyntaxError as problem:
         where = problem.lineno if problem.filename == str(file.path) else None
         _refuse_at(file.path, where, f"SyntaxError: {problem.msg}")

@@ -45,12 +45,14 @@ from common.ranks.watchdog import Late
 SECONDS_FOR_OTHERS = 3.0
 INTERRUPTED = 130
 NUM_FRAMES = 20
-# A variable that Hydra, the launcher of MPICH and Intel MPI, sets for its ranks, and no other launcher.
-HYDRA_ONLY = "MPI_LOCALRANKID"
+# By a variable that Hydra, the launcher of MPICH and Intel MPI, sets for its ranks, and no other launcher. A user's file may clear it.
+UNDER_HYDRA = "MPI_LOCALRANKID" in os.environ
 # Set by torchrun to the path of this worker, NUMBER/error.json in a folder of all workers of the node.
 TORCHRUN_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-# The signals that a batch system sends before and at the end of a job, that of a limit on processor time, and that of a closed terminal.
-ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+# The signals that a batch system sends before and at the end of a job, that of a limit on processor time, and those of a terminal.
+ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+# What all ranks get from their launcher where one has failed, and from a terminal.
+OF_ALL = (signal.SIGINT, signal.SIGTERM)
 
 MAX_ERROR = 2000
 OUT_OF_MEMORY = re.compile(r"can(?:'t|not) allocate memory|out of memory|OOM when allocating|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
@@ -70,7 +72,7 @@ def leave(status: int = 0, with_others: bool = False, at_once: bool = False) -> 
     if is_regular:
         # PyDLL keeps the GIL, which some handlers of PyTorch need.
         ctypes.PyDLL(None).exit(status)
-    if mpi and HYDRA_ONLY in os.environ and status != INTERRUPTED:
+    if mpi and UNDER_HYDRA and status != INTERRUPTED:
         if mpi.COMM_WORLD.rank:
             time.sleep(SECONDS_FOR_OTHERS)
         mpi.COMM_WORLD.Abort(status)
@@ -143,11 +145,14 @@ def leave_hung(problem: Hang | Late) -> NoReturn:
     leave(1, at_once=True)
 
 
-def leave_by_signal(number: signal.Signals, is_rank_0: bool) -> NoReturn:
+def leave_by_signal(number: signal.Signals, rank: int) -> NoReturn:
     """Leaves for a signal that this process got."""
-    if number != signal.SIGTERM:
-        report(f"ended by {number.name}")
-        if not is_rank_0:
+    error = f"rank {rank}: ended by {number.name}"
+    if number in OF_ALL:
+        messages.send(messages.RankEnded(error, is_cause=False))
+    else:
+        report(error)
+        if rank:
             time.sleep(SECONDS_FOR_OTHERS)
     leave(128 + number, at_once=True)
 
@@ -214,7 +219,7 @@ def describe_failure(problem: BaseException, position: Position | None) -> tuple
         (failure,) = problem.args
         return failure.status, str(failure)
     if isinstance(problem, KeyboardInterrupt):
-        return INTERRUPTED, f"interrupted{f' by {problem}' if str(problem) else ''}"
+        return INTERRUPTED, "interrupted"
     message = describe_exhausted(problem)
     if message is None:
         traceback.print_exc()

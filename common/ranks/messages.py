@@ -14,8 +14,10 @@ from common.progress import Progress
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-# Set for its ranks, to the secret, by a program that reads their messages. Without it their output is for a person.
+# Set for its ranks, to the secret, by a program that reads their messages. Without it their output is for a person. A user's file may
+# clear it.
 VARIABLE = "TANDEM_MESSAGES"
+SECRET = os.environ.get(VARIABLE)
 # Linux: PID_MAX_LIMIT.
 MAX_PID = 2**22
 
@@ -53,9 +55,13 @@ class TurnEnded(NamedTuple):
 
 
 class RankEnded(NamedTuple):
-    """A rank has ended: with its error, or with None where the run has recorded that it completed."""
+    """A rank has ended: with its error, or with None where the run has recorded that it completed.
+
+    `is_cause` is False where its launcher may have ended it, since another rank has failed.
+    """
 
     error: str | None
+    is_cause: bool = True
 
 
 Message = Progress | Hang | TurnEnded | RankEnded
@@ -64,13 +70,13 @@ KINDS: dict[str, type[Message]] = {"progress": Progress, "hang": Hang, "turn end
 
 def are_read() -> bool:
     """Decides whether a program reads the messages of this process."""
-    return VARIABLE in os.environ
+    return SECRET is not None
 
 
 def send(message: Message) -> None:
-    """Prints a message where a program reads it; no effect elsewhere."""
-    if are_read():
-        print(format_line(message, os.environ[VARIABLE]), flush=True)
+    """Prints a message where a program reads it, on a line of its own whatever was printed before; no effect elsewhere."""
+    if SECRET is not None:
+        print(f"\n{format_line(message, SECRET)}", flush=True)
 
 
 def mark_of(secret: str) -> str:

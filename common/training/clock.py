@@ -97,6 +97,7 @@ class Turns:
     def __init__(self, run: Summing, step_seconds: float, pids_by_rank: Sequence[int]) -> None:
         self._run, self._pids, self._step_seconds = run, pids_by_rank, by_rank(run, step_seconds).max()
         self._is_reachable = by_rank(run, TURNS_VARIABLE in os.environ and os.environ[TURNS_VARIABLE] == node()).all()
+        self._share_path = Path(os.environ.get(TURN_SHARE_VARIABLE, os.devnull))
         self.num_steps, self.num_ended = 0, 0
         self.meters: list[Meter] = []
 
@@ -104,7 +105,7 @@ class Turns:
         """Sets the steps of a turn for epochs of `num_steps`."""
         if self._is_reachable:
             num_in_turn = min(max(1, round(TURN_SECONDS / self._step_seconds)), num_steps)
-            share = _shared(num_in_turn / num_steps) if self._run.ranks.rank == 0 else 0.0
+            share = _shared(self._share_path, num_in_turn / num_steps) if self._run.ranks.rank == 0 else 0.0
             self.num_steps = max(1, round(by_rank(self._run, share)[0] * num_steps))
 
     def end(self) -> None:
@@ -123,9 +124,8 @@ class Turns:
             self._run.sum(np.zeros(1))
 
 
-def _shared(share: float) -> float:
+def _shared(path: Path, share: float) -> float:
     """Gives the share of the first run of the group; the runs after it wait for their turn and read it from its file."""
-    path = Path(os.environ[TURN_SHARE_VARIABLE])
     if not path.exists():
         path.write_text(repr(share))
     return float(path.read_text())

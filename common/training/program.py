@@ -141,7 +141,7 @@ def read_command_line(backend: str, ranks: Ranks) -> tuple[Settings, Launch]:
 
 def watch(settings: Settings, ranks: Ranks, record: Record, path: Path | None) -> Watchdog:
     """Lets signals and hangs of this rank end the run with their error in the record. Returns the watchdog."""
-    ending.on_signal(functools.partial(end_by_signal, record, path))
+    ending.on_signal(functools.partial(end_by_signal, record, path, ranks.rank))
     return watchdog.begin(settings.watchdog_timeout, ranks.rank, functools.partial(end_hang, record, path), settings.join_timeout)
 
 
@@ -286,7 +286,7 @@ def end_hang(record: Record, path: Path | None, hang: Hang | Late) -> None:
     ending.leave_hung(hang)
 
 
-def end_by_signal(record: Record, path: Path | None, number: signal.Signals) -> None:
+def end_by_signal(record: Record, path: Path | None, rank: int, number: signal.Signals) -> None:
     """Records that a signal ends this rank, and ends the process. The thread that receives signals calls this."""
     if record.status == "started":
         record.status, record.error = (
@@ -294,7 +294,7 @@ def end_by_signal(record: Record, path: Path | None, number: signal.Signals) -> 
             ending.first_error_under_torchrun() or f"ended by {number.name} ({signal.strsignal(number)})",
         )
         write_last(path, record)
-    ending.leave_by_signal(number, is_rank_0=path is not None)
+    ending.leave_by_signal(number, rank)
 
 
 def write(path: Path | None, record: Record) -> None:

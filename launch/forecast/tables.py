@@ -95,6 +95,8 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     # Cells beyond the header are under an empty name.
     if unknown := [name for names in (header, *rows) for name in names if name not in columns]:
         raise UserError(f"{path} has the unknown column {shortened(unknown[0])!r}; columns are {listed(columns)}")
+    if len(set(header)) < len(header):
+        raise UserError(f"{path} has a column twice; its header is {shortened(','.join(header))}")
     if not rows:
         raise UserError(f"{path} is empty; it needs a header, such as gpus,samples_per_second, and rows")
     return rows

@@ -1,6 +1,5 @@
 """What processes see of a training: one alone, another one, and those with the variables of ranks, in which nothing else is changed."""
 
-import contextlib
 import functools
 import importlib
 import multiprocessing
@@ -70,8 +69,11 @@ def observe(settings: Settings, num_ranks: int, ranks: list[int | None]) -> list
         process = context.Process(target=_observe, args=(settings, num_ranks, rank, sender))
         process.start()
         sender.close()
-        with contextlib.suppress(EOFError):
+        try:
             observations.append(receiver.recv())
+        except EOFError:
+            # The file has ended its process.
+            observations.append({})
         process.join()
     return observations
 

@@ -28,7 +28,7 @@ from launch.run import supervisor
 NUM_LAST_LINES, MAX_LINE_BYTES = 200, 2**16
 # TensorFlow and Keras print these in every run, on every rank: they would push the cause of a failure out of the lines that are kept.
 BANNER = re.compile(
-    r"WARNING: All log messages before absl::InitializeLog|I\d{4} \d\d:\d\d:[\d.]+ +\d+ \S+:\d+\] |To enable the following instructions: "
+    r"$|WARNING: All log messages before absl::InitializeLog|I\d{4} \d\d:\d\d:[\d.]+ +\d+ \S+:\d+\] |To enable the following instructions: "
     r"|WARNING:tensorflow:Callback method .* is slow compared to the batch time"
 )
 GRACE_SECONDS = 5.0

@@ -59,7 +59,7 @@ class Received:
         self._on_progress = on_progress
         self.last_progress: Progress | None = None
         self.hangs: list[Hang] = []
-        self.errors: list[str] = []
+        self.errors: list[RankEnded] = []
         self.causes: list[str] = []
 
     def on_message(self, message: Progress | Hang | RankEnded) -> None:
@@ -67,7 +67,7 @@ class Received:
         if isinstance(message, Hang):
             self.hangs.append(message)
         elif isinstance(message, RankEnded):
-            self.errors += [message.error] if message.error else []
+            self.errors += [message] if message.error else []
         else:
             self.last_progress = message
             self._on_progress(message)
@@ -160,7 +160,7 @@ def mark_of(job: Job) -> str:
 
 
 def ending_of(
-    outcome: Outcome, time_limit_seconds: float, launcher: Launcher, errors: Sequence[str] = (), causes: Sequence[str] = ()
+    outcome: Outcome, time_limit_seconds: float, launcher: Launcher, errors: Sequence[RankEnded] = (), causes: Sequence[str] = ()
 ) -> Ending:
     """Returns how a run ended. `errors` and `causes`: as in Received.
 
@@ -173,7 +173,8 @@ def ending_of(
     if outcome.returncode == 0:
         return Ending("ok", None)
     lines = [*causes, *outcome.last_lines]
-    error = next(iter(errors), None) or failures.reported(lines) or failures.describe_exit(outcome.returncode, outcome.last_lines)
+    first_error = next((ended.error for ended in errors), None)
+    error = first_error or failures.reported(lines) or failures.describe_exit(outcome.returncode, outcome.last_lines)
     return Ending("failed", error + failures.advice(lines, launcher))
 
 
@@ -199,7 +200,7 @@ def _complete(
         error = failures.describe_hang(received.hangs, job.num_ranks)
     elif status == "failed" and not problem and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
         description = failures.describe_killed(killed, received.last_progress, num_oom_kills, job.ranks_per_node)
-        is_reported = received.errors or failures.reported([*received.causes, *last_lines])
+        is_reported = any(ended.is_cause for ended in received.errors) or failures.reported([*received.causes, *last_lines])
         # Where a rank is killed, the others fail as a consequence and report that; where it is not known which, a report may be the cause.
         error = description if killed.rank is not None or not is_reported else f"{error}; then {description}"
     if record.status == "ok":

@@ -58,7 +58,13 @@ def test_a_truncated_gzip_file_is_read_up_to_there(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is empty"), (b"<html>", "begins with b'<'"), (None, "No such file"), (FIFO, "not a regular file")],
+    [
+        (b"", "is empty"),
+        (b"<html>", "begins with b'<'"),
+        (b'[{"a":' * 100_000, "nested too deeply"),
+        (None, "No such file"),
+        (FIFO, "not a regular file"),
+    ],
 )
 def test_a_file_that_is_not_a_trace_is_an_error(tmp_path, content, message):
     path = tmp_path / "trace"

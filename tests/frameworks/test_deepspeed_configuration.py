@@ -137,6 +137,11 @@ def test_the_matrix_refuses_a_file_with_what_the_run_decides_before_its_first_ru
         ({"zero_optimzation": {"overlap_comm": True}}, "refuses {}: it does not know zero_optimzation"),
         ({"zero_optimization": True}, "--deepspeed-config has zero_optimization true; give an object"),
         ({"flops_profiler": 5}, "refuses {}: flops_profiler"),
+        ({"steps_per_print": "x"}, "refuses {}: steps_per_print: "),
+        ({"steps_per_print": 0}, "refuses {}: steps_per_print: "),
+        ({"gradient_predivide_factor": 2, "log_level": "info"}, None),
+        ({"prescale_gradients": "yes"}, "refuses {}: prescale_gradients: "),
+        ({"log_level": "loud"}, "refuses {}: log_level: "),
     ],
 )
 def test_deepspeed_is_asked_before_the_start_whether_it_accepts_a_file(content, reason, tmp_path):

@@ -8,9 +8,10 @@ import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import Annotated, Any, Literal, final
 
 from common import apart, durable, workloads
+from common.bounds import FROM_1
 from common.command_line import shortened
 from common.config import Settings, library_setting
 from common.errors import UserError
@@ -57,6 +58,12 @@ DECIDED = {
         SAME_TRAINING,
     ),
 }  # fmt: skip
+# The types of keys whose default is None.
+UNTYPED: dict[str, Any] = {
+    "steps_per_print": Annotated[int, FROM_1],
+    "vocabulary_size": Annotated[int, FROM_1],
+    "log_level": Literal["debug", "info", "warning", "error", "critical"],
+}
 # A value of HuggingFace's, which leaves the choice to the program.
 AUTO = "auto"
 
@@ -103,7 +110,14 @@ class Read(dict[str, Any]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         self.keys_read.append(key)
-        return super().get(key, default)
+        value = super().get(key, default)
+        kind = UNTYPED.get(key, type(default))
+        if value is not default and kind in (*UNTYPED.values(), bool, int, float):
+            # Imported here, since other backends' ranks need not have it. DeepSpeed looks at no type itself.
+            from pydantic import TypeAdapter
+
+            TypeAdapter(kind).validate_python(value, strict=True)
+        return value
 
 
 def problem_of(configuration: str) -> str | None:

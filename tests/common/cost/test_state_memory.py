@@ -80,6 +80,7 @@ def test_on_cpus_the_ranks_of_a_node_must_fit_into_its_memory(monkeypatch, name,
     ranks = "its rank" if num_local_ranks == 1 else f"its {num_local_ranks} ranks"
     assert f"{needed * P / 1e9:.1f} GB on a node for {ranks}, and {0.999 * needed * P / 1e9:.1f} GB are free" in text
     assert "initial parameters 4.8 GB" in text
+    assert "and 5.0 MB are free" in (refusal(monkeypatch, name, num_ranks, num_local_ranks, "cpu", node=5e6) or "")
     assert "; share them over more nodes, or choose a smaller workload or another backend (" in text
 
 

@@ -1,5 +1,6 @@
 """A model of the user's own: what its file may have, and what follows from it."""
 
+import os
 import sys
 
 import numpy as np
@@ -31,6 +32,13 @@ def test_a_sound_file_is_a_workload_with_its_name_its_parameters_and_its_flops(t
     assert {name: initial.shape for name, initial in parameters_of(model).items()} == {"weight": (6, 3), "bias": (6,)}
     # A product in the forward pass and one in the backward pass, since inputs have no gradient.
     assert model.training_flops() == 2 * 2 * 3 * 6
+
+
+def test_variables_that_a_file_removes_are_there_for_libraries(tmp_path, monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "1")
+    clearing = "\nimport os\nos.environ.clear()\nplain = loss\ndef loss(*batch):\n    os.environ.clear()\n    return plain(*batch)\n"
+    user_checks.check(UserModel(str(written(tmp_path, PLAIN + clearing)), None))
+    assert os.environ["PMI_RANK"] == "1"
 
 
 def test_flops_that_the_counter_does_not_see_are_not_known(tmp_path):

@@ -116,7 +116,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU])
 def test_a_signal_that_ends_a_process_is_heard_while_its_main_thread_waits(number):
     # Whoever runs the tests may ignore some.
     command = ["env", f"--default-signal={number.name.removeprefix('SIG')}", BIN / "python", "-c", WAITING]
@@ -143,7 +143,7 @@ def test_a_run_that_a_batch_system_ends_by_a_signal_has_failed(tmp_path):
     record = json.loads(path.read_text())
     assert (process.returncode, record["status"]) == (128 + signal.SIGUSR1, "failed")
     assert record["error"] == "ended by SIGUSR1 (User defined signal 1)"
-    assert printed.splitlines()[-1] == "error: ended by SIGUSR1"
+    assert printed.splitlines()[-1] == "error: rank 0: ended by SIGUSR1"
 
 
 def test_horovod_over_gloo_is_refused_where_its_host_has_no_address_and_its_server_listens_at_one(monkeypatch):

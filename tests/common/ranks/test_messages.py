@@ -79,9 +79,9 @@ def test_no_line_makes_the_reader_fail(kind, message, values, text):
 
 
 def test_a_message_is_printed_only_where_a_program_reads_it(monkeypatch, capsys):
-    monkeypatch.delenv(messages.VARIABLE, raising=False)
+    monkeypatch.setattr(messages, "SECRET", None)
     send(MIDDLE)
     assert capsys.readouterr().out == ""
-    monkeypatch.setenv(messages.VARIABLE, SECRET)
+    monkeypatch.setattr(messages, "SECRET", SECRET)
     send(MIDDLE)
-    assert capsys.readouterr().out == format_line(MIDDLE, SECRET) + "\n"
+    assert capsys.readouterr().out == f"\n{format_line(MIDDLE, SECRET)}\n"

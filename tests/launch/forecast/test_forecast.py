@@ -128,6 +128,7 @@ def test_records_are_forecast_by_workload_and_backend_with_a_page(tmp_path):
         ("", "is empty; it needs a header"),
         ("gpus,samples_per_second\n", "is empty; it needs a header"),
         ("gpus,speed\n4,100\n8,200\n", "has the unknown column 'speed'; columns are gpus, ranks,"),
+        ("gpus,samples_per_second,gpus\n4,100,4\n8,200,8\n", "has a column twice; its header is gpus,samples_per_second,gpus"),
         ("gpus,samples_per_second\n4,100,ddp\n8,200\n", "has the unknown column ''"),
         ("gpus,samples_per_second,scaling\n4,100,linear\n8,200,weak\n", "scaling is 'linear'; it must be weak or strong"),
         ("gpus,samples_per_second,backend\n4,100,<b>\n8,200,<b>\n", "backend is '<b>'; use up to 40 letters"),

@@ -10,6 +10,7 @@ from tests.support.sound_models import LOOK_WRONG
 
 # By the order of sets, which is another one in each interpreter.
 OF_INTERPRETERS = "order-of-a-set"
+ENDS_RANKS = "\nimport os\nif 'PMI_RANK' in os.environ:\n    os._exit(3)\n"
 
 
 def difference(folder, name, text):
@@ -33,5 +34,6 @@ def test_interpreters_that_order_sets_otherwise_are_compared(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["global-augmentation", "one-fixed-mask"])
-def test_nothing_differs_where_all_follows_a_seed(name, tmp_path):
-    assert difference(tmp_path, name, LOOK_WRONG[name]) is None
+@pytest.mark.parametrize("further", ["", ENDS_RANKS])
+def test_nothing_differs_where_all_follows_a_seed_and_a_process_that_ends_is_no_difference(name, further, tmp_path):
+    assert difference(tmp_path, name, LOOK_WRONG[name] + further) is None

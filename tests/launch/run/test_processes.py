@@ -84,9 +84,11 @@ def test_a_printed_message_stops_no_process_outside_the_run_and_is_none_without_
         process.wait()
 
 
-def test_of_a_line_without_end_only_its_beginning_is_kept(tmp_path):
-    outcome, _ = run("head -c 10000000 /dev/zero | tr '\\0' x; echo; echo cause", tmp_path, 60)
-    assert outcome.last_lines == ["x" * processes.MAX_LINE_BYTES, "cause"]
+def test_of_a_line_without_end_only_its_beginning_is_kept_and_a_message_behind_it_is_read(tmp_path):
+    send = "from common.ranks import messages as m; m.os.environ.clear(); m.send(m.RankEnded('cause'))"
+    script = f"head -c 10000000 /dev/zero | tr '\\0' x; PYTHONPATH={ROOT} {sys.executable} -c \"{send}\"; echo; echo last"
+    outcome, messages = run(script, tmp_path, 60)
+    assert (outcome.last_lines, messages) == (["x" * processes.MAX_LINE_BYTES, "last"], [RankEnded("cause")])
 
 
 def test_a_run_does_not_meet_at_the_port_of_the_job_script_but_at_one_of_its_own(tmp_path, monkeypatch):

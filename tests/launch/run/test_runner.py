@@ -54,6 +54,32 @@ def test_the_cause_without_a_report_of_a_rank(outcome, ending):
     assert ending_of(outcome, 30.0, Launcher("mpich", "mpiexec")) == ending
 
 
+TERMINATED = RankEnded("rank 1: ended by SIGTERM", is_cause=False)
+BROKEN = RankEnded("rank 0: connection closed")
+KILLED = ["=   PID 7 RUNNING AT vm", "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "lines", "error"),
+    [
+        ([TERMINATED, BROKEN], [], TERMINATED.error),
+        ([BROKEN, TERMINATED], [], BROKEN.error),
+        # The launcher has ended those that were left.
+        ([TERMINATED], KILLED, "a rank was killed by SIGKILL; "),
+        ([BROKEN, TERMINATED], KILLED, f"{BROKEN.error}; then a rank was killed by SIGKILL; "),
+    ],
+)
+def test_a_signal_that_a_rank_reports_is_the_cause_unless_another_rank_failed_before(messages, lines, error, run):
+    def start(*arguments, **_):
+        yield from ()
+        for message in messages:
+            arguments[-2](message)
+        return Outcome(15, False, lines)
+
+    record = run(None, start=start)
+    assert record.error.startswith(error) if lines else record.error == error
+
+
 def test_the_first_error_that_a_rank_sends_is_the_cause_and_none_that_is_printed(run, monkeypatch):
     def start(*arguments, **_):
         yield from ()
