@@ -126,6 +126,6 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
     for option in set(options) - (set() if program.kind is Settings else set(options_of(Settings))):
         for bounds in filter(lambda declared: isinstance(declared, Bounds), option.declared):
             check(bases[-1], option, str(bounds.at_most or bounds.below))
-    num = (len(options) // 4 + 6) * int(os.environ.get("EXAMPLES", "1"))
+    num = (len(options) // 8 + 4) * int(os.environ.get("EXAMPLES", "1"))
     settings = hypothesis.settings(max_examples=num, derandomize=True, database=None)
     settings(hypothesis.given(strategies.sampled_from(bases), strategies.sampled_from(options), VALUES)(check))()

@@ -22,7 +22,7 @@ from tests.support.agreement_runs import (
     RESTORED,
     SAME_TRAINING,
 )
-from tests.support.backends import EXACT
+from tests.support.backends import DISTRIBUTED, EXACT
 from tests.support.contract import COMPARISONS, INJECTED, ROWS, faulty, ranks_of_faults
 from tests.support.running import train_in_turn
 
@@ -39,8 +39,13 @@ def identify(name, comparison):
 
 
 def marks(name, comparison):
-    """Four processes of TensorFlow take long to start. Beside two they show that a mean is over all ranks, which changes rarely."""
-    return pytest.mark.long if comparison.ranks == 4 and declared()[file_of(name)].framework != "PyTorch" else ()
+    """What changes rarely is long: a distributed backend alone, which communicates nothing, and four processes of TensorFlow.
+
+    Those take long to start, and beside two they show that a mean is over all ranks.
+    """
+    alone = comparison.ranks == 1 and name in DISTRIBUTED
+    of_four = comparison.ranks == 4 and declared()[file_of(name)].framework != "PyTorch"
+    return pytest.mark.long if alone or of_four else ()
 
 
 def disagreement(record, reference, steps=slice(None)):

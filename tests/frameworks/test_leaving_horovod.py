@@ -34,6 +34,7 @@ def test_each_callback_of_keras_gives_equal_numbers():
     assert printed.splitlines() == CALLBACKS
 
 
+@pytest.mark.long
 def test_each_launcher_and_its_variables_give_equal_numbers(tmp_path):
     program = ("-m", "tests.support.leaving_horovodrun")
     horovodrun = (BIN / "horovodrun", "-np", 2, "--gloo", BIN / "python")

@@ -10,8 +10,6 @@ from common.declarations import FOLDER, declared
 DISTRIBUTED = tuple(name for name in declared() if not has_one_rank(name))
 # The last of their ranks has the optimizer.
 SERVED = tuple(name for name in DISTRIBUTED if declared()[name].num_servers)
-# Of every way to find the other ranks: what is started under every launcher. Horovod finds them for TensorFlow as it does for PyTorch.
-LAUNCHED = tuple(name for name in DISTRIBUTED if declared()[name].by_default and declared()[name].framework == "PyTorch")
 # Held to 1e-10 in float64; those with float32 master parameters to 1e-6.
 EXACT = tuple(name for name in DISTRIBUTED if is_exact(name) and not declared()[name].float32_masters)
 FLOAT32_MASTERS = tuple(name for name in DISTRIBUTED if declared()[name].float32_masters)
@@ -25,6 +23,10 @@ def uses(name, library):
     return library in re.findall(r"\w+", TEXTS[name])
 
 
+# Of every way to find the other ranks one on PyTorch: what is started under every launcher. Horovod finds them for TensorFlow as it does
+# for PyTorch.
+_BY_DEFAULT = [name for name in DISTRIBUTED if declared()[name].by_default and name in ON_PYTORCH]
+LAUNCHED = tuple({tuple(uses(name, library) for library in ("hvd", "deepspeed")): name for name in _BY_DEFAULT[::-1]}.values())
 # PyTorch's process group can be started as often as one likes.
 RESTARTED = tuple(name for name in ON_PYTORCH if not uses(name, "hvd") and not uses(name, "deepspeed"))
 # DeepSpeed keeps the process group, and Horovod, which those on one framework share, ends with the last run.

@@ -204,7 +204,7 @@ CHAINS = {
     ),
     # DeepSpeed's master parameters are float32, whose rounding the CNN's training amplifies.
     **{
-        f"{backend}-{optimizer}": Chain("transformer", optimizer, ("horovod_tf", backend, BASELINE), 1e-6)
+        f"{backend}-{optimizer}": Chain("transformer", optimizer, ("ddp", backend, BASELINE), 1e-6)
         for backend in FLOAT32_MASTERS for optimizer in OPTIMIZERS
     },
 }  # fmt: skip

@@ -76,7 +76,7 @@ def test_the_checks_find_every_broken_run(checkout):
 @pytest.mark.parametrize(
     ("lesson", "arguments", "text"),
     [
-        ("sends", ("--backends", "fsdp"), "fsdp: 3(n-1)/n P"),
+        pytest.param("sends", ("--backends", "fsdp"), "fsdp: 3(n-1)/n P", marks=pytest.mark.long),
         # It runs two matrices as that one runs its own.
         ("warmup", ("--dry-run",), "--learning-rate 0.01 --warmup-epochs 0.0"),
     ],

@@ -1,11 +1,11 @@
-"""A run whose rank is killed resumes from its checkpoint, with the same result, under torchrun."""
+"""A run whose rank is killed resumes from its checkpoint under torchrun."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 
-import numpy as np
 import psutil
 import pytest
 
@@ -24,7 +24,6 @@ TRAINING = ("--batch-size", 8, "--scaling", "strong", "--epochs", EPOCHS, "--no-
 @contextlib.contextmanager
 def started(data, folder):
     """Gives (the process of torchrun, the path of its last checkpoint); the run must complete, and nothing of it is left."""
-    folder.mkdir()
     kept = folder / "kept"
     command = (*TORCHRUN, *data, *TRAINING, "--results", folder, "--machine", "here", "--run-id", "it", "--checkpoint-dir", kept)
     variables = environ() | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -52,16 +51,12 @@ def worker(run, rank):
 
 
 def test_a_killed_rank_loses_only_the_epochs_after_the_last_checkpoint(tmp_path):
+    """That a run which goes on trains what one without an end would have is shown in tests/common/training/test_checkpoints.py."""
     data = small_data.write(tmp_path / "data", 20)["cnn"]
-    with started(data, tmp_path / "undisturbed") as (_, undisturbed):
-        pass
-    with started(data, tmp_path / "disturbed") as (run, disturbed):
-        kills.wait_until(lambda: disturbed.exists() and checkpoints.read(disturbed)[1].epochs >= 3, 60)
+    with started(data, tmp_path) as (run, checkpoint):
+        kills.wait_until(lambda: checkpoint.exists() and checkpoints.read(checkpoint)[1].epochs >= 3, 60)
         os.kill(worker(run, "1").pid, signal.SIGKILL)
-        assert checkpoints.read(disturbed)[1].epochs < EPOCHS
-    assert '"resumed_after_epochs": 0' not in (tmp_path / "disturbed" / "here" / "it.json").read_text()
-    (expected, expected_head), (parameters, head) = checkpoints.read(undisturbed), checkpoints.read(disturbed)
-    assert head == expected_head
-    assert parameters.keys() == expected.keys()
-    for name, values in expected.items():
-        np.testing.assert_array_equal(parameters[name], values, err_msg=name)
+        assert checkpoints.read(checkpoint)[1].epochs < EPOCHS
+    record = json.loads((tmp_path / "here" / "it.json").read_text())
+    assert (record["status"], record["in_sync"], checkpoints.read(checkpoint)[1].epochs) == ("ok", True, EPOCHS)
+    assert 3 <= record["resumed_after_epochs"] < EPOCHS

@@ -27,13 +27,13 @@ pytestmark = [
 
 
 def test_a_matrix_runs(checkout, tmp_path):
-    # TensorFlow and Horovod over MPI, and DeepSpeed, which is on PyTorch.
-    backends = ("horovod_tf", "deepspeed_zero")
+    # DeepSpeed and PyTorch ask the system who the user is.
+    backend = "deepspeed_zero"
     done = matrix(
-        checkout, tmp_path, "1", "--backends", ",".join(backends), "--workloads", "cnn", *SHORT,
+        checkout, tmp_path, "1", "--backends", backend, "--workloads", "cnn", *SHORT,
         around=NAMELESS, variables=FEW_STEPS | {"TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     # What a library takes for the home folder.
     assert not (checkout / "~").exists()
-    assert {record["backend"]: record["status"] for record in records_in(tmp_path)} == dict.fromkeys(backends, "ok")
+    assert {record["backend"]: record["status"] for record in records_in(tmp_path)} == {backend: "ok"}
