@@ -140,7 +140,7 @@ def test_backends_of_both_frameworks_complete_on_more_ranks_than_cores(checkout,
     [
         (signal.SIGINT, False, "mpich", "ddp,ddp@mpi"),
         (signal.SIGKILL, False, "mpich", "ddp,horovod_torch"),
-        (signal.SIGKILL, True, "torchrun", "ddp"),
+        pytest.param(signal.SIGKILL, True, "torchrun", "ddp", marks=pytest.mark.long),
         pytest.param(signal.SIGKILL, True, "mpich", "ddp,horovod_torch", marks=pytest.mark.long),
     ],
 )
