@@ -241,10 +241,18 @@ def check(settings: Settings) -> None:
     """Raises UserError for the first invalid setting."""
     command_line.check(settings)
     cores_per_rank(settings)
-    if settings.trace is not None and not (settings.trace == TRACE_MPI or Path(settings.trace).is_file()):
+    if settings.trace not in (None, TRACE_MPI) and not _is_library(Path(settings.trace)):
         raise UserError(f"--trace is {settings.trace}; it must be mpi or the path of a libmpitrace.so")
     if settings.resume and settings.checkpoint_dir is None and settings.run_id is None:
         raise UserError("--resume requires --checkpoint-dir, or the --run-id of a run with epochs of more than 20 s")
+
+
+def _is_library(path: Path) -> bool:
+    """Returns whether a file begins as one of ELF: the loader leaves another one out, and says so in every process."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def cores_per_rank(settings: Settings) -> int:

@@ -94,6 +94,8 @@ def find(folder: Path, settings: Settings) -> Dataset:
 
 
 def _open(folder: Path, data_format: str) -> Mapping[str, Any]:
+    for path in folder.iterdir():
+        durable.expect_regular(path)
     if data_format == "npy":
         return {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
     import h5py

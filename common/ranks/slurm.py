@@ -1,6 +1,7 @@
 """Slurm: how srun lets ranks find each other, and where the ranks of a step can meet without MPI."""
 
 import itertools
+import math
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from typing import NamedTuple
 MPI_TYPE = "SLURM_MPI_TYPE"
 ITEM = re.compile(r"(?:[^,\[]|\[[^]]*\]?)+")
 RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
-MAX_SHOWN = 40
+MAX_SHOWN, MAX_HOSTS = 40, 100_000
 LISTED = re.compile(r"^(?:srun: |\s+)(\w+)$", re.MULTILINE)
 VERSIONS = re.compile(r"specific pmix plugin versions available: *([\w, ]+)$", re.MULTILINE)
 # Plugins for PMIx: Slurm's, those of one version, and ParaStation's.
@@ -45,11 +46,13 @@ def advice(mpi_type: str) -> str:
 
 
 def hosts(node_list: str) -> Iterator[str]:
-    """Yields the hosts of a list such as `n[1-4,7],m1`. Raises ValueError for an invalid range."""
+    """Yields the hosts of a list such as `n[1-4,7],m1`. Raises ValueError for an invalid range, and for more nodes than a machine has."""
     for item in ITEM.findall(node_list):
         # Every second piece was in brackets.
         pieces = re.split(r"\[([^]]*)\]", item)
-        choices = (_numbers(piece) if number % 2 else [piece] for number, piece in enumerate(pieces))
+        choices = [_numbers(piece) if number % 2 else [piece] for number, piece in enumerate(pieces)]
+        if math.prod(map(len, choices)) > MAX_HOSTS:
+            raise ValueError(f"{item[:MAX_SHOWN]!r} are more than {MAX_HOSTS:,} nodes")
         yield from map("".join, itertools.product(*choices))
 
 

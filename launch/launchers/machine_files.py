@@ -89,11 +89,14 @@ def read(name: str) -> Machine:
     if not (os.path.isfile(path) if name.endswith(".toml") else name in names()):
         raise UserError(f"there is no machine {shortened(repr(name))}; choose from: {', '.join(names())}, or give the path of a .toml file")
     try:
-        machine = TypeAdapter(Machine).validate_json(json.dumps(tomllib.loads(read_text(path)), default=str))
+        text = json.dumps(tomllib.loads(read_text(path)), default=str)
+        machine = TypeAdapter(Machine).validate_json(text)
     except ValidationError as invalid:
         raise UserError(f"{path}: {first_mistake(invalid)}; launch/README.md has the keys and their values") from None
     except (ValueError, RecursionError) as problem:
         raise UserError(f"{path} is not valid TOML: {problem}") from None
+    if "\\u0000" in text:
+        raise UserError(f"{path} has the character NUL, which no command and no variable can have")
     arguments_in(machine.launcher_args, f"{path}: launcher_args")
     if THREADS_VARIABLE in machine.variables:
         raise UserError(f"{path}: {THREADS_VARIABLE} contradicts --threads, which sets it; write threads = … above [variables]")

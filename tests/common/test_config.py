@@ -115,6 +115,7 @@ INVALID = [
     ("learning_rate", float("inf"), "--learning-rate is inf; it must be above 0 and at most 1000000000"),
     ("momentum", 1.0, "--momentum is 1; it must be at least 0 and below 1"),
     ("trace", "everything", "--trace is everything; it must be mpi or the path of a libmpitrace.so"),
+    ("trace", __file__, f"--trace is {__file__}; it must be mpi or the path of a libmpitrace.so"),
     ("run_id", "a/b", "--run-id is 'a/b'; use letters, digits, '_', '@', '-' and, not first, '.' and '+'"),
     ("run_id", "..", "--run-id is '..'; use letters, digits, '_', '@', '-' and, not first, '.' and '+'"),
     ("threads", 10**30, "--threads is 1000000000000000000000000000000; it must be at least 1 and at most 4096"),

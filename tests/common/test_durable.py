@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from common import durable
+from common.data import folders, stored
 from frameworks.shared.deepspeed import configuration
 from launch.launchers import hosts
+from launch.trace import profile
 from tests.support.mistakes import refused
 
 # What a replacement calls: write_text, fsync for the part, replace, and fsync for the folder.
@@ -138,7 +140,8 @@ def test_what_has_no_end_or_no_writer_is_not_read(tmp_path):
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(OSError, match="not a regular file"):
             durable.read_bytes(path)
-        with refused("not a regular file"):
-            hosts.hosts_in(path)
-        with refused("not a regular file"):
-            configuration.read(path)
+        for read in (hosts.hosts_in, configuration.read, folders.content, profile.read):
+            with refused("not a regular file"):
+                read(path)
+    with pytest.raises(OSError, match="not a regular file"):
+        stored._open(tmp_path, "npy")

@@ -38,6 +38,7 @@ def test_hosts_are_the_names_in_a_file_each_once(text, names, tmp_path):
         (b"-oProxyCommand=x\n", ", line 1: '-oProxyCommand=x' is no host name"),
         (b"x1\nfe80::1\n", ", line 2: 'fe80::1' is no host name"),
         (b"[2001:db8::2]:4\n", ", line 1: '2001:db8::2' is no range of numbers"),
+        (b"x" + b"[1-9]" * 12, ", line 1: 'x[1-9][1-9][1-9][1-9][1-9][1-9][1-9][1-9' are more than 100,000 nodes"),
         (b"x[1-3\n", ", line 1: 'x[1-3' is no host name"),
         (b"x1 x2\n", ", line 1: 'x2' follows a node; write one node per line"),
         (b"\x1b[31mx1\n", ", line 1: "),

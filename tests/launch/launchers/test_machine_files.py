@@ -53,6 +53,7 @@ def test_every_rank_has_the_keys_of_gpus_and_network_in_its_environment():
         ("[queues]\ndebug = 0", "queues/debug: it should be greater than or equal to 1, not 0"),
         ("threads", "is not valid TOML"),
         ('launcher_args = "--comment \\"a"', "mine.toml: launcher_args is '--comment \"a': no closing quotation"),
+        ('[variables]\nA = "x\\u0000y"', "mine.toml has the character NUL"),
         ("python = []", "python is []; it must be a path, or the words of a command"),
         ('python = ["env", 1]', 'python/str: it should be a valid string, not ["env", 1]'),
     ],
