@@ -83,6 +83,8 @@ class Backend(NamedTuple):
     """Whether it supports --share-gpu."""
     models: tuple[str, ...] = ()
     """The models of common/model/description.py that it trains; empty: all."""
+    same_parameters: tuple[str, ...] = ()
+    """The variants whose ranks must use the same parameters in a step."""
     untied: bool = False
     """Whether it trains no model whose embedding is its head's weight too."""
 

@@ -19,7 +19,7 @@ BACKEND = Backend(
         Setting("zero_stage", "ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters.", 1, (0, 1, 2, 3)),
         Setting("deepspeed_config", "JSON file of further settings of DeepSpeed, such as bucket sizes.", is_path=True, is_compared=False),
     ),
-    float32_masters=True, sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
+    float32_masters=True, same_parameters=("2", "3"), sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
     library_settings={
         "overlap_comm": (True,), "contiguous_gradients": (True,), "reduce_bucket_size": (262144,), "allgather_bucket_size": (262144,),
     },
@@ -34,7 +34,7 @@ class Trainer(DistributedTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = modules.build(settings, self.device, self.ranks)
-        engine.expect_parameters(settings, self.module)
+        engine.expect_parameters(self.module)
         modules.reach_all_parameters(settings, self.module)
         self.optimizer = steps.plain_optimizer_for(settings, self.module)
         self.configuration = configuration.of(settings, self.ranks.size)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from common.backends import declaration_of
+from common.backends import declaration_of, file_of
 from common.command_line import flag
 from common.config import Settings, check
 from common.data.sharding import Shard
@@ -42,6 +42,12 @@ def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
     if not trains(name, workload.model):
         able = [workload_name for workload_name in WORKLOADS if trains(name, WORKLOADS[workload_name].model)]
         return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
+    unused = workload.model.unused_parameters() if name.partition("@")[2] in backend.same_parameters else {}
+    if left_out := next((parameter for parameter, is_used in unused.items() if is_used), None):
+        return (
+            f"{name} needs ranks that use the same parameters, and a step of {workload.name} may leave {left_out} out; "
+            f"choose {file_of(name)}"
+        )
     if reason := _problem_of_division(name, settings, workload.model, num_ranks):
         return reason
     if settings.recompute and not workload.model.has_layers():

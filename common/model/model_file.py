@@ -340,18 +340,23 @@ def optimizer_of(file: ModelFile, named_parameters: Iterable[tuple[str, Any]]) -
     return optimizer
 
 
+def num_owners(module: Any) -> Counter[int]:
+    """Returns how many modules have each parameter, by its id."""
+    return Counter(id(parameter) for submodule in module.modules() for parameter in submodule.parameters(recurse=False))
+
+
 def repeated_blocks(module: Any) -> list[Any]:
     """Returns the modules of several layers each that have one class and parameters of the same shapes: the blocks with most parameters.
 
     Blocks that share parameters with other modules are none, since whoever shards them would submodule these.
     """
-    num_owners = Counter(id(parameter) for submodule in module.modules() for parameter in submodule.parameters(recurse=False))
+    owners = num_owners(module)
     containers = (torch().nn.ModuleList, torch().nn.ModuleDict)
     blocks: dict[Any, list[Any]] = {}
     for submodule in module.modules():
         parameters = list(submodule.parameters())
         is_block = submodule is not module and not isinstance(submodule, containers) and any(True for _ in submodule.children())
-        if is_block and parameters and all(num_owners[id(parameter)] == 1 for parameter in parameters):
+        if is_block and parameters and all(owners[id(parameter)] == 1 for parameter in parameters):
             blocks.setdefault((type(submodule), *(tuple(parameter.shape) for parameter in parameters)), []).append(submodule)
     # A block that only wraps another one has its parameters.
     repeated = [parts for parts in blocks.values() if len(parts) > 1 and parts[1] not in list(parts[0].modules())]

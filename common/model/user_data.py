@@ -202,7 +202,8 @@ def mapped(function: Callable[[Any], Any], values: Any) -> Any:
         return function(values)
     if isinstance(values, tuple | list):
         changed = [mapped(function, value) for value in values]
-        return type(values)(*changed) if hasattr(values, "_fields") else type(values)(changed)
+        # A packed sequence is a named tuple that takes other arguments.
+        return values._make(changed) if hasattr(values, "_make") else type(values)(changed)  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(values, MutableMapping):
         copied = copy.copy(values)
         copied.update({key: mapped(function, value) for key, value in values.items()})

@@ -137,7 +137,7 @@ class UserModel(Model):
         return self.described.has_buffers
 
     def unused_parameters(self) -> dict[str, bool]:
-        return dict.fromkeys(self.described.parameters, True) if self.file.constant("FIND_UNUSED") else _unused_parameters(self)
+        return dict.fromkeys(self.described.parameters, True) if self.described.constants["FIND_UNUSED"] else _unused_parameters(self)
 
     def takes_derivatives(self) -> bool:
         return _takes_derivatives(self)
@@ -275,6 +275,10 @@ def _step(file: ModelFile, module: Any, batch: tuple[Any, Any]) -> None:
 
 @functools.cache
 def _unused_parameters(model: UserModel) -> dict[str, bool]:
+    return model.call(find_unused_parameters, model)
+
+
+def find_unused_parameters(model: UserModel) -> dict[str, bool]:
     """Looks at steps on the first samples, together and in pairs, of which a router may send none to an expert."""
     module, used, unused = built(model), set[str](), set[str]()
     for size, start in ((NUM_FIRST, 0), *((2, start) for start in range(0, NUM_FIRST, 2))):

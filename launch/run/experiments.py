@@ -123,8 +123,10 @@ def _of_draws(whole: Pass, with_other_seed: Pass) -> str | None:
 
 def _of_halves(whole: Pass, first: Pass, second: Pass) -> str | None:
     """Compares a batch with its halves, which two ranks or two micro-batches compute."""
-    joined = [_joined(*pair) for pair in zip(first.outputs, second.outputs, strict=False)]
-    if any(half is not None and _distance(output, half) > LOOSE_TOLERANCE for output, half in zip(whole.outputs, joined, strict=False)):
+    joined = [_joined(*outputs) for outputs in zip(whole.outputs, first.outputs, second.outputs, strict=False)]
+    if any(
+        halves is not None and _distance(output, halves) > LOOSE_TOLERANCE for output, halves in zip(whole.outputs, joined, strict=False)
+    ):
         return "the outputs of a sample depend on the other samples of its batch, of which a rank has a part"
     if _distance(whole.loss, mean := first.loss + second.loss) > LOOSE_TOLERANCE:
         return f"loss() of a batch ({whole.loss:.6g}) is not the mean of those of its halves ({mean:.6g}), which ranks compute"
@@ -150,7 +152,8 @@ def _of_gradients(subject: Subject, build: Callable[[], Any], batches: Halved) -
 
 def _of_forward(subject: Subject) -> str | None:
     """Compares the parameters before and after a step without an update."""
-    module = module_of(subject)
+    # A teacher begins as its student, and follows it from other values.
+    module = module_of(subject, spread=1.0)
     before = [parameter.detach().clone() for parameter in module.parameters()]
     step_of(subject, module, halved(subject, subject.train).whole)
     changed = [
@@ -311,9 +314,9 @@ def _flat(tensors: Iterable[Any]) -> Any:
     return model_file.torch().cat([tensor.flatten() for tensor in tensors])
 
 
-def _joined(first: Any, second: Any) -> Any:
-    """Returns the outputs of the samples of two batches; None where the first axis is not theirs, or others are padded."""
-    has_samples = first.dim() > 0 and len(first) == len(second) and first.shape == second.shape
+def _joined(whole: Any, first: Any, second: Any) -> Any:
+    """Returns the outputs of the samples of the halves of a batch; None where the first axis is not theirs, or others are padded."""
+    has_samples = first.dim() > 0 and first.shape == second.shape and whole.shape == (2 * len(first), *first.shape[1:])
     return model_file.torch().cat([first, second]) if has_samples else None
 
 

@@ -12,7 +12,8 @@ from frameworks.shared.pytorch import modules, steps
 from launch import memory
 from tests.support.forked import run_module
 from tests.support.mistakes import expect_refused, refused
-from tests.support.user_models import BEGINNING, SOUND
+from tests.support.sound_models import SOUND
+from tests.support.user_models import BEGINNING
 
 SIZES = {"layers": 4, "heads": 8}
 OPTIONS = ("--layers", "4", "--heads", "8")

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-from tests.support.user_models import BEGINNING, PERCEPTRON, TRAPS, VECTORS
+from tests.support.user_models import BATCH_NORM, BEGINNING, PERCEPTRON, VECTORS
 
 
 class Bug(NamedTuple):
@@ -21,12 +21,6 @@ class BugIn(StrEnum):
     SHARDS = "shards"
 
 
-# A norm whose statistics are by rank, so that runs are compared with micro-batches too.
-BATCH_NORM = TRAPS["batch-norm"]
-NET = """
-def model():
-    return Net()
-"""
 LABELS = """
 class Labelled(torch.utils.data.Dataset):
     def __init__(self, inputs, targets):
@@ -52,6 +46,16 @@ def loss(outputs, targets):
 """,
         "loss() of a batch",
     ),
+    # SimCLR's, of samples and themselves.
+    "contrasts-within-a-batch": Bug(
+        BATCH_NORM
+        + """
+def loss(outputs, targets):
+    features = nn.functional.normalize(outputs)
+    return nn.functional.cross_entropy(features @ features.roll(1, 1).T, torch.arange(len(features)))
+""",
+        "loss() of a batch",
+    ),
     "mean-over-tokens": Bug(
         """
 def data():
@@ -66,8 +70,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(self.norm(x.transpose(1, 2)).transpose(1, 2)).transpose(1, 2)
-"""
-        + NET,
+""",
         "loss() of a batch",
     ),
     "f1-times-n": Bug(
@@ -94,8 +97,7 @@ class Net(nn.Module):
         if not self.training:
             self.center += 0.5 * (x.mean(0) - self.center)
         return self.head(x - self.center)
-"""
-        + NET,
+""",
         "evaluating a batch changes center, which the model then reads",
     ),
     "optimizer-that-changes-nothing": Bug(
@@ -133,8 +135,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.body(x - x.mean(0))
-"""
-        + NET,
+""",
         "the outputs of a sample depend on the other samples",
     ),
     "gradients-clipped-behind-a-norm": Bug(
@@ -146,6 +147,18 @@ def model():
     return net
 """,
         "the backward pass changes gradients before they are averaged over the ranks, as where they are clipped (hooks of 0.weight)",
+    ),
+    "gradients-clipped-as-they-come": Bug(
+        PERCEPTRON.replace("return nn", "net = nn")
+        + """
+    def clip(parameter):
+        parameter.grad.clamp_(-0.01, 0.01)
+
+    for parameter in net.parameters():
+        parameter.register_post_accumulate_grad_hook(clip)
+    return net
+""",
+        "the backward pass changes gradients before they are averaged over the ranks, as where they are clipped (hooks of 0.weight",
     ),
     "samples-that-count-their-reads": Bug(
         LABELS
@@ -175,7 +188,20 @@ Labelled.__getitem__ = read
 }
 # Asked for where a run differs on several ranks, and found in one process.
 OF_RANKS = {
-    "statistics-in-an-attribute": Bug(TRAPS["hidden-state"], "a step reads scale, which the steps before it have made from their samples"),
+    "statistics-in-an-attribute": Bug(
+        VECTORS
+        + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head, self.scale = nn.Linear(4, 3), 1.0
+
+    def forward(self, x):
+        self.scale = 0.9 * self.scale + 0.1 * x.detach().std()
+        return self.head(x / self.scale)
+""",
+        "a step reads scale, which the steps before it have made from their samples",
+    ),
     "statistics-in-a-buffer": Bug(
         VECTORS
         + """
@@ -189,8 +215,7 @@ class Net(nn.Module):
         if self.training:
             self.center += 0.1 * (x.detach().mean(0) - self.center)
         return self.head(x - self.center)
-"""
-        + NET,
+""",
         "a step reads center, which the steps before it have made",
     ),
     "memory-of-features": Bug(
@@ -206,19 +231,27 @@ class Net(nn.Module):
         shift = torch.stack(self.past[-4:]).mean(0) if self.past else 0.0
         self.past.append(features.detach().mean(0))
         return features + shift
-"""
-        + NET,
+""",
         "a step reads past, which the steps before it have made",
     ),
-    "noise-in-the-forward-pass": Bug(
-        VECTORS
-        + """
-class Net(nn.Linear):
-    def forward(self, x):
-        return super().forward(x + 0.1 * torch.randn_like(x) * self.training)
+    # A mistake for whoever wants the losses of one process: the draws of a rank are its own.
+    "variational-autoencoder": Bug(
+        """
+def data():
+    return TensorDataset(numbers(32, 4), numbers(32, 4)), TensorDataset(numbers(16, 4) + 1, numbers(16, 4) + 1)
 
-def model():
-    return Net(4, 3)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(4, 4), nn.Linear(2, 4)
+
+    def forward(self, x):
+        mean, scale = self.encoder(x).chunk(2, 1)
+        return self.decoder(mean + scale.exp() * torch.randn_like(mean) * self.training), mean, scale
+
+def loss(outputs, targets):
+    decoded, mean, scale = outputs
+    return nn.functional.mse_loss(decoded, targets) + (mean**2 + (2 * scale).exp() - 2 * scale).mean()
 """,
         "the model or loss() draws random numbers in training",
     ),
@@ -230,7 +263,17 @@ rank, num_ranks = int(os.environ.get("PMI_RANK", 0)), int(os.environ.get("PMI_SI
 """
 BY_RANK, BY_SIZE = "differ from rank 0 to rank 1", "differ from one process to 2 ranks"
 OF_PROCESSES = {
-    "layer-without-a-seed": Bug(TRAPS["unseeded-layer"], "the parameters of model() differ from process to process"),
+    "layer-without-a-seed": Bug(
+        VECTORS
+        + """
+def model():
+    head, numbers = nn.Linear(4, 3), torch.Generator()
+    numbers.seed()
+    nn.init.normal_(head.weight, generator=numbers)
+    return head
+""",
+        "the parameters of model() differ from process to process",
+    ),
     "mask-without-a-seed": Bug(
         VECTORS
         + """
@@ -243,8 +286,7 @@ class Net(nn.Linear):
 
     def forward(self, x):
         return super().forward(x * self.mask)
-"""
-        + NET,
+""",
         "the buffers of model() differ from process to process, so that they follow no seed (mask)",
     ),
     "mask-by-rank": Bug(
@@ -258,8 +300,7 @@ class Net(nn.Linear):
 
     def forward(self, x):
         return super().forward(x * self.mask)
-"""
-        + NET,
+""",
         f"the buffers of model() {BY_RANK} (mask)",
     ),
     "model-seeded-by-rank": Bug(
@@ -390,9 +431,64 @@ def model():
     ),
 }
 OF_SHARDS = {
-    "clipping-optimizer": Bug(TRAPS["clipping-optimizer"], "optimizer() updates a value by others"),
-    "layer-wise-optimizer": Bug(TRAPS["layer-wise-optimizer"], "optimizer() updates a value by others"),
-    "accumulating-optimizer": Bug(TRAPS["accumulating-optimizer"], "optimizer() leaves the parameters as they are in some steps"),
+    "clipping-optimizer": Bug(
+        PERCEPTRON
+        + """
+LEARNING_RATE = 0.1
+
+class Clipped(torch.optim.SGD):
+    def step(self, closure=None):
+        nn.utils.clip_grad_norm_([parameter for group in self.param_groups for parameter in group["params"]], 0.05)
+        return super().step(closure)
+
+def optimizer(parameters):
+    return Clipped(parameters, lr=LEARNING_RATE)
+""",
+        "optimizer() updates a value by others",
+    ),
+    "layer-wise-optimizer": Bug(
+        PERCEPTRON
+        + """
+LEARNING_RATE = 0.1
+
+class Lars(torch.optim.Optimizer):
+    def __init__(self, parameters, lr=0.1):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.sub_(group["lr"] * parameter.norm() / (parameter.grad.norm() + 1e-9) * parameter.grad)
+
+def optimizer(parameters):
+    return Lars(parameters, lr=LEARNING_RATE)
+""",
+        "optimizer() updates a value by others",
+    ),
+    "accumulating-optimizer": Bug(
+        PERCEPTRON
+        + """
+LEARNING_RATE = 0.1
+
+class EverySecond(torch.optim.SGD):
+    num_calls = 0
+
+    def zero_grad(self, set_to_none=True):
+        if self.num_calls % 2 == 0:
+            super().zero_grad(set_to_none)
+
+    def step(self, closure=None):
+        self.num_calls += 1
+        if self.num_calls % 2 == 0:
+            super().step(closure)
+
+def optimizer(parameters):
+    return EverySecond(parameters, lr=LEARNING_RATE)
+""",
+        "optimizer() leaves the parameters as they are in some steps",
+    ),
 }
 IN_ONE_PROCESS = {BugIn.FILE: WRONG, BugIn.RANKS: OF_RANKS, BugIn.SHARDS: OF_SHARDS}
 

@@ -1,309 +1,475 @@
-"""Sound models of the user's form that look like mistakes: nothing is wrong with them."""
+"""Sound models of the user's own, of the kinds that people bring, in a few lines each."""
 
-from tests.support.planted_bugs import LABELS, NET
-from tests.support.user_models import IMAGES, TRAPS, VECTORS
+from tests.support.user_models import IMAGES, PERCEPTRON, VECTORS
 
-UNUSED = TRAPS["unused-parameters"]
-LOOK_WRONG = {
-    "clamped-weights": VECTORS
+RESIDUAL = (
+    IMAGES
     + """
-class Net(nn.Linear):
+class Residual(nn.Sequential):
     def forward(self, x):
-        with torch.no_grad():
-            self.weight.clamp_(-0.1, 0.1)
-        return super().forward(x)
+        return x + super().forward(x)
+"""
+)
+# Samples of several lengths, which collate() puts into a batch.
+RAGGED = """
+def data():
+    samples = [(numbers(index % 4 + 1, 4) + index / 8, index % 3) for index in range(40)]
+    return samples[:32], samples[32:]
+"""
+SOUND = {
+    "u-net": """
+def data():
+    return pairs(numbers(16, 1, 8, 8), classes(16, 8, 8))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.middle = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)
+        self.up, self.head = nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)
+
+    def forward(self, x):
+        kept = self.down(x).relu()
+        below = self.middle(nn.functional.max_pool2d(kept, 2)).relu()
+        return self.head(torch.cat([self.up(below), kept], 1))
+""",
+    "mlp-mixer": IMAGES
+    + """
+class Mixer(nn.Module):
+    def __init__(self, num_patches, width):
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.tokens, self.channels = nn.Linear(num_patches, num_patches), nn.Linear(width, width)
+
+    def forward(self, x):
+        x = x + self.tokens(self.first(x).transpose(1, 2)).transpose(1, 2)
+        return x + self.channels(self.second(x))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches, self.layers, self.head = nn.Conv2d(3, 8, 4, 4), nn.ModuleList([Mixer(4, 8), Mixer(4, 8)]), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))
+""",
+    "graph-convolution": """
+def data():
+    links = (numbers(16, 5, 5) > 0).float()
+    return [({"nodes": nodes, "links": link}, label) for nodes, link, label in zip(numbers(16, 5, 4), links, classes(16))], [
+        ({"nodes": torch.ones(5, 4), "links": torch.eye(5)}, 1)
+    ]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, graph):
+        links = graph["links"] / graph["links"].sum(-1, keepdim=True).clamp(min=1)
+        return (links @ self.second((links @ self.first(graph["nodes"])).relu())).mean(1)
+""",
+    # All that a file may say of the training.
+    "all-functions": """
+class Flipped:
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        image, label = self.samples[index]
+        return (image.flip(-1) if torch.rand(()) < 0.5 else image) + 0.1 * torch.randn(image.shape), label
+
+def data():
+    train, test = pairs(numbers(16, 3, 8, 8), classes(16))
+    return Flipped(train), test
 
 def model():
-    return Net(4, 3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.ReLU(), nn.Linear(8, 3))
+
+CLIP_NORM, LEARNING_RATE = 0.05, 0.1
+
+def optimizer(parameters):
+    groups = {True: [], False: []}
+    for parameter in parameters:
+        groups[parameter.dim() > 1].append(parameter)
+    return torch.optim.SGD([{"params": groups[True], "weight_decay": 0.1}, {"params": groups[False]}], lr=LEARNING_RATE, momentum=0.9)
+
+def scheduler(optimizer, num_steps):
+    return torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.1, num_steps)
 """,
-    "one-fixed-mask": VECTORS
-    + """
-class Net(nn.Linear):
+    "lstm": """
+def data():
+    return pairs(numbers(16, 6, 4), classes(16))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 8, num_layers=2, batch_first=True, dropout=0.1), nn.Linear(8, 3)
+
     def forward(self, x):
-        return super().forward(x * (torch.rand(4, generator=torch.Generator().manual_seed(3)) < 0.7))
-
-def model():
-    return Net(4, 3)
+        return self.head(self.lstm(x)[0][:, -1])
 """,
-    "global-augmentation": LABELS
-    + """
-import random
-
-def read(self, index):
-    return self.inputs[index] * (-1 if random.random() < 0.1 else 1) + 0.1 * torch.randn(4), self.targets[index]
-
-Labelled.__getitem__ = read
-""",
-    "functional-dropout": VECTORS
+    "vision-transformer": IMAGES
     + """
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.head, self.drop = nn.Linear(4, 3), 0.5
+        self.patches, self.position = nn.Conv2d(3, 8, 4, 4), nn.Parameter(torch.zeros(1, 4, 8))
+        self.encoder, self.head = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2), nn.Linear(8, 3)
 
     def forward(self, x):
-        queries = x[:, None, :, None]
-        x = nn.functional.scaled_dot_product_attention(queries, queries, queries, dropout_p=0.5 * self.training).flatten(1)
-        return self.head(nn.functional.dropout(x, self.drop, self.training))
-"""
-    + NET,
-    "spectral-norm": VECTORS
-    + """
-def model():
-    return nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 8)), nn.ReLU(), nn.Linear(8, 3))
+        return self.head(self.encoder(self.patches(x).flatten(2).transpose(1, 2) + self.position).mean(1))
+
+def layers(model):
+    return model.encoder.layers
 """,
-    "counted-steps": VECTORS
-    + """
-class Net(nn.Linear):
+    "tied-weights": """
+def data():
+    return pairs(torch.arange(32 * 4).reshape(32, 4) % 5, classes(32, 4))
+
+class Block(nn.Module):
+    def __init__(self, table):
+        super().__init__()
+        self.table, self.inner = table, nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.inner(self.table(x)).relu()
+
+class Net(nn.Module):
     def __init__(self):
-        super().__init__(4, 3)
-        self.register_buffer("num_steps", torch.zeros((), dtype=torch.long))
+        super().__init__()
+        table = nn.Embedding(5, 8)
+        self.layers, self.head = nn.ModuleList([Block(table)]), nn.Linear(8, 5, bias=False)
+        self.head.weight = table.weight
 
     def forward(self, x):
-        self.num_steps += int(self.training)
-        return super().forward(x) * (1 + 1 / (1 + self.num_steps))
-
-def model():
-    return Net()
+        return self.head(self.layers[0](x)).transpose(1, 2)
 """,
-    "kept-outputs": VECTORS
+    "residual-network": RESIDUAL
     + """
-class Net(nn.Linear):
-    last = None
+def model():
+    blocks = [Residual(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(2)]
+    return nn.Sequential(nn.Conv2d(3, 4, 3), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+""",
+    # As ConvNeXt: depthwise, and with a learned scale of each channel.
+    "depthwise-convolution": RESIDUAL
+    + """
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((4, 1, 1), 0.1))
 
     def forward(self, x):
-        self.last = super().forward(x)
-        return self.last
+        return self.scale * x
 
 def model():
-    return Net(4, 3)
+    block = [nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.GroupNorm(1, 4), nn.Conv2d(4, 8, 1), nn.GELU(), nn.Conv2d(8, 4, 1), Scale()]
+    return nn.Sequential(nn.Conv2d(3, 4, 3), Residual(*block), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
 """,
-    "frozen-layer": VECTORS
+    "stochastic-depth": RESIDUAL
     + """
-def model():
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    net[0].requires_grad_(False)
-    return net
-""",
-    "few-different-samples": """
-def data():
-    inputs = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 4)
-    return pairs(inputs.repeat(4, 1), inputs.repeat(4, 1).sum(1).long() % 3)
+class DropPath(nn.Module):
+    drop_prob = 0.5
+
+    def forward(self, x):
+        kept = 1 - self.drop_prob * self.training
+        return x * torch.empty(len(x), 1, 1, 1).bernoulli_(kept) / kept
 
 def model():
-    return nn.Linear(4, 3)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), Residual(nn.Conv2d(4, 4, 1), DropPath()), nn.Flatten(), nn.Linear(144, 3))
 """,
-    "group-norm-and-augmented-images": IMAGES
+    "temporal-convolution": """
+def data():
+    return pairs(numbers(16, 4, 8), classes(16, 8))
+
+def model():
+    convolutions = [nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 3, dilation=2**depth)) for depth in range(3)]
+    layers = [nn.Sequential(nn.ConstantPad1d((2 * layer.dilation[0], 0), 0.0), layer, nn.ReLU()) for layer in convolutions]
+    return nn.Sequential(*layers, nn.Conv1d(4, 3, 1))
+""",
+    "spectral-convolution": """
+def data():
+    return pairs(numbers(16, 4, 8), classes(16, 8))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.head = nn.Parameter(0.1 * torch.randn(4, 4, 3, 2)), nn.Conv1d(4, 3, 1)
+
+    def forward(self, x):
+        modes = torch.einsum("bim,iom->bom", torch.fft.rfft(x)[..., :3], torch.view_as_complex(self.weight))
+        return self.head(torch.fft.irfft(modes, n=8))
+""",
+    "packed-sequences": RAGGED
     + """
-def model():
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
+def collate(samples):
+    parts, targets = zip(*samples)
+    return nn.utils.rnn.pack_sequence(parts, enforce_sorted=False), torch.tensor(targets)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru, self.head = nn.GRU(4, 8), nn.Linear(8, 3)
+
+    def forward(self, packed):
+        return self.head(self.gru(packed)[1][-1])
 """,
-    "summed-errors": """
-TARGET, LOWER_IS_BETTER = 0.1, True
+    "attention-over-bags": RAGGED
+    + """
+def collate(samples):
+    return [part for part, _ in samples], torch.tensor([target for _, target in samples])
 
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score, self.head = nn.Linear(4, 1), nn.Linear(4, 3)
+
+    def forward(self, bags):
+        return self.head(torch.stack([(self.score(bag).softmax(0) * bag).sum(0) for bag in bags]))
+""",
+    "bags-of-words": """
 def data():
-    return pairs(numbers(32, 4), numbers(32, 4).sum(1, keepdim=True))
+    samples = [(torch.arange(index, index + index % 4 + 1) % 16, index % 3) for index in range(40)]
+    return samples[:32], samples[32:]
+
+def collate(samples):
+    words, targets = zip(*samples)
+    lengths = torch.tensor([len(part) for part in words])
+    return (torch.cat(words), lengths.cumsum(0) - lengths), torch.tensor(targets)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.EmbeddingBag(16, 4, mode="mean"), nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        return self.head(self.embedding(*inputs))
+""",
+    "recurrent-with-a-first-state": """
+def data():
+    return pairs(numbers(16, 6, 4), classes(16))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x):
+        first = torch.zeros(1, len(x), 8), torch.zeros(1, len(x), 8)
+        return self.head(self.lstm(x, first)[0][:, -1])
+""",
+    "tags-by-a-random-field": """
+def data():
+    return pairs(numbers(16, 5, 4), classes(16, 5))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emissions, self.transitions = nn.Linear(4, 3), nn.Parameter(torch.zeros(3, 3))
+
+    def forward(self, x):
+        return self.emissions(x), self.transitions
+
+def loss(outputs, tags):
+    emissions, transitions = outputs
+    of_tags = emissions.gather(2, tags[..., None]).sum((1, 2)) + transitions[tags[:, :-1], tags[:, 1:]].sum(1)
+    of_all = emissions[:, 0]
+    for step in range(1, 5):
+        of_all = (of_all[..., None] + transitions).logsumexp(1) + emissions[:, step]
+    return (of_all.logsumexp(1) - of_tags).mean()
+""",
+    "several-tasks": """
+def data():
+    targets = {"kind": classes(32), "size": numbers(32, 1)}
+    return [[(inputs, {name: values[index] for name, values in targets.items()}) for index, inputs in enumerate(numbers(32, 4) + shift)]
+            for shift in (0, 1)]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+        self.heads = nn.ModuleDict({"kind": nn.Linear(8, 3), "size": nn.Linear(8, 1)})
+        self.uncertainties = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        x = self.body(x).relu()
+        return {name: head(x) for name, head in self.heads.items()} | {"uncertainties": self.uncertainties}
+
+def loss(outputs, targets):
+    losses = nn.functional.cross_entropy(outputs["kind"], targets["kind"]), nn.functional.mse_loss(outputs["size"], targets["size"])
+    return (torch.stack(losses) * (-outputs["uncertainties"]).exp() + outputs["uncertainties"]).sum()
+""",
+    "several-labels": """
+def data():
+    return pairs(numbers(32, 4), (numbers(32, 5) > 0).float())
 
 def model():
-    return nn.Linear(4, 1)
+    return nn.Linear(4, 5)
+
+def loss(outputs, targets):
+    return nn.functional.binary_cross_entropy_with_logits(outputs, targets)
+""",
+    "autoencoder": """
+def data():
+    return TensorDataset(numbers(32, 4), numbers(32, 4)), TensorDataset(numbers(16, 4) + 1, numbers(16, 4) + 1)
+
+def model():
+    return nn.Sequential(nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 4))
 
 def loss(outputs, targets):
     return nn.functional.mse_loss(outputs, targets)
-
-def metric(outputs, targets):
-    return ((outputs - targets) ** 2).sum(), targets.sum(), (targets**2).sum()
-
-def finish(sums, num_samples):
-    errors, total, squares = sums
-    return (errors / (squares - total**2 / num_samples)) ** 0.5
 """,
-    "derivatives-in-the-model": """
+    "triplets": """
 def data():
-    return pairs(numbers(32, 2), numbers(32, 1))
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
-
-    def forward(self, x):
-        x = x.detach().requires_grad_()
-        u = self.body(x)
-        return u, torch.autograd.grad(u.sum(), x, create_graph=True)[0]
-
-def model():
-    return Net()
-
-def loss(outputs, targets):
-    u, slope = outputs
-    return ((u - targets) ** 2).mean() + ((slope.sum(1) - u[:, 0]) ** 2).mean()
-
-TARGET, LOWER_IS_BETTER = 0.1, True
-
-def metric(outputs, targets):
-    return ((outputs[0] - targets) ** 2).sum()
-""",
-    "named-tuple-and-dataclass": """
-import dataclasses
-from typing import NamedTuple
-
-class Pair(NamedTuple):
-    left: torch.Tensor
-    right: torch.Tensor
-
-@dataclasses.dataclass(frozen=True)
-class Inputs:
-    pair: Pair
-    names: tuple
-
-class Pairs(torch.utils.data.Dataset):
-    def __init__(self, shift):
-        self.samples = numbers(32, 4) + shift
-
-    def __len__(self):
-        return 32
-
-    def __getitem__(self, index):
-        return Inputs(Pair(self.samples[index, :2], self.samples[index, 2:]), ("left", "right")), index % 3
-
-def data():
-    return Pairs(0), Pairs(1)
-
-def collate(samples):
-    pairs = [inputs.pair for inputs, _ in samples]
-    pair = Pair(*(torch.stack(part) for part in zip(*pairs)))
-    return Inputs(pair, ("left", "right")), torch.tensor([target for _, target in samples])
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.left, self.right = nn.Linear(2, 3), nn.Linear(2, 3)
-
-    def forward(self, inputs):
-        return self.left(inputs.pair.left) + self.right(inputs.pair.right)
-"""
-    + NET,
-    # Samples of other lengths lie one after the other, so that no axis is that of samples.
-    "ragged-batches-and-a-norm": """
-def data():
-    def samples(shift):
-        return [(numbers(index % 3 + 1, 4) + shift + index, index % 3) for index in range(32)]
-    return samples(0.0), samples(0.5)
-
-def collate(samples):
-    lengths = torch.tensor([len(part) for part, _ in samples])
-    return (torch.cat([part for part, _ in samples]), lengths), torch.tensor([label for _, label in samples])
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.norm, self.head = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
-
-    def forward(self, inputs):
-        parts, lengths = inputs
-        return self.head(self.norm(torch.stack([part.mean(0) for part in self.body(parts).split(lengths.tolist())])))
-"""
-    + NET,
-    # As PyTorch Geometric's batches, whose numbers are in a mapping of their own that knows them.
-    "graph-object": """
-import dataclasses
-import weakref
-from collections import UserDict
-
-class Store(UserDict):
-    pass
-
-@dataclasses.dataclass
-class Kind:
-    name: str
-
-class Graph:
-    def __init__(self, **numbers):
-        self.store = Store(numbers)
-        self.store.graph, self.kind = weakref.ref(self), Kind
-
-    def __copy__(self):
-        return Graph(**self.store)
-
-def data():
-    samples = list(zip(numbers(32, 4), classes(32).tolist()))
-    return samples, [(inputs + 1, label) for inputs, label in samples]
-
-def collate(samples):
-    return Graph(nodes=torch.stack([nodes for nodes, _ in samples])), torch.tensor([label for _, label in samples])
+    samples = [((anchor, anchor + 0.1, -anchor), 0) for anchor in numbers(40, 4)]
+    return samples[:32], samples[32:]
 
 class Net(nn.Linear):
-    def forward(self, graph):
-        return super().forward(graph.store.graph().store["nodes"])
+    def forward(self, inputs):
+        return [super(Net, self).forward(part) for part in inputs]
 
 def model():
     return Net(4, 3)
+
+def loss(outputs, _):
+    return nn.functional.triplet_margin_loss(*outputs)
 """,
-    # The model needs the targets, as torchvision's detectors do, and a part has a rate of its own.
-    "losses-of-the-model": """
-class Detected(torch.utils.data.Dataset):
-    def __init__(self, inputs):
-        self.inputs, self.labels = inputs, classes(32)
+    "reversed-gradients": VECTORS
+    + """
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.view_as(x)
 
-    def __len__(self):
-        return 32
-
-    def __getitem__(self, index):
-        return (self.inputs[index], {"label": self.labels[index]}), ()
-
-def data():
-    return Detected(numbers(32, 4)), Detected(numbers(32, 4) + 1)
+    @staticmethod
+    def backward(context, gradient):
+        return -gradient
 
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
-
-    def forward(self, inputs):
-        samples, targets = inputs
-        outputs = self.head(self.body(samples).relu())
-        return {"class": nn.functional.cross_entropy(outputs, targets["label"]), "size": 0.1 * (outputs**2).mean()}
-
-def loss(losses, _):
-    return sum(losses.values())
-
-LEARNING_RATE = 0.1
-
-def optimizer(named_parameters):
-    groups = {"body": [], "head": []}
-    for name, parameter in named_parameters:
-        groups[name.partition(".")[0]].append(parameter)
-    return torch.optim.SGD([{"params": groups["body"]}, {"params": groups["head"], "lr": 0.01}], lr=LEARNING_RATE, momentum=0.9)
-"""
-    + NET,
-    "default-type-float64": VECTORS
-    + """
-torch.set_default_dtype(torch.float64)
-
-def model():
-    return nn.Linear(4, 3)
-""",
-    "sparse-embedding": """
-def data():
-    inputs = torch.arange(64).reshape(32, 2) % 16
-    return TensorDataset(inputs, classes(32)), TensorDataset((inputs + 5) % 16, classes(32))
-
-def model():
-    return nn.Sequential(nn.Embedding(16, 4, sparse=True), nn.Flatten(), nn.Linear(8, 3))
-""",
-    "experts": VECTORS
-    + """
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.router, self.experts = nn.Linear(4, 8), nn.ModuleList([nn.Linear(4, 3) for _ in range(8)])
+        self.body, self.head, self.domain = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 2)
 
     def forward(self, x):
-        weights, chosen = self.router(x).softmax(1).max(1)
-        outputs = x.new_zeros(len(x), 3)
-        for number in chosen.unique().tolist():
-            outputs[chosen == number] = self.experts[number](x[chosen == number])
-        return outputs * weights[:, None]
-"""
-    + NET,
+        x = self.body(x).relu()
+        return self.head(x), self.domain(Reverse.apply(x))
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs[0], targets) + nn.functional.cross_entropy(outputs[1], targets % 2)
+""",
+    "capsules": """
+def data():
+    return pairs(numbers(16, 4, 2), classes(16))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.votes = nn.Parameter(torch.randn(4, 3, 2, 4))
+
+    def forward(self, x):
+        votes = torch.einsum("bij,icjo->bico", x, self.votes)
+        logits = x.new_zeros(len(x), 4, 3)
+        for _ in range(2):
+            capsules = (logits.softmax(2)[..., None] * votes).sum(1)
+            capsules = capsules * capsules.norm(dim=-1, keepdim=True) / (1 + (capsules**2).sum(-1, keepdim=True))
+            logits = logits + (votes * capsules[:, None]).sum(-1)
+        return capsules.norm(dim=-1)
+""",
+    "mean-teacher": VECTORS
+    + """
+import copy
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.student = nn.Linear(4, 3)
+        self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+
+    def forward(self, x):
+        with torch.no_grad():
+            for slow, fast in zip(self.teacher.parameters(), self.student.parameters()):
+                slow.lerp_(fast, 0.1 * self.training)
+        return self.student(x), self.teacher(x)
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs[0], targets) + nn.functional.mse_loss(*outputs)
+""",
+    # As LoRA: a frozen weight and a product of two small ones.
+    "adapters": PERCEPTRON.replace("return nn", "net = nn")
+    + """
+    net.requires_grad_(False)
+    for layer in (net[0], net[2]):
+        nn.utils.parametrize.register_parametrization(layer, "weight", Adapter(*layer.weight.shape))
+    return net
+
+class Adapter(nn.Module):
+    def __init__(self, num_outputs, num_inputs):
+        super().__init__()
+        self.up, self.down = nn.Parameter(torch.zeros(num_outputs, 1)), nn.Parameter(torch.randn(1, num_inputs))
+
+    def forward(self, weight):
+        return weight + self.up @ self.down
+""",
+    # The same layer at each depth, computed again in the backward pass, on words of which some are padding.
+    "shared-block": """
+from torch.utils.checkpoint import checkpoint
+
+def data():
+    words = torch.arange(32 * 6).reshape(32, 6) % 11 + 1
+    words[torch.arange(6) > torch.arange(32)[:, None] % 6] = 0
+    return pairs(words, classes(32))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(12, 8, padding_idx=0), nn.Linear(8, 3)
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)] * 3)
+
+    def forward(self, words):
+        x = self.embedding(words)
+        for layer in self.layers:
+            x = checkpoint(layer, x, src_key_padding_mask=words == 0, use_reentrant=False)
+        return self.head(x[:, 0])
+""",
+    # The head has the table's weight.
+    "language-model": """
+def data():
+    words = torch.arange(32 * 7).reshape(32, 7) ** 2 % 11
+    return pairs(words[:, :-1], words[:, 1:])
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(11, 8), nn.Linear(8, 11, bias=False)
+        self.blocks = nn.ModuleList([nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True) for _ in range(2)])
+        self.head.weight = self.embedding.weight
+
+    def forward(self, words):
+        x, mask = self.embedding(words), nn.Transformer.generate_square_subsequent_mask(words.shape[1])
+        for block in self.blocks:
+            x = block(x, src_mask=mask, is_causal=True)
+        return self.head(x).transpose(1, 2)
+""",
+    "sequence-to-sequence": """
+def data():
+    words = torch.arange(32 * 6).reshape(32, 6) % 11
+    samples = [((source, target[:-1]), target[1:]) for source, target in zip(words, (words + 1).flip(1))]
+    return samples[:24], samples[24:]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(12, 8), nn.Linear(8, 12)
+        self.body = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+
+    def forward(self, inputs):
+        source, target = map(self.embedding, inputs)
+        mask = torch.ones(5, 5, dtype=torch.bool).triu(1)
+        return self.head(self.body(source, target, tgt_mask=mask)).transpose(1, 2)
+""",
 }

@@ -21,7 +21,6 @@ from common.ranks.launcher_variables import Ranks
 from common.ranks.meeting import agree_on_master
 from common.record.parts import Transport
 from common.trainer import Communication, ProfiledCommunication, TensorBytes
-from common.workloads import workload_of
 from frameworks.shared.pytorch import devices, process_group, profiler, states, tensor_bytes
 from frameworks.shared.replaced import Replacement, replaced
 
@@ -64,19 +63,10 @@ def begin(settings: Settings, ranks: Ranks, device: torch.device) -> Transport:
     return backend
 
 
-def expect_parameters(settings: Settings, module: nn.Module) -> None:
-    """Raises UserError for parameters that DeepSpeed does not take.
-
-    It broadcasts them as bytes, which those without a dimension cannot be seen as. Stages 2 and 3 average the gradients as they come, so
-    that no rank may leave out a part of the model.
-    """
+def expect_parameters(module: nn.Module) -> None:
+    """Raises UserError for a parameter without a dimension: DeepSpeed broadcasts it as bytes, which it cannot be seen as."""
     if scalar := next((name for name, parameter in module.named_parameters() if parameter.dim() == 0), None):
         raise UserError(f"DeepSpeed does not take {scalar}, a parameter without a dimension; give it the shape (1,)")
-    name = next((name for name, is_used in workload_of(settings).model.unused_parameters().items() if is_used), None)
-    if name and settings.zero_stage > 1:
-        raise UserError(
-            f"ZeRO stage {settings.zero_stage} needs ranks that use the same parameters, and a step may leave {name} out; use stage 1"
-        )
 
 
 def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
 from common.config import Settings
+from common.model import model_file
 from common.trainer import Communication
 from common.workloads import workload_of
 from frameworks.shared.pytorch import modules, process_group, states, steps
@@ -28,10 +29,18 @@ COLLECTIVES = {"all_gather_single": "all_gather", "reduce_scatter_single": "redu
 
 
 def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
-    """Returns the layers that are sharded by themselves. All ranks gather each of them, so that none is one that a rank may leave out."""
+    """Returns the layers that are sharded by themselves, without those that share parameters.
+
+    All ranks gather each of them, so that none is one that a rank may leave out.
+    """
     unused = workload_of(settings).model.unused_parameters()
     left_out = {parameter for name, parameter in module.named_parameters() if name in unused}
-    return [layer for layer in modules.layers_of(settings, module) if set(layer.parameters()) - left_out]
+    num_owners = model_file.num_owners(module)
+    return [
+        layer
+        for layer in dict.fromkeys(modules.layers_of(settings, module))
+        if set(layer.parameters()) - left_out and all(num_owners[id(parameter)] == 1 for parameter in layer.parameters())
+    ]
 
 
 def shard(module: nn.Module, layers: Sequence[nn.Module], settings: Settings, device: torch.device) -> None:

@@ -1,7 +1,8 @@
 """How a run builds its model in PyTorch, and what it computes from the outputs: by the functions of the model's file."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import torch
@@ -41,6 +42,8 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
     module.mixed = settings.precision == "bf16"
     if module.mixed:
         change_forward(module, autocast)
+    if settings.precision == "fp64":
+        change_forward(module, in_float64)
     module = module.to(device=device, dtype=DTYPES[settings.precision])
     if settings.recompute:
         for layer in layers_of(settings, module):
@@ -89,17 +92,21 @@ class Criterion:
     def __init__(self, settings: Settings) -> None:
         model: Any = workload_of(settings).model
         self.file = model.file_in("pytorch")
+        self.dtype = DTYPES[settings.precision]
         self.takes_derivatives = model.takes_derivatives()
         self.num_sums = user_model.num_sums(model) if self.file.has("finish") else 0
 
     def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the weighted sum of the losses of a batch, which have equal weights where the file returns their mean."""
-        losses = self.file.call("loss", outputs, targets)
+        with default_dtype(self.dtype):
+            losses = self.file.call("loss", outputs, targets)
         return (losses * weights.flatten()).sum() if losses.dim() else losses.to(weights.dtype) * weights.sum()
 
     def totals(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:
         """Returns the Totals of a batch as a tensor. A batch that has only padding has weight 0."""
-        has_samples, metric = weights.sum() > 0, self.file.call("metric", outputs, targets)
+        has_samples = weights.sum() > 0
+        with default_dtype(self.dtype):
+            metric = self.file.call("metric", outputs, targets)
         if self.num_sums:
             right, sums = torch.zeros_like(weights.sum()), user_model.flat_sums(metric, weights.device)
         else:
@@ -162,6 +169,27 @@ def change_forward(module: nn.Module, change: Callable[[Callable], Callable]) ->
 @functools.cache
 def _changed_class(module_class: type[nn.Module], change: Callable[[Callable], Callable]) -> type[nn.Module]:
     return type(module_class.__name__, (module_class,), {"forward": change(module_class.forward)})
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Is a context in which tensors that a file makes of its own, such as a mask or a first state, have the type of the parameters."""
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def in_float64(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes float64 the default type within a module's forward."""
+
+    @functools.wraps(forward)
+    def computed(*arguments: Any, **named: Any) -> Any:
+        with default_dtype(torch.float64):
+            return forward(*arguments, **named)
+
+    return computed
 
 
 def autocast(forward: Callable[..., Any]) -> Callable[..., Any]:

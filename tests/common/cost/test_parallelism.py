@@ -7,6 +7,8 @@ from common.config import Settings
 from common.cost import parallelism
 from common.declarations import Backend
 from tests.support.mistakes import refused
+from tests.support.sound_traps import LOOK_WRONG
+from tests.support.user_models import BEGINNING, settings_of, written
 
 # Declarations as in the files of frameworks/, without running them.
 DECLARED = {
@@ -16,6 +18,7 @@ DECLARED = {
     "whole": Backend(model_parallel="all", divides="num_heads", models=("Decoder",)),
     "threads_of_two": Backend(model_parallel="threads"),
     "apart": Backend(untied=True),
+    "staged": Backend(same_parameters=("2",)),
 }
 PAIRED = Settings(threads=2)
 TRANSFORMER = Settings(workload="transformer")
@@ -67,6 +70,13 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
 def test_what_a_backend_cannot_train_has_a_reason(name, settings, num_ranks, message):
     with refused(message):
         parallelism.degree(name, settings, num_ranks)
+
+
+def test_a_model_of_which_a_step_leaves_out_a_part_is_for_ranks_that_need_not_use_the_same(tmp_path):
+    settings = settings_of(written(tmp_path, BEGINNING + LOOK_WRONG["experts"]))
+    assert parallelism.degree("staged", settings, 2) == 2
+    with refused("staged@2 needs ranks that use the same parameters, and a step of mine may leave experts.0.bias out; choose staged"):
+        parallelism.degree("staged@2", settings, 2)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from common.cost import state_memory
 from common.declarations import PYTHON
 from common.errors import UserError
 from common.ranks import gpus, machine
-from tests.support.user_models import BEGINNING, SOUND
+from tests.support.sound_models import SOUND
+from tests.support.user_models import BEGINNING
 
 # Bytes of the parameters of transformer-1b in float32: 1.2 billion of them.
 P = 4 * (2 * 256 * 2048 + 2048 + 24 * (4 * 2048**2 + 3 * 2048 * 5472 + 2 * 2048))

@@ -12,7 +12,8 @@ from common.model import model_file, user_checks
 from common.model.description import parameters_of
 from common.model.user_model import UserModel
 from tests.support.mistakes import refused
-from tests.support.user_models import BEGINNING, PLAIN, SOUND, settings_of, written
+from tests.support.sound_models import SOUND
+from tests.support.user_models import BEGINNING, PLAIN, settings_of, written
 
 
 @pytest.mark.parametrize("name", SOUND)

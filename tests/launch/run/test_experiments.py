@@ -6,12 +6,13 @@ import pytest
 
 from common.config import Settings
 from launch.run import experiments
-from tests.support import planted_bugs, sound_models
+from tests.support import planted_bugs
 from tests.support.planted_bugs import BugIn, written
-from tests.support.user_models import SOUND
+from tests.support.sound_models import SOUND
+from tests.support.sound_traps import LOOK_WRONG
 
 BUGS = [(kind, name, bug) for kind, bugs in planted_bugs.IN_ONE_PROCESS.items() for name, bug in bugs.items()]
-SOUND_MODELS = SOUND | sound_models.LOOK_WRONG
+SOUND_MODELS = SOUND | LOOK_WRONG
 
 
 def examination(folder, name, text):
@@ -33,15 +34,15 @@ def test_nothing_is_found_in_sound_models(name, tmp_path):
     examined = examination(tmp_path, name, SOUND_MODELS[name])
     assert (examined.wrong, examined.of_ranks) == ({}, [])
     # What a library does of its own makes these differ.
-    of_shards = {"clamped-weights": "the forward pass changes weight, of which", "experts": "in steps that do not use experts.0.bias"}
+    of_shards = {
+        "clamped-weights": "the forward pass changes weight, of which", "mean-teacher": "the forward pass changes teacher.weight",
+        "experts": "in steps that do not use experts.0.bias",
+    }  # fmt: skip
     assert (examined.of_shards or "")[: len(of_shards.get(name, "any"))] == of_shards.get(name, "")
     # No sample of the first ones goes to some of the experts.
-    assert bool(examined.without_gradient) == (name == "experts")
-
-
-def test_parameters_to_which_no_gradient_comes_are_named(tmp_path):
-    examined = examination(tmp_path, "unused", sound_models.UNUSED)
-    assert (examined.wrong, examined.without_gradient) == ({}, ["forgotten.weight", "forgotten.bias"])
+    without_gradient = {"experts": examined.without_gradient[:2], "unused-parameters": ["forgotten.weight", "forgotten.bias"]}
+    assert examined.without_gradient[:2] == without_gradient.get(name, [])
+    assert bool(examined.without_gradient) == (name in without_gradient)
 
 
 def test_a_workload_of_the_table_is_examined_as_a_file_is():

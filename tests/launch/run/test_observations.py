@@ -6,7 +6,7 @@ from common.apart import HERE
 from common.config import Settings
 from launch.run import observations
 from tests.support.planted_bugs import OF_PROCESSES, written
-from tests.support.sound_models import LOOK_WRONG
+from tests.support.sound_traps import LOOK_WRONG
 
 # By the order of sets, which is another one in each interpreter.
 OF_INTERPRETERS = "order-of-a-set"

@@ -9,7 +9,7 @@ from launch.run import verify
 from launch.run.experiments import Examination
 from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
-from tests.support.user_models import BEGINNING, SOUND, TRAPS
+from tests.support.user_models import BATCH_NORM, BEGINNING, PERCEPTRON, written
 
 LOSSES = [3.0, 2.0, 1.0, 0.5]
 CLOSE, APART = ([loss * (1 + difference) for loss in LOSSES] for difference in (1e-12, 1e-7))
@@ -96,18 +96,16 @@ def test_statistics_by_rank_are_those_of_the_micro_batches_of_one_process():
 
 
 def test_one_process_has_the_micro_batches_of_each_number_of_ranks_where_the_model_has_buffers(tmp_path):
-    def references(name, **settings):
-        path = tmp_path / f"{name}.py"
-        path.write_text(BEGINNING + (SOUND | TRAPS)[name])
-        run = verify.Matrix().run.__class__(model=str(path), **settings)
+    def references(name, text, **settings):
+        run = verify.Matrix().run.__class__(model=str(written(tmp_path, BEGINNING + text, f"{name}.py")), **settings)
         jobs = prepare(verify.Matrix(sizes=(2, 4), backends="ddp", verify=True, run=run)).jobs
         # With one rank a backend would exchange nothing.
         assert {job.num_ranks for job in jobs if job.backend == "ddp"} == {2, 4}
         return [(job.settings.batch_size, job.settings.accumulate) for job in jobs if job.backend == "single"]
 
-    assert references("batch-norm", batch_size=16) == [(16, 1), (8, 2), (4, 4)]
-    assert references("batch-norm", accumulate=2) == [(None, 2), (16, 4), (8, 8)]
-    assert references("mlp-mixer") == [(None, 1)]
+    assert references("normed", BATCH_NORM, batch_size=16) == [(16, 1), (8, 2), (4, 4)]
+    assert references("normed", BATCH_NORM, accumulate=2) == [(None, 2), (16, 4), (8, 8)]
+    assert references("plain", PERCEPTRON) == [(None, 1)]
 
 
 def test_the_causes_of_failures_are_named(found):
