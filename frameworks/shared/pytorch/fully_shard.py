@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
 from common.config import Settings
-from common.model import model_file
+from common.model import model_file, user_data
 from common.trainer import Communication
 from common.workloads import workload_of
 from frameworks.shared.pytorch import modules, process_group, states, steps
@@ -49,16 +49,34 @@ def shard(module: nn.Module, layers: Sequence[nn.Module], settings: Settings, de
     With --sharding keep they stay whole from the forward pass to the backward pass.
     """
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    # Before FSDP's own hook.
+    module.register_forward_hook(copy_parameters)
     policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16 if settings.reduction == "bf16" else None)
     for submodule in (*layers, module):
         fully_shard(submodule, mesh=mesh, reshard_after_forward=settings.sharding != "keep", mp_policy=policy)
+
+
+def copy_parameters(_: nn.Module, inputs: Any, outputs: Any) -> Any:
+    """Copies what a model returns of its parameters, as for its loss: FSDP frees them after the forward pass."""
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        whole = tensor if tensor._base is None else tensor._base
+        return tensor.clone() if isinstance(whole, nn.Parameter) else tensor
+
+    return user_data.mapped(copied, outputs)
 
 
 def optimizer_for(settings: Settings, module: Any) -> Optimizer:
     """Returns the optimizer of the settings for the shards of a module."""
     if workload_of(settings).model.unused_parameters():
         module.set_reduce_scatter_unused_params(True)
-    return steps.leave_out_unused(steps.unfused(steps.optimizer_for(settings, module)), settings, dist.all_reduce)
+    optimizer = steps.leave_out_unused(steps.unfused(steps.optimizer_for(settings, module)), settings, dist.all_reduce)
+    if workload_of(settings).model.takes_derivatives():
+        # The loss may have a backward pass of its own, after which FSDP would free parameters that its gradient needs.
+        module.set_reshard_after_forward(False)
+        module.set_reshard_after_backward(False)
+        optimizer.register_step_pre_hook(lambda *_: states.reshard(module))
+    return optimizer
 
 
 def parts(module: nn.Module) -> list[FSDPModule]:

@@ -51,6 +51,7 @@ ALL = {
 DIFFERING = {
     ("deepspeed_zero", "experts"): "in steps that do not use experts.0.bias",
     ("fsdp", "clamped-weights"): "the forward pass changes weight",
+    ("fsdp", "mean-teacher"): "the forward pass changes teacher.weight",
 }
 # All ranks begin with the buffers of rank 0, Horovod begins no process group of PyTorch's, and FSDP computes the norm of all shards.
 UNSEEN = {
