@@ -187,7 +187,8 @@ def state(model: nn.Module, optimizer: ZeroOptimizer, with_optimizer_state: bool
         with deepspeed.zero.GatheredParameters([parameter]):
             whole = parameter.detach().clone()
         arrays[name] = states.as_array(name, whole, model)
-        for key, value in optimizer_state.items():
+        # DeepSpeed keeps nothing of a parameter that is not trained.
+        for key, value in optimizer_state.items() if parameter.requires_grad else ():
             # It is there, as the shard has it.
             is_scalar = key in states.SCALAR_STATE
             full = value if is_scalar else cast("torch.Tensor", utils.safe_get_full_optimizer_state(parameter, key))
@@ -208,6 +209,8 @@ def restore(model: nn.Module, optimizer: ZeroOptimizer, state: Mapping[str, np.n
         value = states.as_tensor(name, state[name], model).to(parameter.device)
         with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
             parameter.copy_(value)
+        if not parameter.requires_grad:
+            continue
         put(parameter, value)
         for key in optimizer_state:
             in_state = f"{states.OPTIMIZER_STATE[key]}/{name}"

@@ -32,7 +32,7 @@ TRAINED = {
     "zero_redundancy": ("all-functions", "clipping-optimizer"),
     "fsdp": ("vision-transformer", "experts", "layer-wise-optimizer", "tied-weights"),
     "horovod_torch": ("all-functions", NESTED, "experts"),
-    "deepspeed_zero": (NESTED, "experts", "clipping-optimizer"),
+    "deepspeed_zero": (NESTED, "frozen-layer", "experts", "clipping-optimizer"),
     "deepspeed_zero@2": ("all-functions",),
     "deepspeed_zero@3": ("layer-wise-optimizer",),
 }
