@@ -41,8 +41,8 @@ def plan(
 ) -> list[Job]:
     """Returns the jobs of a matrix in the order in which they run. Repeats are the outermost loop, so that drift affects all jobs equally.
 
-    Repeat r has seed + r, and begins with another backend, every second one with the largest size: of three copies of one backend that took
-    turns, the one that was always started first needed 2 % more time. `ranks_per_node` None: all ranks on one node. With --timeline or
+    Each repeat begins with another backend, every second one with the largest size: of three copies of one backend that took turns, the one
+    that was always started first needed 2 % more time. `ranks_per_node` None: all ranks on one node. With --timeline or
     --trace the jobs of a group run first without it, to be measured, then with it. `with_controls`: at each size of several ranks, the
     first of the backends that train on them runs as each Control too. Raises UserError for invalid or empty axes.
     """
@@ -51,7 +51,7 @@ def plan(
     in_one_process = {1} if len(sizes) > 1 and any(map(has_one_rank, backends)) else ()
     jobs = []
     for repeat, workload in itertools.product(range(repeats), workloads):
-        repeated = dataclasses.replace(settings, **located(workload), seed=settings.seed + repeat, repeat=repeat)
+        repeated = dataclasses.replace(settings, **located(workload), repeat=repeat)
         for num_ranks in sorted({*sizes, *in_one_process}, reverse=repeat % 2 == 1):
             of_size = [backend for backend in backends if (num_ranks == 1 if has_one_rank(backend) else num_ranks in sizes)]
             jobs += _jobs_of_size(of_size, num_ranks, min(num_ranks, ranks_per_node or num_ranks), repeated, with_controls)

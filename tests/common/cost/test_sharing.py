@@ -4,9 +4,10 @@ import pytest
 
 from common import backends
 from common.config import Settings
-from common.cost import sharing
+from common.cost import sharing, volumes
 from common.cost.sharing import bus_bytes
 from common.workloads import gradient_bytes
+from tests.support.made_records import made, step_breakdown, typed
 
 SGD, ADAM = (Settings(optimizer=optimizer) for optimizer in ("sgd", "adam"))
 # Bytes of the CNN's parameters in float32.
@@ -98,6 +99,13 @@ def test_bus_factors_are_those_of_nccl_tests():
     # A rank contributes a quarter of the size of an all-gather at 4 ranks.
     sent = {name: bus_bytes(name, 2400.0 / (4 if name == "all_gather" else 1), 4) for name in FACTORS}
     assert sent == {name: 2400.0 * factor for name, factor in FACTORS.items()}
+
+
+def test_the_bytes_that_a_run_sends_have_the_factor_of_its_ranks():
+    operations = {name: {"num_calls": 1.0, "num_bytes": 100.0} for name in ("all_reduce", "all_gather")}
+    (record,) = typed([made(num_ranks=4, step_breakdown=step_breakdown(num_ranks=4) | {"operations": operations})])
+    assert volumes.sent_by_collective(record) == {"all_reduce": 150.0, "all_gather": 300.0}
+    assert volumes.sent_bytes(record) == 450.0
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 16])
