@@ -468,6 +468,24 @@ def test_all_runs_of_a_group_train_the_part_of_an_epoch_that_the_first_trains_in
     assert (first.num_steps, slower.num_steps, with_more_steps.num_steps) == (expected, expected, 2 * expected)
 
 
+class Hooked(Timed):
+    """A step whose memory is measured takes five seconds longer."""
+
+    @contextlib.contextmanager
+    def memory(self):
+        self.now += 5.0
+        yield dict.fromkeys(POINTS, TensorBytes(8, 4, 2))
+
+
+@pytest.mark.usefixtures("side_by_side")
+def test_the_length_of_a_turn_is_that_of_plain_steps(monkeypatch):
+    trainer = Hooked()
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
+    turns = loop.prepare(trainer, SETTINGS, new_record())
+    turns.begin(100)
+    assert turns.num_steps == 2
+
+
 class Checked(Timed):
     """Giving its parameters takes a thousand seconds."""
 
