@@ -121,8 +121,9 @@ def examined(settings: Settings) -> Examination:
 
 def _subject(settings: Settings) -> Settings:
     """Returns the settings of a run that say what is trained, so that experiments on it are made once."""
-    names = ("workload", "model", "model_args", "dataset", "data_dir", *workloads.SIZES)
-    return dataclasses.replace(Settings(), **{name: getattr(settings, name) for name in names})
+    names = ("workload", "model", "model_args", "data_dir", *workloads.SIZES)
+    dataset = settings.dataset or workloads.workload_of(settings).datasets[0]
+    return dataclasses.replace(Settings(), dataset=dataset, **{name: getattr(settings, name) for name in names})
 
 
 def with_references(jobs: Sequence[Job]) -> list[Job]:

@@ -4,6 +4,7 @@ import functools
 
 import pytest
 
+from common.config import Settings
 from launch.matrix import prepare, write_verification
 from launch.run import verify
 from launch.run.experiments import Examination
@@ -180,6 +181,14 @@ def test_an_epoch_is_20_steps_or_more_short_ones_and_whole_epochs_are_asked_for(
     assert [steps(seconds) for seconds in (1e-4, 0.1, 3)] == [("500", 1), ("50", 1), ("20", 1)]
     assert steps(1e-4, dry_run=True) == ("20", 1)
     assert steps(1e-4, epochs=3) == (None, 3)
+
+
+def test_experiments_before_and_after_the_runs_are_the_same(found, monkeypatch):
+    asked = []
+    monkeypatch.setattr(verify.experiments, "in_one_process", lambda settings: asked.append(settings) or found["in_one_process"])
+    verify.examined(Settings(workload="cnn", precision="fp64"))
+    verify.examined(typed([made(backend="single")])[0].settings)
+    assert asked[0] == asked[1]
 
 
 def test_settings_of_its_own_and_a_process_alone_are_added():
