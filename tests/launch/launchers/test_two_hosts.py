@@ -8,6 +8,7 @@ import pytest
 
 from common.model.cnn import Cnn
 from common.model.description import parameters_of
+from common.ranks import binding
 from launch.launchers.ssh import RANK
 from launch.run.failures import REACH
 from tests.support import two_hosts
@@ -44,6 +45,9 @@ def test_a_backend_trains_the_same_on_two_hosts_as_on_one(hosts, checkout, short
     num_steps, num_parameters = 6, sum(math.prod(initial.shape) for initial in parameters_of(Cnn()).values())
     for record in records:
         assert (record["num_nodes"], record["losses"]) == (2, on_one_node["horovod_torch"]["losses"])
+        environment = record["environment"]
+        assert environment["host_by_rank"] == list(two_hosts.HOSTS)
+        assert environment["numa_nodes_by_rank"] == list(map(binding.numa_nodes_of, environment["cores_by_rank"]))
         assert sum(record["train_seconds"]) > num_steps * LEAST_STEP_SECONDS / 2
     # Half of the gradients at least cross the link in every step, each way.
     num_bytes = len(records) * num_steps * num_parameters * FLOAT32_BYTES
