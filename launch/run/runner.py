@@ -173,7 +173,8 @@ def ending_of(
     if outcome.returncode == 0:
         return Ending("ok", None)
     lines = [*causes, *outcome.last_lines]
-    first_error = next((ended.error for ended in errors), None)
+    # Lines of other launchers, as of PALS, alone tell the rank that was killed from those that the launcher has ended then.
+    first_error = next((ended.error for ended in errors if ended.is_cause or LAUNCHERS[launcher.name].killed), None)
     error = first_error or failures.reported(lines) or failures.describe_exit(outcome.returncode, outcome.last_lines)
     return Ending("failed", error + failures.advice(lines, launcher))
 
@@ -200,7 +201,7 @@ def _complete(
         error = failures.describe_hang(received.hangs, job.num_ranks)
     elif status == "failed" and not problem and (killed := failures.killed_rank(last_lines, record.pids_by_rank or [])):
         description = failures.describe_killed(killed, received.last_progress, num_oom_kills, job.ranks_per_node)
-        is_reported = any(ended.is_cause for ended in received.errors) or failures.reported([*received.causes, *last_lines])
+        is_reported = received.errors or failures.reported([*received.causes, *last_lines])
         # Where a rank is killed, the others fail as a consequence and report that; where it is not known which, a report may be the cause.
         error = description if killed.rank is not None or not is_reported else f"{error}; then {description}"
     if record.status == "ok":

@@ -64,9 +64,9 @@ KILLED = ["=   PID 7 RUNNING AT vm", "YOUR APPLICATION TERMINATED WITH THE EXIT 
     [
         ([TERMINATED, BROKEN], [], TERMINATED.error),
         ([BROKEN, TERMINATED], [], BROKEN.error),
-        # The launcher has ended those that were left.
-        ([TERMINATED], KILLED, "a rank was killed by SIGKILL; "),
-        ([BROKEN, TERMINATED], KILLED, f"{BROKEN.error}; then a rank was killed by SIGKILL; "),
+        # Hydra has killed those that were left.
+        ([TERMINATED], KILLED, f"{TERMINATED.error}; then a rank was killed by SIGKILL; "),
+        ([TERMINATED], ["srun: error: n2: task 0: Killed"], "rank 0 was killed by SIGKILL; "),
     ],
 )
 def test_a_signal_that_a_rank_reports_is_the_cause_unless_another_rank_failed_before(messages, lines, error, run):
@@ -78,6 +78,12 @@ def test_a_signal_that_a_rank_reports_is_the_cause_unless_another_rank_failed_be
 
     record = run(None, start=start)
     assert record.error.startswith(error) if lines else record.error == error
+
+
+def test_where_a_launcher_ends_ranks_and_its_killed_rank_is_not_read_its_last_line_is_the_cause():
+    outcome = Outcome(137, False, ["n1: rank 0 died from signal 9"])
+    _, error = ending_of(outcome, 30.0, Launcher("pals", "mpiexec"), [TERMINATED])
+    assert error == "ended with exit status 137; the last line: n1: rank 0 died from signal 9"
 
 
 def test_the_first_error_that_a_rank_sends_is_the_cause_and_none_that_is_printed(run, monkeypatch):
