@@ -11,13 +11,18 @@ from tests.support.running import FEW_STEPS, matrix, records_in
 # The arguments are the checkout and the results, which are seen under paths with blanks and umlauts, and a command.
 NODE = """set -e
 mount -t tmpfs tmpfs /mnt
-mkdir "/mnt/der Ordner für alles" "/mnt/die Läufe" /mnt/home
+mkdir "/mnt/der Ordner für alles" "/mnt/die Läufe" /mnt/home /mnt/environment
 mount --bind "$1" "/mnt/der Ordner für alles"
 mount -o remount,bind,ro "/mnt/der Ordner für alles"
 mount --bind "$2" "/mnt/die Läufe"
 mount -t tmpfs -o size=1m tmpfs /mnt/home
 mount -t tmpfs -o size=64m tmpfs /dev/shm
+environment=$(readlink -f "$1/.venv")
+mount --bind "$environment" /mnt/environment
 mount -t tmpfs -o size=64m tmpfs /tmp
+# That may be a folder below /tmp.
+mkdir -p "$environment"
+mount --bind /mnt/environment "$environment"
 echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6
 ip link set lo up
 hostname node-of-nobody
