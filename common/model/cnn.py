@@ -49,17 +49,16 @@ class Cnn(BuiltIn):
 
 WORKLOADS = {"cnn": Workload(Cnn(), ("digits", "mnist"), 16, 90, 20, 0.94, "sgd", {"sgd": 0.004, "adam": 0.001})}
 
-# The (channels, height, width) of the flattened images that a layer takes. The columns of its weight have this order in weights.py. The
-# frameworks order them by (height, width, channels), as images lie in their memory.
-FLATTENED = {"dense1.weight": (Cnn.channels[-1], *Cnn().pooled_shape[:2])}
+# The (height, width) of the flattened images that a layer takes. The columns of its weight are by (channels, height, width) in weights.py.
+# The frameworks order them by (height, width, channels), as images lie in their memory.
+FLATTENED = {"dense1.weight": Cnn().pooled_shape[:2]}
 
 
 def flattened_channels_last(name: str, array: np.ndarray) -> np.ndarray:
     """Converts a weight (outputs, columns) from the order of weights.py to that of the frameworks."""
-    return array.reshape(len(array), *FLATTENED[name]).transpose(0, 2, 3, 1).reshape(len(array), -1)
+    return array.reshape(len(array), -1, *FLATTENED[name]).transpose(0, 2, 3, 1).reshape(len(array), -1)
 
 
 def flattened_channels_first(name: str, array: np.ndarray) -> np.ndarray:
     """Converts a weight (outputs, columns) from the order of the frameworks to that of weights.py."""
-    channels, height, width = FLATTENED[name]
-    return array.reshape(len(array), height, width, channels).transpose(0, 3, 1, 2).reshape(len(array), -1)
+    return array.reshape(len(array), *FLATTENED[name], -1).transpose(0, 3, 1, 2).reshape(len(array), -1)

@@ -24,6 +24,8 @@ from common.model.weights import BUILT, DTYPES, OPTIMIZER_STATE, Initial
 DATASET = "file"
 # The learning rates of a file that has none.
 LEARNING_RATES = {"sgd": 0.01, "adam": 0.001}
+# The function of a file that decides a setting.
+DECIDING = {"optimizer": "optimizer", "momentum": "optimizer", "schedule": "scheduler"}
 # Steps of the scheduler, of which it may have phases.
 NUM_SCHEDULED = 20
 
@@ -194,9 +196,7 @@ def workload(source: str, arguments: str | None) -> Workload:
         metric="accuracy" if file.has_accuracy else "metric",
         lower_is_better=constants["LOWER_IS_BETTER"],
         clip_norm=constants["CLIP_NORM"],
-        decided={
-            name: function for name, function in (("optimizer", "optimizer"), ("schedule", "scheduler")) if function in file.functions
-        },
+        decided={name: function for name, function in DECIDING.items() if function in file.functions},
         name=Path(source).stem,
     )
 

@@ -33,7 +33,7 @@ def identify(name, comparison):
     """The id of a test: the backend, and what is particular of the run and the comparison."""
     run = comparison.run
     words = [name, run.workload, run.optimizer, run.precision, comparison.ranks, *([] if run.fault == "none" else [run.fault])]
-    words += [word.strip("-") for word in run.training if word in ("--accumulate", "--recompute", "--local-after")]
+    words += [word.strip("-") for word in run.training if word.startswith("--") and word not in SAME_TRAINING]
     words += ["differs"] if comparison.above else [] if "--scaling" in run.training else ["weak-scaling"]
     return "-".join(map(str, words))
 

@@ -247,6 +247,7 @@ ZERO = [
     # Whichever of both the processor computes in.
     *(to_rounding(SHORT_DECODER._replace(fault=fault), "3") for fault in ("float16_supported", "float16_not_supported")),
     *of_stage_0(),
-    *changed(SHORT_CNN, *CHANGES),
+    # From another change rounding to float32 would differ.
+    *changed(SHORT_CNN, *(change for change in CHANGES if change.is_random)),
     of_resnet(below=1e-6),
 ]

@@ -261,8 +261,8 @@ ROW_OF_BACKEND = {
         breakdowns=(Breakdown("cnn", ACCUMULATE, {"all_reduce": 1, "broadcast": 1}),),
     ),
 }
-# A backend can be taken away before its row.
-ROWS = {name: row for name, row in ROW_OF_BACKEND.items() if name in declared()}
+# A backend can be taken away before its row, and come before it: tests/frameworks/test_contract.py names one without.
+ROWS = {name: ROW_OF_BACKEND.get(name, Row()) for name in declared()}
 
 
 def named(field):

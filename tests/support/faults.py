@@ -17,7 +17,7 @@ import numpy as np
 
 from common import workloads
 from common.data import datasets, sharding
-from common.model import cnn, weights
+from common.model import weights
 from common.ranks.launcher_variables import from_environment
 from common.training import loop, step_breakdown
 from frameworks.shared.replaced import replaced
@@ -281,7 +281,6 @@ def small(_):
     """The CNN and the transformer are small models."""
     train_instead("cnn", small_models.CNN)
     train_instead("transformer", small_models.DECODER)
-    replace(cnn, "FLATTENED", {"dense1.weight": (small_models.CNN.channels[-1], *small_models.CNN.pooled_shape[:2])})
 
 
 def tied(_):

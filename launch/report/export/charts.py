@@ -1,6 +1,7 @@
 """The charts of the answer, one quantity each, drawn by Altair: the answer's own first, and then those of its questions."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ def of(report: Report) -> dict[str, list[Chart]]:
     runs, answer, look_of = report.runs, report.answer, colours_of(report.runs.backends)
     if len(runs.machines) > 1:
         return {IN_ANSWER: [chart for ranking in answer.rankings for chart in _ratios(ranking, look_of)]}
-    charts = {key: [] for key in (IN_ANSWER, "first", "scaling", "step")}
+    charts: dict[str, list[Chart]] = defaultdict(list)
     for ranking in answer.rankings:
         charts[IN_ANSWER] += _answers(ranking, look_of)
         charts["first"] += _ratios(ranking, look_of) if ranking.has_target else []

@@ -185,7 +185,7 @@ def test_the_tokens_of_a_sample_are_those_that_are_predicted(workload, number):
 
 
 def test_the_columns_of_flattened_images_go_from_channels_first_to_channels_last():
-    name, (channels, height, width) = "dense1.weight", cnn.FLATTENED["dense1.weight"]
+    name, (height, width), channels = "dense1.weight", cnn.FLATTENED["dense1.weight"], 8
     first = np.arange(2 * channels * height * width).reshape(2, -1)
     last = cnn.flattened_channels_last(name, first)
     assert last[1, (5 * width + 7) * channels + 3] == first[1, (3 * height + 5) * width + 7]

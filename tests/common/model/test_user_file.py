@@ -112,6 +112,16 @@ def test_the_largest_repeated_blocks_are_the_layers_where_the_file_names_none():
     assert layers_of(nn.Sequential(*tied)) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "function"), [({"optimizer": "adam"}, "optimizer"), ({"momentum": 0.1}, "optimizer"), ({"schedule": "cosine"}, "scheduler")]
+)
+def test_what_a_function_of_the_file_decides_is_no_option(given, function, tmp_path):
+    functions = "\nLEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.SGD(p)\ndef scheduler(*_):\n    return None\n"
+    settings = settings_of(written(tmp_path, PLAIN + functions), **given)
+    with refused(f"--{next(iter(given))} is not for mine, which has a{'n' * (function == 'optimizer')} {function}(); leave it out"):
+        workloads.resolve(settings, 1)
+
+
 def test_the_schedule_of_a_file_is_that_of_its_scheduler_scaled_and_warmed_up(tmp_path):
     one_cycle = "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=num_steps, cycle_momentum=False)"
     path = written(tmp_path, PLAIN + f"\nLEARNING_RATE = 0.02\ndef scheduler(optimizer, num_steps):\n    return {one_cycle}\n")
