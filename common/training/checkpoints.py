@@ -60,6 +60,7 @@ def write(path: Path, state: Mapping[str, np.ndarray], about: About) -> None:
 def read(path: Path) -> tuple[dict[str, np.ndarray], About]:
     """Reads the state and the metadata of a checkpoint. Raises UserError if the file is not a checkpoint."""
     try:
+        durable.expect_regular(path)
         with safe_open(path, "numpy") as file:
             about = _about(file.metadata()["tandem"])
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118

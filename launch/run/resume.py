@@ -91,7 +91,7 @@ def read(path: Path) -> MatrixFile | None:
 
     try:
         # Opening a pipe would wait for its writer.
-        text = path.read_bytes() if path.is_file() else b"" if not path.exists() else b"no file"
+        text = path.read_text(errors="replace") if path.is_file() else "" if not path.exists() else "no file"
         return TypeAdapter(MatrixFile).validate_json(text) if text else None
     except OSError as problem:
         reason = problem.strerror or str(problem)
