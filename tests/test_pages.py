@@ -5,6 +5,9 @@ from functools import cache
 
 import pytest
 
+from common.backends import file_of
+from common.declarations import declared
+from common.workloads import WORKLOADS
 from tests.support.running import ROOT
 
 ROOMS = ("common", "frameworks", "launch", "tests", "results")
@@ -105,6 +108,13 @@ def test_every_name_in_a_guide_stands_in_the_code():
     names = {code for guide in guides for code in code_of(guide) if re.fullmatch(r"[A-Za-z_]\w*", code)}
     assert len(guides) >= 6
     assert sorted(names - found_in_sources(r"[A-Za-z_]\w*")) == []
+
+
+def test_the_backends_of_every_command_are_there_and_every_workload_is_on_its_page():
+    named = {name for page in PAGES for names in re.findall(r"--backends ([\w@,]+)", text_of(page)) for name in names.split(",")}
+    # The last one is a file that the reader makes.
+    assert {file_of(name) for name in named} - {*declared(), "all", "ddp_views"} == set()
+    assert [name for name in WORKLOADS if f"`{name}`" not in text_of("common/README.md")] == []
 
 
 def test_every_page_and_section_that_the_code_names_exists():
