@@ -151,11 +151,15 @@ def _of_gradients(subject: Subject, build: Callable[[], Any], batches: Halved) -
 
 
 def _of_forward(subject: Subject) -> str | None:
-    """Compares the parameters before and after a step without an update."""
+    """Compares the parameters before and after a step without an update. Raises UserError where they have another type then."""
     # A teacher begins as its student, and follows it from other values.
     module = module_of(subject, spread=1.0)
     before = [parameter.detach().clone() for parameter in module.parameters()]
     step_of(subject, module, halved(subject, subject.train).whole)
+    converted = [name for name, parameter in module.named_parameters() if parameter.dtype != model_file.torch().float64]
+    if converted:
+        names = shortened(", ".join(converted), MAX_NAMED)
+        subject.file.refuse("model", f"--verify trains in float64, and the forward pass gives {names} another type; let them keep theirs")
     changed = [
         name for (name, parameter), value in zip(module.named_parameters(), before, strict=True) if _distance(parameter.detach(), value)
     ]

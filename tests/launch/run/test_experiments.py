@@ -7,9 +7,11 @@ import pytest
 from common.config import Settings
 from launch.run import experiments
 from tests.support import planted_bugs
+from tests.support.mistakes import refused
 from tests.support.planted_bugs import BugIn, written
 from tests.support.sound_models import SOUND
 from tests.support.sound_traps import LOOK_WRONG
+from tests.support.user_models import VECTORS
 
 BUGS = [(kind, name, bug) for kind, bugs in planted_bugs.IN_ONE_PROCESS.items() for name, bug in bugs.items()]
 SOUND_MODELS = SOUND | LOOK_WRONG
@@ -43,6 +45,12 @@ def test_nothing_is_found_in_sound_models(name, tmp_path):
     without_gradient = {"experts": examined.without_gradient[:2], "unused-parameters": ["forgotten.weight", "forgotten.bias"]}
     assert examined.without_gradient[:2] == without_gradient.get(name, [])
     assert bool(examined.without_gradient) == (name in without_gradient)
+
+
+def test_a_model_that_makes_its_parameters_float32_is_refused(tmp_path):
+    text = VECTORS + "\nclass Net(nn.Linear):\n    def forward(self, x):\n        return super(Net, self.float()).forward(x.float())\n"
+    with refused("--verify trains in float64, and the forward pass gives weight, bias another type; let them"):
+        examination(tmp_path, "converted", text + "\ndef model():\n    return Net(4, 3)\n")
 
 
 def test_a_workload_of_the_table_is_examined_as_a_file_is():
