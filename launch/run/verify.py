@@ -295,4 +295,6 @@ def _cause_of_failure(record: Record, reference: Record | None) -> str | None:
     error = record.error or ""
     if (record.status == "ok" and reference) or any(part in error for part in OF_PROCESSES):
         return _asked(observations.between_processes, _subject(record.settings), record.num_ranks)
-    return next((cause for part, cause in FAILURES.items() if part in error), None)
+    # Gloo says why it ends a process, and the record has that it was killed.
+    printed = "\n".join([error, *(record.output_tail or ())])
+    return next((cause for part, cause in FAILURES.items() if part in printed), None)

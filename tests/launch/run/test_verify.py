@@ -113,6 +113,9 @@ def test_the_causes_of_failures_are_named(found):
     error = "RuntimeError: Expected to have finished reduction in the prior iteration (…) by passing find_unused_parameters=True"
     failed = {"status": "failed", "in_sync": None, "error": error}
     assert verified(**failed).verdict.endswith("whose gradients the library waits for; give the file FIND_UNUSED = True")
+    tail = ["  what():  [enforce fail at pair.cc:456] Received data size … Is there a distributed collective mismatch in your code?", "==="]
+    killed = failed | {"error": "rank 1 was killed by SIGABRT", "output_tail": tail}
+    assert verified(**killed).verdict.endswith("give the file FIND_UNUSED = True")
     unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
     found["between_processes"] = "the parameters of model() differ"
     assert verified(**failed | {"error": unseeded}).verdict == "wrong: the parameters of model() differ"
