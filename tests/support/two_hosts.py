@@ -1,4 +1,4 @@
-"""Two hosts on this machine: namespaces of network, name and mounts with a real sshd and an /etc/ssh of their own, joined by one link."""
+"""Two hosts on this machine: namespaces of network, name and mounts with a real sshd and further files of their own, joined by one link."""
 
 import contextlib
 import json
@@ -17,23 +17,23 @@ ADDRESSES = HOSTS | {DOWN: "10.77.0.3", STRANGER: HOSTS["tandem2"]}
 PROGRAMS = {"iproute2": ("ip", "tc"), "util-linux": ("unshare", "nsenter", "setsid"), "openssh-server": ("sshd", "ssh", "ssh-keygen")}
 NAMESPACES = ("--net", "--uts", "--mount")
 
-# A host, in a folder with its /etc/ssh; it ends with its sshd, which writes below /run and /var/log. What lies below /sys is the network's.
+# A host, with files of the current folder; it ends with its sshd, which writes below /run and /var/log. UCX reads of the network in /sys.
 START = """set -e
 hostname "$1"
 mount -t sysfs sysfs /sys
 for folder in /run /var/log; do mount -t tmpfs tmpfs $folder; done
 mkdir /run/sshd
 mount --bind hosts /etc/hosts
-mount --bind "$1" /etc/ssh
+mount --bind ssh /etc/ssh
 echo started
-exec "$2" -D
+exec "$2" -D -h "/etc/ssh/$1"
 """
 # sshd otherwise wants that nobody else can write above the key, as in a temporary folder.
-SSHD_CONFIG = """AuthorizedKeysFile /etc/ssh/client_key.pub
+SSHD_CONFIG = """AuthorizedKeysFile /etc/ssh/client.pub
 StrictModes no
 """
 # The ssh of a test that asks for it begins on the second host after the others.
-SSH_CONFIG = """IdentityFile /etc/ssh/client_key
+SSH_CONFIG = """IdentityFile /etc/ssh/client
 IdentitiesOnly yes
 UserKnownHostsFile none
 Match originalhost tandem2 exec "sleep ${LATE_SECONDS:-0}"
@@ -76,7 +76,7 @@ def joined():
         (folder / "last_first").write_text(f"{second}\n{first}\n")
         (folder / "two.toml").write_text(MACHINE)
         (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items()))
-        write_ssh(folder)
+        write_ssh(folder / "ssh")
         hosts = Hosts(folder, {host: started(host, folder, stack) for host in HOSTS})
         pids = hosts.pids
         succeed("ip", "link", "add", "link0", "netns", pids[first], "type", "veth", "peer", "name", "link0", "netns", pids[second])
@@ -90,18 +90,13 @@ def joined():
 
 
 def write_ssh(folder):
-    """Writes the /etc/ssh of each host: its own key, and the keys of both and of a client, which both have."""
-    succeed("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "client_key")
-    for host in HOSTS:
-        (folder / host).mkdir()
-        succeed("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / host / "ssh_host_ed25519_key")
-    known = [f"{host} {(folder / host / 'ssh_host_ed25519_key.pub').read_text()}" for host in HOSTS]
-    for host in HOSTS:
-        (folder / host / "sshd_config").write_text(SSHD_CONFIG)
-        (folder / host / "ssh_config").write_text(SSH_CONFIG)
-        (folder / host / "ssh_known_hosts").write_text("".join(known))
-        for name in ("client_key", "client_key.pub"):
-            (folder / host / name).hardlink_to(folder / name)
+    """Writes the /etc/ssh of both hosts: a key of each and one of a client, and who has them."""
+    folder.mkdir()
+    for name in (*HOSTS, "client"):
+        succeed("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name)
+    (folder / "ssh_known_hosts").write_text("".join(f"{host} {(folder / f'{host}.pub').read_text()}" for host in HOSTS))
+    (folder / "sshd_config").write_text(SSHD_CONFIG)
+    (folder / "ssh_config").write_text(SSH_CONFIG)
 
 
 def started(host, folder, stack):
