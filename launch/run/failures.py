@@ -34,6 +34,8 @@ UNREACHED = re.compile(
 REACH = "`ssh NODE true` must work without a question on each node; correct --hosts, or what ssh needs"
 # What srun prints where a step asks for more than its job has: Slurm counts hardware threads.
 NO_STEP = re.compile(r"srun: error: Unable to create step for job .*: More processors requested than permitted")
+# What Hydra's mpiexec prints where all ports are taken that it may listen at.
+NO_PORT = re.compile(r"\[mpiexec@.*: no port to bind")
 # What Slurm and PBS print when they end a job.
 JOB_IS_OVER = re.compile("DUE TO TIME LIMIT|job killed: walltime")
 # Hydra's lines, which give no run's reason.
@@ -95,6 +97,8 @@ def reported(lines: Iterable[str]) -> str | None:
         return f"a node is not reached: {match[0]}; {REACH}"
     if match := next(filter(None, map(NO_STEP.match, lines)), None):
         return f"{match[0]}; ask for the allocation with the ranks, cores and --threads-per-core=1, as the jobs of --print-jobs do"
+    if any(map(NO_PORT.match, lines)):
+        return "mpiexec finds no free port to listen at; widen or unset MPIEXEC_PORT_RANGE"
     if any(map(REFUSES_ROOT.search, lines)):
         return "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun"
     return None

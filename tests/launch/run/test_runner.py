@@ -47,6 +47,10 @@ CHOOSE = "srun --mpi=pmix was to join the ranks, and offers none, pmi2; choose w
             Outcome(143, False, ["slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT 2026-11-24T10:00:00 DUE TO TIME LIMIT ***", "x"]),
             ("failed", ENDED_BY_JOB),
         ),
+        (
+            Outcome(255, False, ["[mpiexec@n1] HYDU_sock_listen (sock.c:81): no port to bind", "[mpiexec@n1] main (mpiexec.c:266): error"]),
+            ("failed", "mpiexec finds no free port to listen at; widen or unset MPIEXEC_PORT_RANGE"),
+        ),
         (Outcome(143, False, [NO_TRANSPORT, "Abort(1): Fatal error"]), ("failed", WITHOUT_TRANSPORT)),
     ],
 )
