@@ -21,23 +21,32 @@ MAX_RANKS_NAMED = 8
 # What an MPI that cannot start prints, and srun about a --mpi that it cannot offer.
 NOT_JOINED = re.compile("MPI_Init|Invalid MPI type")
 
-# What UCX, a library of MPI, prints before it aborts.
-NO_TRANSPORT = re.compile(r"UCX +ERROR +(no usable transports.*)")
-# What Open MPI's launcher prints to root, as whom programs run in most containers.
-REFUSES_ROOT = re.compile("attempt to run as root")
-# What ssh prints where it does not reach a node, which each line but the last names: a batch job has no terminal for a question about a
-# new key. What may be long stands at the beginning of a line alone, since a line may have 65,536 characters.
-UNREACHED = re.compile(
-    r"ssh: (?:connect to host|Could not resolve hostname) .*|^No \S{1,20} host key is known for .*|^Host key for .* has changed.*"
-    r"|^\S{1,64}@\S{1,255}: Permission denied.*|Connection (?:closed|reset) by \S+ port \d+.*|^Host key verification failed\."
-)
 REACH = "`ssh NODE true` must work without a question on each node; correct --hosts, or what ssh needs"
-# What srun prints where a step asks for more than its job has: Slurm counts hardware threads.
-NO_STEP = re.compile(r"srun: error: Unable to create step for job .*: More processors requested than permitted")
-# What Hydra's mpiexec prints where all ports are taken that it may listen at.
-NO_PORT = re.compile(r"\[mpiexec@.*: no port to bind")
-# What Slurm and PBS print when they end a job.
-JOB_IS_OVER = re.compile("DUE TO TIME LIMIT|job killed: walltime")
+# Lines by which a library or a launcher gives the reason why a run failed, and the error, with what the group, or else all, has matched.
+CAUSES = {
+    # UCX, a library of MPI, before it aborts.
+    re.compile(r"UCX +ERROR +(no usable transports.*)"): (
+        "MPI cannot start: UCX has {}; unset UCX_TLS, or name in it what this node has, such as tcp,sm,self"
+    ),
+    # Slurm and PBS, when they end a job.
+    re.compile("DUE TO TIME LIMIT|job killed: walltime"): ENDED_BY_JOB,
+    # ssh, where it does not reach a node, which each line but the last names: a batch job has no terminal for a question about a new key.
+    # What may be long stands at the beginning of a line alone, since a line may have 65,536 characters.
+    re.compile(
+        r"ssh: (?:connect to host|Could not resolve hostname) .*|^No \S{1,20} host key is known for .*|^Host key for .* has changed.*"
+        r"|^\S{1,64}@\S{1,255}: Permission denied.*|Connection (?:closed|reset) by \S+ port \d+.*|^Host key verification failed\."
+    ): f"a node is not reached: {{}}; {REACH}",
+    # srun, where a step asks for more than its job has: Slurm counts hardware threads.
+    re.compile(r"srun: error: Unable to create step for job .*: More processors requested than permitted"): (
+        "{}; ask for the allocation with the ranks, cores and --threads-per-core=1, as the jobs of --print-jobs do"
+    ),
+    # Hydra's mpiexec, where all ports are taken that it may listen at.
+    re.compile(r"\[mpiexec@.*: no port to bind"): "mpiexec finds no free port to listen at; widen or unset MPIEXEC_PORT_RANGE",
+    # Open MPI's launcher, to root, as whom programs run in most containers.
+    re.compile("attempt to run as root"): (
+        "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun"
+    ),
+}
 # Hydra's lines, which give no run's reason.
 BANNER = re.compile("=|YOUR APPLICATION TERMINATED|This typically refers|Please see the FAQ|\\W*$")
 # The signals of a process that uses memory which /dev/shm has promised and does not have, and of a process that finds out by itself.
@@ -84,23 +93,14 @@ def _rank_of(groups: Mapping[str, str], pids: Sequence[int]) -> int | None:
 
 def is_cause(line: str) -> bool:
     """Returns whether a line gives the reason why a run failed, wherever it stands in the output."""
-    return any(pattern.search(line) for pattern in (NO_TRANSPORT, REFUSES_ROOT, JOB_IS_OVER, UNREACHED, NO_STEP))
+    return any(pattern.search(line) for pattern in CAUSES)
 
 
 def reported(lines: Iterable[str]) -> str | None:
     """Returns the error that a library or the launcher printed, with a remedy; None where there is none."""
-    if match := next(filter(None, map(NO_TRANSPORT.search, lines)), None):
-        return f"MPI cannot start: UCX has {match[1]}; unset UCX_TLS, or name in it what this node has, such as tcp,sm,self"
-    if any(map(JOB_IS_OVER.search, lines)):
-        return ENDED_BY_JOB
-    if match := next(filter(None, map(UNREACHED.match, lines)), None):
-        return f"a node is not reached: {match[0]}; {REACH}"
-    if match := next(filter(None, map(NO_STEP.match, lines)), None):
-        return f"{match[0]}; ask for the allocation with the ranks, cores and --threads-per-core=1, as the jobs of --print-jobs do"
-    if any(map(NO_PORT.match, lines)):
-        return "mpiexec finds no free port to listen at; widen or unset MPIEXEC_PORT_RANGE"
-    if any(map(REFUSES_ROOT.search, lines)):
-        return "Open MPI's launcher refuses to run as root; give --launcher-args=--allow-run-as-root, or --launcher torchrun"
+    for pattern, error in CAUSES.items():
+        if match := next(filter(None, map(pattern.search, lines)), None):
+            return error.format(match[match.lastindex or 0])
     return None
 
 
