@@ -71,33 +71,37 @@ def variant_of(name):
     return {setting: value for setting, value in chosen.items() if value != plain[setting]}
 
 
-def verified(folder, trained):
-    """Trains models with backends, {backend: models}, at 2 ranks in the same processes, and in one process.
+def run_of(backend, model, path, **changes):
+    """The arguments of a run, as train_in_turn takes them."""
+    settings = SETTINGS | LATE.get(model, {}) | variant_of(backend) | changes
+    return (file_of(backend), "none", "--model", path, *flags_of(settings))
 
-    Returns {(backend, model): Verified}.
-    """
-    pairs = [(backend, model) for backend, models in trained.items() for model in models]
+
+def records_of(ranks, folder, runs):
+    for record, _ in train_in_turn(ranks, folder, runs):
+        # Such as a rank that could not start.
+        assert record["status"] != "none", record["error"]
+        yield record
+
+
+def references_of(folder, models):
+    """Trains models in one process. Returns {model: (its file, its records)}."""
     # The digest of a model has the modules in its folder, so that each has its own.
-    paths = {model: written(folder, model, TEXTS[model]) for model in dict.fromkeys(model for _, model in pairs)}
+    references = {model: (written(folder, model, TEXTS[model]), []) for model in models}
+    plain = [run_of("single", model, path) for model, (path, _) in references.items()]
+    by_rank = {model: run_of("single", model, references[model][0], **BY_RANK) for model in WITH_BATCH_NORM if model in references}
+    for model, record in zip((*references, *by_rank), records_of(1, folder / "1", [*plain, *by_rank.values()]), strict=True):
+        references[model][1].append(record)
+    return references
 
-    def run(backend, model, **changes):
-        settings = SETTINGS | LATE.get(model, {}) | variant_of(backend) | changes
-        return (file_of(backend), "none", "--model", paths[model], *flags_of(settings))
 
-    def records(ranks, runs):
-        for record, _ in train_in_turn(ranks, folder / str(ranks), runs):
-            # Such as a rank that could not start.
-            assert record["status"] != "none", record["error"]
-            yield record
-
-    by_rank = [model for model in WITH_BATCH_NORM if model in paths]
-    in_one_process = [run("single", model) for model in paths] + [run("single", model, **BY_RANK) for model in by_rank]
-    references = {model: [] for model in paths}
-    for model, record in zip((*paths, *by_rank), records(1, in_one_process), strict=True):
-        references[model].append(record)
+def verified(folder, trained, references):
+    """Trains models with backends, {backend: models}, at 2 ranks in the same processes. Returns {(backend, model): Verified}."""
+    pairs = [(backend, model) for backend, models in trained.items() for model in models]
+    runs = [run_of(backend, model, references[model][0]) for backend, model in pairs]
     compared = {}
-    for (backend, model), record in zip(pairs, records(2, [run(*pair) for pair in pairs]), strict=True):
-        (compared[backend, model],) = verify.verified(typed([*references[model], record]))
+    for (backend, model), record in zip(pairs, records_of(2, folder / "2", runs), strict=True):
+        (compared[backend, model],) = verify.verified(typed([*references[model][1], record]))
     return compared
 
 
@@ -117,14 +121,20 @@ def expect_verdicts(runs):
     assert {pair: verdict[: len(beginnings[pair])] for pair, verdict in verdicts.items()} == beginnings
 
 
+@pytest.fixture(scope="module")
+def references(tmp_path_factory):
+    """The references of the models that are TRAINED."""
+    return references_of(tmp_path_factory.mktemp("references"), sorted({model for models in TRAINED.values() for model in models}))
+
+
 @pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0])
-def test_sound_models_agree_and_the_causes_of_differences_are_found(names, tmp_path, monkeypatch):
+def test_sound_models_agree_and_the_causes_of_differences_are_found(names, references, tmp_path, monkeypatch):
     # Memory that a library does not initialize has numbers of 3e38, which an optimizer's norms would show.
     monkeypatch.setenv("MALLOC_PERTURB_", "128")
-    expect_verdicts(verified(tmp_path, {name: TRAINED[name] for name in names}))
+    expect_verdicts(verified(tmp_path, {name: TRAINED[name] for name in names}, references))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
 def test_models_of_all_kinds_train_with_each_library_and_each_planted_mistake_has_its_cause(name, tmp_path):
-    expect_verdicts(verified(tmp_path, {name: ALL[name]}))
+    expect_verdicts(verified(tmp_path, {name: ALL[name]}, references_of(tmp_path, ALL[name])))
