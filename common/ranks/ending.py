@@ -17,6 +17,7 @@ The one time limit here is SECONDS_FOR_OTHERS: so long a rank waits before its e
 report a hang, and before it reports alone an error that all ranks may have.
 """
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -60,8 +61,10 @@ OUT_OF_MEMORY = re.compile(r"can(?:'t|not) allocate memory|out of memory|OOM whe
 
 def leave(status: int = 0, with_others: bool = False, at_once: bool = False) -> NoReturn:
     """Ends this process as the table above says. `with_others`: all ranks call this together; `at_once`: no call of MPI is made."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # Whoever reads it may be gone.
+        with contextlib.suppress(OSError):
+            stream.flush()
     mpi = None if at_once else initialized_mpi()
     is_regular = with_others or (status == 0 and not at_once)
     if mpi and with_others:
@@ -149,7 +152,8 @@ def leave_by_signal(number: signal.Signals, rank: int) -> NoReturn:
     """Leaves for a signal that this process got."""
     error = f"rank {rank}: ended by {number.name}"
     if number in OF_ALL:
-        messages.send(messages.RankEnded(error, is_cause=False))
+        with contextlib.suppress(OSError):
+            messages.send(messages.RankEnded(error, is_cause=False))
     else:
         report(error)
         if rank:
