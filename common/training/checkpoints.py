@@ -86,7 +86,7 @@ def expect_whole(
     """Raises UserError where a checkpoint lacks a parameter, a buffer or a part of a kind of optimizer state, or has wrong shapes or NaN.
 
     The shapes are those of the parameters by name, and the buffers those of the model. Optimizer state, KIND/NAME, has the shape of its
-    parameter, or one number.
+    parameter, or one number; a parameter that is not trained has none of any kind.
     """
     of_file = weights.buffers_of(state)
     for name in sorted(of_file.keys() ^ buffers.keys()):
@@ -96,7 +96,8 @@ def expect_whole(
             raise UserError(f"{path} has {name} of another shape or type than the model; {MOVE_AWAY}")
     state = {name: values for name, values in state.items() if name not in of_file}
     kinds = dict.fromkeys(name.rpartition("/")[0] for name in state)
-    expected = {f"{kind}/{name}" if kind else name for kind in ["", *filter(None, kinds)] for name in shapes}
+    trained = shapes.keys() & {name.rpartition("/")[2] for name in state if "/" in name}
+    expected = {*shapes, *(f"{kind}/{name}" for kind in filter(None, kinds) for name in trained)}
     for name in sorted(expected ^ state.keys()):
         raise UserError(f"{path} {'lacks' if name in expected else 'has'} {name}, and is no checkpoint of this model; {MOVE_AWAY}")
     for name, values in state.items():

@@ -103,6 +103,14 @@ def test_a_checkpoint_whose_tensors_are_not_the_models_is_refused(name, values, 
     assert not resuming.restored
 
 
+def test_a_parameter_that_is_not_trained_has_no_optimizer_state(tmp_path):
+    state = {name: values for name, values in STATE.items() if name == "dense1.bias" or not name.endswith("bias")}
+    checkpoints.write(tmp_path / NAME, state, ABOUT)
+    resuming = trainer()
+    checkpoints.resume(resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT)
+    assert resuming.restored[0].keys() == state.keys()
+
+
 BUFFER = "buffer/norm.num_batches_tracked"
 
 
