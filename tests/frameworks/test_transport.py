@@ -162,9 +162,10 @@ def test_what_a_rank_contributes_to_a_call_is_what_it_sends():
     sent, received = torch.ones(2), torch.ones(4)
     operations = [SimpleNamespace(op=op, tensor=tensor) for op, tensor in ((dist.isend, sent), (dist.irecv, received))]
     # Of two tensors the first one receives.
-    for arguments, settings in ((received, sent), {}), ((received,), {"input": sent}), ((), {"tensor": sent}), ((operations,), {}):
+    tensors = ((received, sent), {}), (([received], sent), {}), ((received,), {"input": sent}), ((), {"tensor": sent}), ((operations,), {})
+    for arguments, settings in tensors:
         assert process_group.contributed(arguments, settings) == [sent]
-    assert process_group.contributed((operations[1:],), {}) == []
+    assert process_group.contributed((operations[1:],), {}) == process_group.contributed(([],), {}) == []
 
 
 @pytest.mark.parametrize(

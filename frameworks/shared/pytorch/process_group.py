@@ -146,7 +146,7 @@ def contributed(arguments: Sequence[Any], settings: Mapping[str, Any]) -> list[t
 
     A collective contributes `input` or `tensor`, or the last tensor. A tensor that receives comes before it.
     """
-    if arguments and isinstance(arguments[0], list) and not torch.is_tensor(arguments[0][0]):
+    if arguments and isinstance(arguments[0], list) and not any(map(torch.is_tensor, arguments[0])):
         return [operation.tensor for operation in arguments[0] if operation.op is dist.isend]
     by_name = [settings[name] for name in ("input", "tensor") if name in settings]
     return by_name or [value for value in arguments if torch.is_tensor(value)][-1:]
