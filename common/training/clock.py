@@ -90,8 +90,8 @@ class Turns:
     Every run of a group trains the same part of an epoch in a turn, so that all meet the same machine from their first epoch to their
     last. `num_steps`: the steps of a turn, which also ends with the epoch; 0 before training, and where the run takes no turns, because it
     was started without a matrix or because the matrix cannot continue all its processes. `num_ended`: the number of turns that have
-    ended. `meters`: the Meters that leave out what happens between turns. `step_seconds`: how long the
-    shortest step of the warm-up took on this rank.
+    ended. `meters`: the Meters that leave out what happens between turns. `step_seconds`: how long the shortest step of the warm-up took on
+    this rank.
     """
 
     def __init__(self, run: Summing, step_seconds: float, pids_by_rank: Sequence[int]) -> None:

@@ -70,8 +70,8 @@ def test_without_an_mpiexec_ssh_starts_torchrun_on_both_hosts(hosts, short_run, 
     done = two_hosts.matrix(hosts, checkout, *arguments, nodes="last_first", **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = records_in(tmp_path)
-    found = (record["launcher"], record["num_nodes"], record["in_sync"], record["losses"])
-    assert found == ("torchrun", 2, True, on_one_node["ddp"]["losses"])
+    run = (record["launcher"], record["num_nodes"], record["in_sync"], record["losses"])
+    assert run == ("torchrun", 2, True, on_one_node["ddp"]["losses"])
     # Rank 0 is on the first of the list.
     assert record["environment"]["host"] == "tandem2"
     assert "ssh starts torchrun's agents" in done.stderr
