@@ -7,16 +7,31 @@ import subprocess
 import time
 from typing import NamedTuple
 
-# {variable with the number of an allocation: (command that describes one, the place of its end, format of the time)}.
-SLURM_TIME, PBS_TIME = "%Y-%m-%dT%H:%M:%S", "%a %b %d %H:%M:%S %Y"
-DESCRIPTIONS = {
-    "SLURM_JOB_ID": (("scontrol", "show", "job"), re.compile(r"EndTime=(?P<time>\S+)"), SLURM_TIME),
-    "PBS_JOBID": (
+
+class BatchSystem(NamedTuple):
+    """What is known of a batch system inside a job of it."""
+
+    # The variable with the number of the job, and what to do there so that a launcher knows the nodes.
+    variable: str
+    remedy: str
+    # The command that describes a job, the place of its end, and the format of the time.
+    command: tuple[str, ...]
+    end: re.Pattern[str]
+    time_format: str
+
+
+BATCH_SYSTEMS = {
+    "Slurm": BatchSystem(
+        "SLURM_JOB_ID", "put srun into PATH, or give --hosts FILE with the nodes of $SLURM_JOB_NODELIST",
+        ("scontrol", "show", "job"), re.compile(r"EndTime=(?P<time>\S+)"), "%Y-%m-%dT%H:%M:%S",
+    ),
+    "PBS": BatchSystem(
+        "PBS_JOBID", 'give --hosts "$PBS_NODEFILE"; where the site has PALS, load its module',
         ("qstat", "-f"),
         re.compile(r"Resource_List\.walltime = (?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)(?:.|\n)*\bstime = (?P<time>.+)"),
-        PBS_TIME,
+        "%a %b %d %H:%M:%S %Y",
     ),
-}
+}  # fmt: skip
 ANSWER_SECONDS = 30
 # By which the command is found and finds its server.
 KEPT_VARIABLES = (
@@ -30,13 +45,6 @@ KEPT_VARIABLES = (
     "PBS_CONF_FILE",
     "PBS_DEFAULT",
 )
-
-
-# {batch system: (variable that is set inside a job of it, what to do there so that a launcher knows the nodes)}.
-BATCH_SYSTEMS = {
-    "Slurm": ("SLURM_JOB_ID", "put srun into PATH, or give --hosts FILE with the nodes of $SLURM_JOB_NODELIST"),
-    "PBS": ("PBS_JOBID", 'give --hosts "$PBS_NODEFILE"; where the site has PALS, load its module'),
-}
 
 
 class JobSyntax(NamedTuple):
@@ -89,16 +97,16 @@ JOB_SYNTAXES = {
 @functools.cache
 def end_time() -> float | None:
     """Returns the end in seconds since 1970; None outside an allocation, for one without an end, and without an answer to the question."""
-    for variable, (command, pattern, time_format) in DESCRIPTIONS.items():
-        if name := os.environ.get(variable):
+    for system in BATCH_SYSTEMS.values():
+        if name := os.environ.get(system.variable):
             try:
                 # A user's variables, such as SLURM_TIME_FORMAT, change the format of the answer.
                 environ = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | {"LC_ALL": "C"}
-                process = subprocess.run([*command, name], env=environ, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
-                match = pattern.search(process.stdout)
-                if match is None:
-                    return None
-                return time.mktime(time.strptime(match["time"], time_format)) + _limit_seconds(**match.groupdict())
+                process = subprocess.run(
+                    [*system.command, name], env=environ, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False
+                )
+                match = system.end.search(process.stdout)
+                return match and time.mktime(time.strptime(match["time"], system.time_format)) + _limit_seconds(**match.groupdict())
             except (OSError, subprocess.TimeoutExpired, ValueError):
                 return None
     return None

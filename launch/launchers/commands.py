@@ -12,8 +12,7 @@ from common import declarations
 from common.errors import UserError
 from common.ranks import slurm
 from common.ranks.launcher_variables import ALPS_RANK, OPEN_MPI, PALS, PMI, SLURM, TORCHRUN, Source
-from launch.launchers import ssh
-from launch.launchers.hosts import hosts_in, unknown_nodes_problem
+from launch.launchers.hosts import OUTSIDE, hosts_in, unknown_nodes_problem
 
 VENV_BIN = Path(".venv/bin")
 # That of the ranks where a machine file names none.
@@ -76,20 +75,22 @@ class Start(NamedTuple):
 
     def with_passed(self, variables: dict[str, str]) -> "Start":
         """Returns the start with further variables in its options, where the launcher of its nodes passes on no others."""
-        passes_environment = KINDS[agent_launcher_of(self.launcher).name].passes_environment
+        passes_environment = LAUNCHERS[agent_launcher_of(self.launcher).name].passes_environment
         return self if passes_environment else self._replace(variables=self.variables | variables)
 
     def argv(self) -> list[str]:
         """Returns the launcher's command. Raises UserError where the launcher cannot start these ranks."""
-        return KINDS[self.launcher.name].argv(self)
+        return LAUNCHERS[self.launcher.name].argv(self)
 
 
 def by_options(start: Start) -> list[str]:
     """Returns the argv of a launcher whose row in LAUNCHERS has its options."""
-    kind, hosts = KINDS[start.launcher.name], start.launcher.hosts
+    kind, hosts = LAUNCHERS[start.launcher.name], start.launcher.hosts
     options = _filled(kind.options, **start._asdict(), num_nodes=start.num_nodes, mpi=start.launcher.mpi, cpu_bind=start.launcher.cpu_bind)
     argv = [start.launcher.executable, *options]
     if hosts:
+        if not kind.hosts_option:
+            raise UserError(f"--hosts is {hosts}, and {start.launcher.name} has no option for it; choose another --launcher")
         nodes = hosts_in(hosts)
         if len(nodes) < start.num_nodes:
             ranks_on_nodes = f"{start.num_ranks} ranks with {start.ranks_per_node} per node need {start.num_nodes}"
@@ -123,8 +124,7 @@ def torchrun(start: Start) -> list[str]:
             f"torchrun starts the same number of ranks on each node, and {start.num_ranks} is not a multiple of {start.ranks_per_node}"
         )
     if start.launcher.agent_launcher is None or start.launcher.first_node is None:
-        nodes = "list them with --hosts FILE, or run inside an allocation of Slurm or PBS"
-        advice = "no mpiexec, srun or ssh that starts its agents there is found" if start.launcher.first_node else nodes
+        advice = "no MPI launcher or srun that starts its agents there is found" if start.launcher.first_node else OUTSIDE
         raise UserError(
             f"torchrun needs {start.num_nodes} nodes for {start.num_ranks} ranks with {start.ranks_per_node} per node; {advice}"
         )
@@ -144,7 +144,7 @@ def rendezvous_of(launcher: Launcher) -> tuple[tuple[str, ...], tuple[str, ...]]
     Where the launcher gives each agent its number, that becomes the rank of its node. With c10d the agents number themselves, in the order
     of their host names.
     """
-    if variable := KINDS[launcher.name].node_rank:
+    if variable := LAUNCHERS[launcher.name].node_rank:
         numbering = ("sh", "-c", f'export PET_NODE_RANK=${variable}; exec "$@"', "sh")
         return numbering, (f"--master-addr={launcher.first_node}", f"--master-port={RENDEZVOUS_PORT}")
     return (), ("--rdzv-backend=c10d", f"--rdzv-endpoint={launcher.first_node}:{RENDEZVOUS_PORT}")
@@ -235,14 +235,14 @@ LAUNCHERS = {
     # HPE Cray PALS, e.g. at ALCF. It rejects options of Open MPI and of Hydra.
     "pals": Kind(
         "-n {num_ranks} --ppn {ranks_per_node} --depth {cores_per_rank} --cpu-bind {cpu_bind}", hosts_option="--hostfile {hosts}",
-        variable_option="--env {name}={value}", signatures=("PALS",), allocations=("PBS_JOBID", "COBALT_JOBID"), places="cluster",
+        variable_option="--env {name}={value}", signatures=("PALS",), allocations=("PBS_JOBID",), places="cluster",
         rank_variables=PALS, node_rank=PALS.rank,
     ),
     # ALPS, on Cray XC machines.
     "aprun": Kind(
         "-n {num_ranks} -N {ranks_per_node} --cc depth -d {cores_per_rank}", hosts_option="-L {nodes}",
         variable_option="-e {name}={value}", program="aprun", signatures=("ALPS",),
-        allocations=("PBS_JOBID", "COBALT_JOBID"), places="cluster",
+        allocations=("PBS_JOBID",), places="cluster",
         node_rank=ALPS_RANK,
     ),
     # It sorts the nodes of a list. Without --kill-on-bad-exit the other ranks would wait for a failed one, without --overlap a run would
@@ -260,15 +260,6 @@ LAUNCHERS = {
         argv=torchrun, program="torchrun", places="node", provides_mpi=False, rank_variables=TORCHRUN, killed=KILLED_BY_TORCHRUN,
     ),
 }  # fmt: skip
-# With ssh, which starts only the agents of torchrun.
-OF_SSH = Kind(
-    "-m launch.launchers.ssh {num_ranks}",
-    hosts_option="{nodes}",
-    variable_option="{name}={value}",
-    passes_environment=False,
-    node_rank=ssh.RANK,
-)
-KINDS = LAUNCHERS | {"ssh": OF_SSH}
 ALLOCATIONS = tuple(dict.fromkeys(name for kind in LAUNCHERS.values() for name in kind.allocations))
 
 

@@ -1,9 +1,9 @@
 """Detects the launcher by its version output."""
 
+import contextlib
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
@@ -11,8 +11,8 @@ from shutil import which
 from common.declarations import ROOT
 from common.errors import UserError
 from common.ranks import slurm
-from launch.launchers.commands import LAUNCHERS, MPIEXEC, PYTHON, VENV_BIN, Kind, Launcher, arguments_in
-from launch.launchers.hosts import first_node_of, hosts_in, nodes_file_of_pbs
+from launch.launchers.commands import LAUNCHERS, MPIEXEC, VENV_BIN, Kind, Launcher, arguments_in
+from launch.launchers.hosts import first_node_of, hosts_in
 from launch.launchers.machine_files import Machine, python_of, variables_of
 
 # {text in the version of an MPI: the interfaces of `srun --mpi=` for it, the best first}. The first text that fits counts. ParaStation's
@@ -96,7 +96,10 @@ def choose(
     variables = mpich_variables | variables_of(machine)
     chosen = Launcher(name, executable, variables, hosts, arguments=by_name, python=python, cpu_bind=machine.cpu_bind)
     if LAUNCHERS[name].places == "node":
-        return _with_agent_launcher(chosen, machine.host_suffix)
+        # What starts its agents on several nodes, and the node on which they meet.
+        chosen = chosen._replace(first_node=first_node_of(hosts, machine.host_suffix))
+        with contextlib.suppress(UserError):
+            chosen = chosen._replace(agent_launcher=find())
     return chosen._replace(mpi=machine.mpi or interface_of(chosen)) if LAUNCHERS[name].mpi_variable else chosen
 
 
@@ -114,19 +117,6 @@ def _program(launcher: str | None, python: Sequence[str], pretend: bool) -> tupl
         if pretend and launcher and launcher in LAUNCHERS:
             return launcher, LAUNCHERS[launcher].program
         raise
-
-
-def _with_agent_launcher(launcher: Launcher, host_suffix: str) -> Launcher:
-    """Adds to torchrun what starts its agents on several nodes, an MPI launcher or else ssh, and the node on which they meet."""
-    launcher = launcher._replace(first_node=first_node_of(launcher.hosts, host_suffix))
-    try:
-        return launcher._replace(agent_launcher=find())
-    except UserError:
-        nodes = launcher.hosts or nodes_file_of_pbs()
-    if not (nodes and which("ssh")):
-        return launcher
-    print("no mpiexec is found; on several nodes ssh starts torchrun's agents", file=sys.stderr)
-    return launcher._replace(agent_launcher=("ssh", PYTHON[0]), hosts=nodes)
 
 
 def interface_of(launcher: Launcher) -> str:

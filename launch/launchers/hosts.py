@@ -18,7 +18,7 @@ SLOTS = re.compile(r":\d{1,9}$")
 MAX_SHOWN = 60
 # Options by which launchers outside a batch system are given the nodes.
 NODES_OPTIONS = ("f", "H", "host", "hosts", "hostfile", "machinefile", "hostlist")
-OUTSIDE = "list them with --hosts FILE, or run inside an allocation of Slurm or of PBS with PALS"
+OUTSIDE = f"list them with --hosts FILE, or run inside an allocation of {' or '.join(BATCH_SYSTEMS)}"
 
 
 def read_text(path: str | Path) -> str:
@@ -58,16 +58,12 @@ def _host(item: str, location: str) -> str:
     return name
 
 
-def nodes_file_of_pbs() -> str | None:
-    """Returns the file with the nodes of a job of PBS; None where the variable is left over from a job that has ended, or not set."""
-    path = os.environ.get("PBS_NODEFILE")
-    return path if path and os.path.exists(path) else None
-
-
 def first_node_of(hosts: str | None, host_suffix: str) -> str | None:
     """Returns the first node, by the name of its fast interface, as rendezvous; None if there is no list of nodes."""
-    if hosts := hosts or nodes_file_of_pbs():
-        node = hosts_in(hosts)[0]
+    nodes_file = hosts or os.environ.get("PBS_NODEFILE")
+    # The variable may be left over from a job that has ended.
+    if nodes_file and (hosts or os.path.exists(nodes_file)):
+        node = hosts_in(nodes_file)[0]
     elif node_list := os.environ.get("SLURM_JOB_NODELIST"):
         node = slurm.first_host(node_list)
     else:
@@ -80,7 +76,7 @@ def unknown_nodes_problem(
 ) -> str | None:
     """Returns why a launcher that is given no nodes, by its variables or arguments, cannot start ranks on so many; None if it can."""
     environ = os.environ if environ is None else environ
-    system = next((name for name, (variable, _) in BATCH_SYSTEMS.items() if environ.get(variable)), None)
+    system = next((name for name, kind in BATCH_SYSTEMS.items() if environ.get(kind.variable)), None)
     # Hydra and Open MPI start their daemons by srun.
     knows_nodes = system == "Slurm" and which("srun")
     has_nodes = any(map(environ.get, variables)) or any(
@@ -88,5 +84,5 @@ def unknown_nodes_problem(
     )
     if num_nodes == 1 or knows_nodes or has_nodes:
         return None
-    of_system, remedy = (f" in this job of {system}", BATCH_SYSTEMS[system][1]) if system else ("", OUTSIDE)
+    of_system, remedy = (f" in this job of {system}", BATCH_SYSTEMS[system].remedy) if system else ("", OUTSIDE)
     return f"{num_nodes} nodes are planned, and {launcher} knows none{of_system}: all ranks would be on one; {remedy}"

@@ -95,7 +95,7 @@ def _expect_taken(system: str, queue: str | None, num_nodes: int, machine: Machi
     if queue is not None and len(queue.split()) != 1:
         raise UserError(f"--queue is {queue!r}; give the name of one queue, a word")
     allocations = LAUNCHERS[machine.launcher].allocations if machine.launcher else ()
-    systems = [name.lower() for name, (variable, _) in BATCH_SYSTEMS.items() if variable in allocations]
+    systems = [name.lower() for name, kind in BATCH_SYSTEMS.items() if kind.variable in allocations]
     if systems and system not in systems:
         launcher = f"the machine file's launcher, {machine.launcher}, starts ranks under {systems[0]}"
         raise UserError(f"--print-jobs is {system}, and {launcher}; give --print-jobs {systems[0]}")

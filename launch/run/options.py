@@ -19,7 +19,7 @@ else:
     BatchSystemName = Literal[tuple(JOB_SYNTAXES)]
 
 
-LAUNCHER_HELP = f"{', '.join(LAUNCHERS)}. Default: detected, in an allocation of Slurm or PBS first."
+LAUNCHER_HELP = f"{', '.join(LAUNCHERS)}. Default: detected, that of an allocation first."
 MACHINE_FILE_HELP = (
     "Settings of this machine's launcher, nodes and network, where no option gives them: "
     f"{', '.join(machine_files.names())} (launch/launchers/machines), or the path of a .toml file."

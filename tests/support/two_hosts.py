@@ -32,11 +32,9 @@ exec "$2" -D -h "/etc/ssh/$1"
 SSHD_CONFIG = """AuthorizedKeysFile /etc/ssh/client.pub
 StrictModes no
 """
-# The ssh of a test that asks for it begins on the second host after the others.
 SSH_CONFIG = """IdentityFile /etc/ssh/client
 IdentitiesOnly yes
 UserKnownHostsFile none
-Match originalhost tandem2 exec "sleep ${LATE_SECONDS:-0}"
 """
 # UCX sees that both hosts are one machine, and would go around the link through shared memory.
 MACHINE = """ranks_per_node = 1
@@ -113,16 +111,11 @@ def succeed(*command):
     subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
 
 
-def on_first(hosts, *command, checkout, seconds=500, **variables):
-    """The completed process of a command on the first host in a checkout, with further variables and, as in a job, without a terminal."""
-    inside = hosts.inside("tandem1", "setsid", "--wait", "env", f"--chdir={checkout}", *command)
-    return completed(*inside, variables=variables, seconds=seconds)
-
-
-def matrix(hosts, checkout, *arguments, nodes="both", **variables):
-    """The completed process of a matrix on the first host, which starts a rank on each node of a file, with further variables."""
+def matrix(hosts, checkout, *arguments, nodes="both"):
+    """The completed process of a matrix on the first host, which starts a rank on each node of a file; as in a job, without a terminal."""
     where = ("--hosts", hosts.folder / nodes, "--machine-file", hosts.folder / "two.toml", "--machine", "here")
-    return on_first(hosts, BIN / "python", "-m", "launch.matrix", *arguments, *where, checkout=checkout, **variables)
+    around = ("setsid", "--wait", "env", f"--chdir={checkout}", BIN / "python", "-m", "launch.matrix")
+    return completed(*hosts.inside("tandem1", *around, *arguments, *where), seconds=500)
 
 
 def bytes_sent(hosts):

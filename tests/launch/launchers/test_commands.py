@@ -58,7 +58,6 @@ def test_the_command_of_a_launcher(name, tmp_path, monkeypatch):
         ("srun", None, False),
         ("openmpi", None, True),
         ("torchrun", ("openmpi", "mpiexec"), True),
-        ("torchrun", ("ssh", "p"), True),
     ],
 )
 def test_a_launcher_that_passes_on_no_environment_is_given_each_variable(name, agent_launcher, passed):
@@ -77,24 +76,6 @@ def test_torchrun_starts_the_ranks_of_one_node_itself_and_agents_number_themselv
     launcher = TORCHRUN._replace(agent_launcher=("openmpi", "mpiexec"))
     agent = "the/launcher --nproc-per-node=2 --nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=x1.hsn:29400 -m frameworks.ddp --epochs 2"
     assert " ".join(START._replace(launcher=launcher).argv()).endswith(f" A=with space {agent}")
-
-
-def test_without_an_mpiexec_ssh_starts_the_agents_of_torchrun_which_is_said(install, tmp_path, monkeypatch, capsys):
-    install({".venv/bin/torchrun": None, "ssh": None}, {})
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "hosts").write_text("x2\nx1\nx3\n")
-    launcher = choose("torchrun", machine=Machine(variables={"A": "with space"}), hosts="hosts")
-    expected = words(
-        ".venv/bin/python -m launch.launchers.ssh 3 x2,x1,x3 OMP_NUM_THREADS=3 |A=with space| "
-        'sh -c |export PET_NODE_RANK=$TANDEM_NODE_RANK; exec "$@"| sh '
-        ".venv/bin/torchrun --nproc-per-node=2 --nnodes=3 --master-addr=x2 --master-port=29400"
-    )
-    assert START._replace(launcher=launcher).argv() == [*expected, *START.program[1:]]
-    assert "ssh starts torchrun's agents" in capsys.readouterr().err
-    assert choose("torchrun").agent_launcher is None
-    install({}, {"PBS_NODEFILE": "hosts"})
-    monkeypatch.setattr(detect, "which", {"torchrun": "/torchrun", "ssh": "/ssh"}.get)
-    assert choose("torchrun") == launcher._replace(variables={})
 
 
 CONTAINER = ("podman", "run", "image", "python")
@@ -147,7 +128,7 @@ def test_a_dry_run_may_name_a_launcher_and_a_container_that_are_not_here(install
     ("changes", "message"),
     [
         ({"launcher": TORCHRUN._replace(first_node=None)}, "list them with --hosts FILE"),
-        ({"launcher": TORCHRUN._replace(agent_launcher=None)}, "per node; no mpiexec, srun or ssh"),
+        ({"launcher": TORCHRUN._replace(agent_launcher=None)}, "per node; no MPI launcher or srun"),
         ({"num_ranks": 5}, "5 is not a multiple of 2"),
     ],
 )
@@ -164,9 +145,13 @@ def test_a_program_runs_once_on_a_node_as_a_rank_of_a_job_does(name, agent_launc
     assert on_a_node(("the", "program"), job, launcher) == expected
 
 
-def test_a_host_file_with_fewer_nodes_than_the_ranks_need_is_refused(tmp_path, monkeypatch):
+def test_a_host_file_with_fewer_nodes_than_the_ranks_need_and_any_where_the_launcher_takes_none_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts").write_text("x1\nx2\n")
+    monkeypatch.setitem(LAUNCHERS, "lsf", LAUNCHERS["mpich"]._replace(hosts_option=""))
+    with refused("--hosts is hosts, and lsf has no option for it; choose another --launcher"):
+        START._replace(launcher=TORCHRUN._replace(name="lsf")).argv()
+    monkeypatch.delitem(LAUNCHERS, "lsf")
     for name in LAUNCHERS:
         with refused("hosts lists 2 of the nodes, and ", " with ", " per node need 3"):
             START._replace(launcher=TORCHRUN._replace(name=name)).argv()
@@ -237,7 +222,7 @@ def install(tmp_path, monkeypatch):
         ("srun", {}, {"srun": SRUN}, ("srun", "srun")),
         ("torchrun", {}, {".venv/bin/torchrun": None, "torchrun": None}, ("torchrun", ".venv/bin/torchrun")),
         ("aprun", {}, {OWN: HYDRA, "aprun": ALPS}, ("aprun", "aprun")),
-        (None, {"COBALT_JOBID": "7"}, {OWN: HYDRA, "aprun": ALPS}, ("aprun", "aprun")),
+        (None, PBS, {OWN: HYDRA, "aprun": ALPS}, ("aprun", "aprun")),
         (None, PBS, {OWN: HYDRA, "aprun": OTHER}, ("mpich", OWN)),
         (None, PBS, {"mpiexec": PALS, "aprun": ALPS}, ("pals", "mpiexec")),
         # A variable that is set and empty is not set.

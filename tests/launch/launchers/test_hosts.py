@@ -90,14 +90,14 @@ def test_a_launcher_that_is_given_its_nodes_or_needs_none_is_not_refused(num_nod
     assert unknown_nodes_problem(num_nodes, "mpich", VARIABLES, arguments, environ) is None
 
 
-@pytest.mark.parametrize("name", ["mpich", "intel", "openmpi", "pals", "aprun", "srun"])
+@pytest.mark.parametrize("name", [name for name, kind in LAUNCHERS.items() if kind.places != "node"])
 def test_only_a_launcher_of_a_batch_system_starts_ranks_on_nodes_that_are_not_listed(name, monkeypatch):
     own = LAUNCHERS[name].nodes_variables
     variables = {variable for kind in LAUNCHERS.values() for variable in kind.nodes_variables}
-    for variable in (*variables, *(variable for variable, _ in hosts.BATCH_SYSTEMS.values())):
+    for variable in (*variables, *(system.variable for system in hosts.BATCH_SYSTEMS.values())):
         monkeypatch.delenv(variable, raising=False)
     start = Start(Launcher(name, "it"), 8, 4, 1, ("python",), {})
-    if name in ("pals", "aprun", "srun"):
+    if LAUNCHERS[name].places == "cluster":
         assert "python" in start.argv()
         return
     # Those of other launchers it does not read: the MPI Operator of Kubernetes sets one of Open MPI for any.

@@ -1,19 +1,15 @@
 """On two hosts, which ssh reaches, backends have the losses of one host, also over a slow network, and what does not start is named."""
 
 import math
-from pathlib import Path
 
-import psutil
 import pytest
 
 from common.model.cnn import Cnn
 from common.model.description import parameters_of
 from common.ranks import binding
-from launch.launchers.ssh import RANK
 from launch.run.failures import REACH
 from tests.support import two_hosts
-from tests.support.kills import wait_until
-from tests.support.running import BIN, ROOT, copied, records_in
+from tests.support.running import records_in
 
 pytestmark = pytest.mark.matrix
 
@@ -54,28 +50,14 @@ def test_a_backend_trains_the_same_on_two_hosts_as_on_one(hosts, checkout, short
     assert two_hosts.bytes_sent(hosts) - before > num_bytes / 2
 
 
-def test_without_an_mpiexec_ssh_starts_torchrun_on_both_hosts(hosts, short_run, on_one_node, tmp_path):
-    checkout = copied(tmp_path)
-    (checkout / ".venv").unlink()
-    for source, target in (
-        *((path, checkout / ".venv") for path in (ROOT / ".venv").iterdir() if path.name != "bin"),
-        *((path, checkout / ".venv" / "bin") for path in (ROOT / ".venv" / "bin").iterdir()),
-        *((path, tmp_path / "bin") for place in ("/usr/bin", "/usr/sbin", "/bin", "/sbin") for path in Path(place).iterdir()),
-    ):
-        target.mkdir(exist_ok=True, parents=True)
-        if not source.name.startswith(("mpi", "hydra", "srun")) and not (target / source.name).exists():
-            (target / source.name).symlink_to(source)
-    variables = {"PATH": f"{tmp_path}/bin", "LATE_SECONDS": "5"}
+def test_torchrun_has_an_agent_on_each_host_and_rank_0_on_the_first_of_the_list(hosts, checkout, short_run, on_one_node, tmp_path):
     arguments = (*OF_DDP, "--launcher", "torchrun", *short_run, "--results", tmp_path)
-    done = two_hosts.matrix(hosts, checkout, *arguments, nodes="last_first", **variables)
+    done = two_hosts.matrix(hosts, checkout, *arguments, nodes="last_first")
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = records_in(tmp_path)
     run = (record["launcher"], record["num_nodes"], record["in_sync"], record["losses"])
     assert run == ("torchrun", 2, True, on_one_node["ddp"]["losses"])
-    # Rank 0 is on the first of the list.
     assert record["environment"]["host"] == "tandem2"
-    assert "ssh starts torchrun's agents" in done.stderr
-    assert "launch.launchers.ssh 2 tandem2,tandem1 " in record["command"]
 
 
 def test_the_check_reaches_every_node(hosts, checkout, tmp_path):
@@ -101,30 +83,3 @@ def test_the_check_and_the_record_have_the_line_of_ssh_on_a_node_that_it_does_no
     assert (done.returncode, checked.returncode, record["status"]) == (1, 1, "failed"), done.stdout + done.stderr
     assert record["error"] == f"a node is not reached: {line}; {REACH}"
     assert f"problem ranks        2 ranks on 2 nodes fail: {record['error']}\n" in checked.stdout
-
-
-@pytest.fixture
-def start(hosts):
-    """A function that starts a script of sh by the program on two of three hosts."""
-
-    def start(script):
-        command = (BIN / "python", "-m", "launch.launchers.ssh", 2, "tandem2,tandem1,tandem3", "A=it's mine", "sh", "-c", script)
-        return two_hosts.on_first(hosts, *command, checkout=ROOT, seconds=120)
-
-    return start
-
-
-def test_each_host_has_the_command_with_its_variables_in_the_checkout(start):
-    done = start(f'echo "${RANK} $(hostname) $A $PWD"')
-    expected = [f"{rank} {host} it's mine {ROOT}" for rank, host in enumerate(("tandem2", "tandem1"))]
-    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected), done.stderr
-
-
-def test_one_that_fails_ends_the_others(start, tmp_path):
-    def is_running():
-        return any(str(tmp_path) in process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"])
-
-    waiting = f'touch {tmp_path}/begun; exec sh -c "sleep 300; true" {tmp_path}'
-    script = f"[ $(hostname) = tandem2 ] || {{ until [ -e {tmp_path}/begun ]; do sleep 0.1; done; exit 7; }}; {waiting}"
-    assert start(script).returncode == 7
-    wait_until(lambda: not is_running(), 30)
