@@ -134,9 +134,8 @@ def start(prepared: Prepared) -> int:
     jobs = runnable(prepared, launcher)
     files.make_folder(folder)
     with lock.locked(folder, jobs, matrix.share_machine), resume.locked(resume.path_of(folder, prepared.identity)) as file:
-        with resume.drawing_seeds(folder):
-            beginning = begin(prepared, jobs)
-            resume.write(file, resume.MatrixFile(prepared.identity, *beginning, matrix.repeats, resume.runs_of(jobs)))
+        beginning = begin(prepared, jobs)
+        resume.write(file, resume.MatrixFile(prepared.identity, *beginning, matrix.repeats, resume.runs_of(jobs)))
         stamp = beginning.stamp
         all_jobs = resume.named(jobs, *beginning)
         resume.wait_until_ended(all_jobs)
@@ -191,8 +190,7 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> list[Job]:
         print(binding.describe_ignored(ignored), file=sys.stderr)
     available.check(prepared.jobs, launcher)
     jobs = available.runnable(prepared.jobs, launcher)
-    if not available.runs_elsewhere(jobs, launcher):
-        available.expect_memory(jobs)
+    available.expect_memory(jobs, launcher)
     return jobs
 
 

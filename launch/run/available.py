@@ -36,13 +36,6 @@ from launch.run.runner import Command
 LIMIT_SECONDS = 600.0
 
 
-class Answers(NamedTuple):
-    """The answers of the backends of jobs, and whether they are of a node on which the ranks will run."""
-
-    by_backend: dict[str, Answer]
-    of_ranks: bool
-
-
 class Runnable(NamedTuple):
     """The jobs that can run, on the device on which they all run, and by backend or size why the others cannot."""
 
@@ -77,9 +70,9 @@ def check(jobs: Iterable[Job], launcher: Launcher | None) -> None:
             configuration.of(settings, job.num_ranks)
 
 
-def expect_memory(jobs: Iterable[Job]) -> None:
-    """Raises UserError for the first job whose state does not fit into the memory of this node, on which the jobs run."""
-    for job in jobs:
+def expect_memory(jobs: Sequence[Job], launcher: Launcher) -> None:
+    """Raises UserError for the first job whose state does not fit into the memory of this node, where the jobs run on it."""
+    for job in jobs if not runs_elsewhere(jobs, launcher) else ():
         settings = workloads.resolve(job.settings, job.degree)
         state_memory.expect_room(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device)
 
@@ -112,47 +105,37 @@ def asked(jobs: Sequence[Job], launcher: Launcher) -> Runnable:
     return runnable_by(ask_for(jobs, launcher), jobs)
 
 
-def ask_for(jobs: Sequence[Job], launcher: Launcher, for_check: bool = False) -> Answers:
-    """Asks the backends of jobs, where the ranks will run, whether they can train.
+def ask_for(jobs: Sequence[Job], launcher: Launcher, with_node: bool = False) -> dict[str, Answer]:
+    """Asks the backends of jobs, where the ranks will run, whether they can train; `with_node` about the node too.
 
-    A check also asks about the node. Where the launcher would wait for nodes it asks on this one, unless the ranks have another Python than
-    the environment's, whose backends have empty answers. Raises UserError if the launcher cannot start a program.
+    Raises UserError if the launcher cannot start a program.
     """
-    of_ranks = not (for_check and waits_for_nodes(launcher))
     backends = list(dict.fromkeys(job.backend for job in jobs))
     answers: dict[str, Answer] = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
         unknown = [backend for backend in backends if backend not in answers]
-        if not of_ranks and launcher.python != commands.PYTHON:
-            unasked: dict[str, Answer] = {backend: {} for backend in unknown}
-            return Answers(answers | unasked, of_ranks)
-        answers |= answers_of(unknown, jobs[0], launcher, of_ranks and runs_elsewhere(jobs, launcher), for_check)
-    return Answers(answers, of_ranks)
+        return answers | answers_of(unknown, jobs[0], launcher, runs_elsewhere(jobs, launcher), with_node)
 
 
-def runnable_by(answers: Answers, jobs: Sequence[Job]) -> Runnable:
+def runnable_by(answers: Mapping[str, Answer], jobs: Sequence[Job]) -> Runnable:
     """Chooses the device on which all jobs run, and the jobs that can run on it, by the answers of their backends.
 
-    Jobs keep their --device where the answers are not of a node on which the ranks will run. Raises UserError if there is no GPU for
-    --device cuda.
+    Raises UserError if there is no GPU for --device cuda.
     """
-    by_backend = answers.by_backend
-    device = common_device(jobs[0].settings.device, by_backend) if answers.of_ranks else None
-    reasons = {job.backend: reason for job in jobs if (reason := problem(by_backend[job.backend], device, job.settings.mkl_kernels))}
+    device = common_device(jobs[0].settings.device, answers)
+    reasons = {job.backend: reason for job in jobs if (reason := problem(answers[job.backend], device, job.settings.mkl_kernels))}
     jobs = [job for job in jobs if job.backend not in reasons]
     if device == "cuda":
-        problems = {job: binding.gpus_problem(by_backend[job.backend].get("num_gpus"), job.ranks_per_node) for job in jobs}
+        problems = {job: binding.gpus_problem(answers[job.backend].get("num_gpus"), job.ranks_per_node) for job in jobs}
         jobs = [job for job in jobs if not problems[job]]
         reasons |= {f"size {job.num_ranks}": text for job, text in problems.items() if text}
-    if device:
-        jobs = [job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in jobs]
-    return Runnable(list(jobs), reasons)
+    return Runnable([job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in jobs], reasons)
 
 
-def problem(answer: Answer, device: DeviceName | None, mkl_kernels: str = Settings.mkl_kernels) -> str | None:
-    """Returns why a backend with this answer cannot train on a device; None if it can. `device`: None where it is not known."""
-    of_device = device and (answer.get(device) or answer.get("precision", {}).get(device))
-    of_mkl = answer.get("mkl_kernels") if device and mkl_kernels == "fast" else None
+def problem(answer: Answer, device: DeviceName, mkl_kernels: str = Settings.mkl_kernels) -> str | None:
+    """Returns why a backend with this answer cannot train on a device; None if it can."""
+    of_device = answer.get(device) or answer.get("precision", {}).get(device)
+    of_mkl = answer.get("mkl_kernels") if mkl_kernels == "fast" else None
     return answer.get("error") or of_device or (f"--mkl-kernels fast: {of_mkl}" if of_mkl else None)
 
 
@@ -170,7 +153,7 @@ def runs_elsewhere(jobs: Iterable[Job], launcher: Launcher) -> bool:
 
 def waits_for_nodes(launcher: Launcher) -> bool:
     """Returns whether the launcher, outside of an allocation, would wait for nodes."""
-    return commands.KINDS[commands.agent_launcher_of(launcher).name].places == "cluster" and commands.allocation() is None
+    return commands.LAUNCHERS[commands.agent_launcher_of(launcher).name].places == "cluster" and commands.allocation() is None
 
 
 def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_launcher: bool, with_node: bool = False) -> dict[str, Answer]:

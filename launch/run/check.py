@@ -7,18 +7,14 @@ from the Facts of a matrix. The text of a problem ends in its remedy.
 import itertools
 import os
 import re
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
 
-from common import workloads
 from common.backends import ALL, declaration_of
 from common.config import Settings, cores_per_rank
-from common.cost import state_memory
 from common.declarations import ROOT
 from common.errors import UserError
 from common.ranks import binding, machine
@@ -26,7 +22,7 @@ from common.record import files
 from common.words import ranks_of
 from launch.launchers import batch_systems, commands, detect
 from launch.launchers.commands import LAUNCHERS, PYTHON, Launcher
-from launch.run import available, lock, node
+from launch.run import available, lock
 from launch.run.available import Step
 from launch.run.node import Node
 from launch.run.options import Matrix
@@ -39,11 +35,8 @@ Lines = Iterator[tuple[Severity, str]]
 OK: Severity = "ok"
 NOTE: Severity = "note"
 PROBLEM: Severity = "problem"
-GB = 1e9
-NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
 REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
-ELSEWHERE = "make room, or give another folder with --results"
 # The end of the message of a framework that is built for GPUs where it finds none.
 FINDS_NONE = "finds no GPU"
 MAX_NAMED = 8
@@ -54,9 +47,8 @@ class Facts(NamedTuple):
 
     settings: Settings
     jobs: list[Job]
-    # The node that was asked, and whether ranks run there.
-    node: Node
-    of_ranks: bool = False
+    # A node of the ranks; None where none was asked.
+    node: Node | None = None
     launcher: Launcher | None = None
     # The jobs that can run, on the device of the matrix, and by backend or size why the others cannot.
     runnable: tuple[Job, ...] = ()
@@ -69,11 +61,6 @@ class Facts(NamedTuple):
     # The values of --backends and --share-machine.
     requested: str | None = None
     shares_machine: bool = False
-
-    @property
-    def problem(self) -> Severity:
-        """The severity of what is wrong on the node, where that may not be one of the ranks'."""
-        return "problem" if self.of_ranks else "note"
 
 
 def run(matrix: Matrix, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> int:
@@ -97,43 +84,33 @@ def screen(facts: Facts) -> list[tuple[Severity, str, str]]:
 
 
 def facts_of(matrix: Matrix, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> Facts:
-    """Returns what is known of a matrix."""
-    of_options = {"requested": matrix.backends, "shares_machine": matrix.share_machine}
+    """Returns what is known of a matrix. Outside the allocation that its launcher needs no node is asked."""
+    facts = Facts(settings, jobs, requested=matrix.backends, shares_machine=matrix.share_machine)
     try:
         launcher = choose()
     except detect.NotFound as missing:
-        return Facts(settings, jobs, node.describe(), errors=(str(missing),), **of_options)
-    answers, runnable, reasons, errors, steps = available.Answers({}, of_ranks=False), [], {}, [], []
+        return facts._replace(errors=(str(missing),))
+    facts = facts._replace(launcher=launcher)
     try:
         available.check(jobs, launcher)
-        steps = steps_of(jobs, launcher)
-        answers = available.ask_for(jobs, launcher, for_check=True)
+        if available.waits_for_nodes(launcher):
+            return facts
+        facts = facts._replace(steps=tuple(steps_of(jobs, launcher)))
+        answers = available.ask_for(jobs, launcher, with_node=True)
+        gpu_problems = dict.fromkeys(problem for answer in answers.values() if (problem := answer.get("cuda") or "").endswith(FINDS_NONE))
+        asked_node = next((answer["node"] for answer in answers.values() if "node" in answer), None)
+        facts = facts._replace(node=asked_node, gpu_problems=tuple(gpu_problems))
         runnable, reasons = available.runnable_by(answers, jobs)
+        facts = facts._replace(runnable=tuple(runnable), reasons=reasons)
+        available.expect_memory(runnable, launcher)
     except UserError as problem:
-        errors.append(str(problem))
-    asked_node = next((answer["node"] for answer in answers.by_backend.values() if "node" in answer), None)
-    is_of_ranks = asked_node is not None and answers.of_ranks
-    gpu_problems = dict.fromkeys(answer.get("cuda") or "" for answer in answers.by_backend.values())
-    return Facts(
-        settings,
-        jobs,
-        asked_node or node.describe(),
-        of_ranks=is_of_ranks,
-        launcher=launcher,
-        runnable=tuple(runnable),
-        reasons=reasons,
-        steps=tuple(steps),
-        errors=tuple(errors),
-        gpu_problems=tuple(problem for problem in gpu_problems if problem.endswith(FINDS_NONE)),
-        **of_options,
-    )
+        return facts._replace(errors=(str(problem),))
+    return facts
 
 
 def steps_of(jobs: Sequence[Job], launcher: Launcher) -> list[Step]:
-    """Starts the ranks of each size, the smallest first, up to the first that does not start. Waits for no allocation."""
+    """Starts the ranks of each size, the smallest first, up to the first that does not start."""
     steps: list[Step] = []
-    if available.waits_for_nodes(launcher):
-        return steps
     for num_ranks in sorted({job.num_ranks for job in jobs}):
         steps.append(available.step_of(next(job for job in jobs if job.num_ranks == num_ranks), launcher))
         if steps[-1].error:
@@ -153,9 +130,7 @@ def launcher(facts: Facts) -> Lines:
         minutes = max(0, end - time.time()) / 60
         yield OK, f"allocation {name_of_allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"
     elif available.waits_for_nodes(facts.launcher):
-        yield NOTE, f"outside an allocation {name} would wait for nodes: the lines below are of {socket.gethostname()}; check inside one"
-    elif not facts.of_ranks and not facts.errors:
-        yield NOTE, f"ranks run on other nodes too: the lines below are of {socket.gethostname()}"
+        yield NOTE, f"outside an allocation {name} would wait for nodes, of which nothing is known here; check inside one"
 
 
 def ranks(facts: Facts) -> Lines:
@@ -181,7 +156,6 @@ def mpi(facts: Facts) -> Lines:
     first = facts.steps[0].places[0] if facts.steps and facts.steps[0].places else None
     if facts.launcher is None or first is None or not LAUNCHERS[facts.launcher.name].provides_mpi:
         return
-    library = facts.node["horovod"]
     if first.mpi is None:
         # Under Slurm ranks meet without it.
         severity = PROBLEM if any(available.mpi_problem(job.backend, "torchrun") for job in facts.jobs) else NOTE
@@ -190,20 +164,13 @@ def mpi(facts: Facts) -> Lines:
         return
     version, path = first.mpi
     yield OK, f"mpi4py loads {version}, {path}"
+    library = facts.node["horovod"] if facts.node else None
     if library is None or not any(declaration_of(job.backend).library == "Horovod" for job in facts.jobs):
         return
     if library == "not found":
         yield PROBLEM, f"Horovod's MPI library is not found; load the module of the MPI it was built with, or run {REBUILD}"
     elif os.path.realpath(library) != os.path.realpath(path):
         yield PROBLEM, f"two MPIs: Horovod loads {library}, mpi4py {path}; leave MPI4PY_LIBMPI and LD_LIBRARY_PATH alone, or run {REBUILD}"
-
-
-def network(facts: Facts) -> Lines:
-    value = (os.environ | (facts.launcher.variables if facts.launcher else {})).get(NCCL_INTERFACE, "")
-    interfaces, prefixes = facts.node["interfaces"], tuple(word.strip("=^") for word in value.split(","))
-    if value and not any(interface.startswith(prefixes) for interface in interfaces):
-        remedy = "name one of them in [variables] of a machine file, or unset it"
-        yield facts.problem, f"{NCCL_INTERFACE} is {value}, and {facts.node['host']} has {', '.join(interfaces)}; {remedy}"
 
 
 def backends(facts: Facts) -> Lines:
@@ -223,22 +190,24 @@ def backends(facts: Facts) -> Lines:
 
 
 def gpus(facts: Facts) -> Lines:
-    num_gpus, device, requested = facts.node["num_gpus"], (facts.runnable or facts.jobs)[0].settings.device, facts.settings.device
-    if num_gpus:
+    device, requested = (facts.runnable or facts.jobs)[0].settings.device, facts.settings.device
+    if facts.node and facts.node["num_gpus"]:
         models = ", ".join(dict.fromkeys(facts.node["gpu"]))
-        text = f"{num_gpus} visible on {facts.node['host']} ({models})"
+        text = f"{facts.node['num_gpus']} visible on {facts.node['host']} ({models})"
         if device == "cuda" or requested == "cpu":
             yield OK, text
         else:
             yield NOTE, f"{text}, and the runs are on {device}; TANDEM_DEVICE=cuda launch/setup.sh builds for GPUs"
-    elif requested != "cpu" and (facts.gpu_problems or requested == "cuda") and not facts.errors:
+    elif facts.node and requested != "cpu" and (facts.gpu_problems or requested == "cuda") and not facts.errors:
         selected = "".join(f", with {name}={value!r}" for name, value in facts.node["visible"].items())
         why = f" ({', '.join(facts.gpu_problems)})" if facts.gpu_problems else ""
         remedy = "ask the batch system for GPUs, such as --gres=gpu:4 or ngpus=4, or give --device cpu"
-        yield facts.problem, f"{facts.node['host']} shows none{selected}{why}; {remedy}"
+        yield PROBLEM, f"{facts.node['host']} shows none{selected}{why}; {remedy}"
 
 
 def cores(facts: Facts) -> Lines:
+    if not facts.node:
+        return
     needed, total = cores_per_rank(facts.settings), facts.node["num_cores"]
     yield OK, f"{facts.node['host']} has {total}; {needed} and {facts.settings.threads} threads for each rank"
     if ignored := binding.owned_variables(facts.node["ignored_variables"] | (facts.launcher.variables if facts.launcher else {})):
@@ -259,32 +228,15 @@ def are_oversubscribed(places: Iterable[Place], needed: int) -> bool:
     return any(binding.are_oversubscribed([place.cores for place in node], needed, {}, node[0].quota_cores) for node in nodes)
 
 
-def memory(facts: Facts) -> Lines:
-    def needed(job: Job) -> float:
-        settings = workloads.resolve(job.settings, job.degree)
-        return state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).node_bytes
-
-    if facts.of_ranks and facts.launcher and not available.runs_elsewhere(facts.jobs, facts.launcher):
-        available.expect_memory(facts.runnable)
-    largest, available_bytes = max(facts.jobs, key=needed), facts.node["available_bytes"]
-    size = f"{largest.settings.workload} with {largest.backend} at {ranks_of(largest.num_ranks)}"
-    needs = f"the state of {size} needs {needed(largest) / GB:.3g} GB on a node"
-    text = f"{needs}, and {facts.node['host']} has {available_bytes / GB:.3g} GB"
-    if needed(largest) <= available_bytes:
-        yield OK, f"{text} available; activations and libraries come on top"
-    else:
-        yield facts.problem, f"{text}; use more nodes by --ranks-per-node, or a smaller workload"
-
-
 def shared(facts: Facts) -> Lines:
-    if facts.launcher is None or not LAUNCHERS[facts.launcher.name].provides_mpi or facts.node["shared_memory"] is None:
+    if not facts.node or not facts.launcher or not LAUNCHERS[facts.launcher.name].provides_mpi or not facts.node["shared_memory"]:
         return
     shared_memory, num_ranks = machine.SharedMemory(*facts.node["shared_memory"]), max(job.ranks_per_node for job in facts.jobs)
     text = machine.describe_shared_memory(shared_memory, num_ranks)
     if machine.needed_shared_memory(num_ranks) <= shared_memory.free:
         yield OK, text
     else:
-        yield facts.problem, f"{text}; {machine.SHARED_MEMORY_REMEDY}"
+        yield PROBLEM, f"{text}; {machine.SHARED_MEMORY_REMEDY}"
 
 
 def results(facts: Facts) -> Lines:
@@ -292,20 +244,12 @@ def results(facts: Facts) -> Lines:
     files.expect_writable(folder)
     try:
         # The file has no name, or loses it at once.
-        with tempfile.TemporaryFile(dir=existing(folder)) as file:
-            reason = lock.lock(file.fileno())
+        with tempfile.TemporaryFile(dir=next(path for path in (folder, *folder.parents) if path.exists())):
+            yield OK, f"{folder.absolute()} can be written"
     except OSError as problem:
-        yield PROBLEM, f"cannot write records to {folder} ({problem.strerror}); {ELSEWHERE}"
+        yield PROBLEM, f"cannot write records to {folder} ({problem.strerror}); make room, or give another folder with --results"
         return
-    yield OK, f"{folder.absolute()} can be written"
-    if reason:
-        yield PROBLEM, f"{existing(folder)} {reason}; give --results on another file system, or start one matrix at a time"
     lock.expect_free(folder, facts.jobs, facts.shares_machine)
-
-
-def existing(folder: Path) -> Path:
-    """Returns the folder, or the innermost folder above it that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def environment(facts: Facts) -> Lines:
@@ -319,6 +263,6 @@ def environment(facts: Facts) -> Lines:
 
 
 LINES: dict[str, Callable[[Facts], Lines]] = {
-    "launcher": launcher, "ranks": ranks, "MPI": mpi, "network": network, "backends": backends, "GPUs": gpus, "cores": cores,
-    "memory": memory, "/dev/shm": shared, "results": results, "environment": environment,
+    "launcher": launcher, "ranks": ranks, "MPI": mpi, "backends": backends, "GPUs": gpus, "cores": cores, "/dev/shm": shared,
+    "results": results, "environment": environment,
 }  # fmt: skip

@@ -23,8 +23,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypedDict
 
-import psutil
-
 from common import durable
 from common.declarations import ROOT, declared
 from common.ranks import binding, gpus, machine
@@ -49,8 +47,6 @@ class Node(TypedDict):
     host: str
     num_cores: int
     ignored_variables: dict[str, str]
-    available_bytes: float
-    interfaces: list[str]
     # As SharedMemory of common/ranks/machine.py.
     shared_memory: tuple[int, int] | None
     # The path of Horovod's MPI library, or `not found`; None where Horovod has none.
@@ -182,8 +178,6 @@ def describe() -> Node:
         "host": described.host,
         "num_cores": described.num_cores,
         "ignored_variables": binding.ignored_variables({}),
-        "available_bytes": machine.available_bytes(),
-        "interfaces": sorted(psutil.net_if_addrs()),
         "shared_memory": machine.shared_memory(),
         "horovod": of_horovod(),
         "gpu": gpus.all_models() if num_gpus else [],

@@ -11,10 +11,9 @@ import pytest
 
 from common.config import Settings
 from common.errors import UserError
-from common.record.definition import ENDED_BY_JOB
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
-from launch.run import available, check, lock, node, session
+from launch.run import available, check, lock, node
 from launch.run.available import Step
 from launch.run.place import Place
 from launch.run.plan import Job
@@ -22,12 +21,12 @@ from tests.support.running import BIN, ROOT, completed
 
 MPICH = ("MPICH Version: 5.0.2", "/its/libmpi.so.12")
 NODE = {
-    "host": "n1", "num_cores": 8, "ignored_variables": {}, "available_bytes": 64e9, "shared_memory": (10**9, 10**9),
-    "interfaces": ["eth0", "lo"], "horovod": MPICH[1], "gpu": [], "num_gpus": 0, "visible": {},
+    "host": "n1", "num_cores": 8, "ignored_variables": {}, "shared_memory": (10**9, 10**9),
+    "horovod": MPICH[1], "gpu": [], "num_gpus": 0, "visible": {},
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
 TORCHRUN = LOCAL._replace(name="torchrun")
-ON_HSN, HIDDEN = LOCAL._replace(variables={"NCCL_SOCKET_IFNAME": "hsn0"}), {"visible": {"CUDA_VISIBLE_DEVICES": ""}}
+HIDDEN = {"visible": {"CUDA_VISIBLE_DEVICES": ""}}
 NO_MPI = available.mpi_problem("horovod_tf", "torchrun")
 STALE = "setup: .venv is missing or stale; run launch/setup.sh"
 
@@ -42,7 +41,7 @@ def script(root, text, status=0):
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A checkout whose environment is up to date, without an allocation, where no other matrix runs."""
-    for name in (*ALLOCATIONS, check.NCCL_INTERFACE):
+    for name in ALLOCATIONS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(lock.VARIABLE, str(tmp_path / "lock"))
     monkeypatch.setattr(check, "ROOT", tmp_path / "root")
@@ -62,7 +61,7 @@ def facts(folder, node=None, settings=None, **changes):
     """The Facts of a matrix of one size that goes well, but for the changes."""
     of_runs = Settings(workload="cnn", results=folder / "results", machine="here", **settings or {})
     jobs = [Job(name, 2, 2, of_runs) for name in ("ddp", "horovod_torch")]
-    values = {"of_ranks": True, "launcher": LOCAL, "runnable": tuple(jobs), "steps": (step([0], [1]),)} | changes
+    values = {"launcher": LOCAL, "runnable": tuple(jobs), "steps": (step([0], [1]),)} | changes
     return check.Facts(of_runs, jobs, NODE | (node or {}), **values)
 
 
@@ -90,13 +89,11 @@ def of(*steps):
         (of(step([0], mpi=None, mpi_problem="no libmpi")), "MPI", "mpi4py cannot be used (no libmpi)", "give --launcher torchrun"),
         ({"node": {"horovod": "not found"}}, "MPI", "Horovod's MPI library is not found", "; load the module"),
         ({"node": {"shared_memory": (10**6, 64 * 10**6)}}, "/dev/shm", "and with MPICH 2 ranks take 11", "; make it larger"),
-        ({"launcher": ON_HSN}, "network", "NCCL_SOCKET_IFNAME is hsn0, and n1 has eth0, lo", "; name one of them in [variables]"),
         ({"reasons": {"horovod_tf": "ImportError: x"}}, "backends", "horovod_tf: ImportError: x", "; leave it out of --backends"),
         ({"errors": ("srun: error: x",)}, "backends", "srun: error: x", "; --dry-run prints"),
         ({"gpu_problems": ("PyTorch finds no GPU",)}, "GPUs", "n1 shows none (PyTorch finds no GPU)", "--gres=gpu:4"),
         ({"settings": {"device": "cuda"}, "node": HIDDEN}, "GPUs", "n1 shows none, with CUDA_VISIBLE_DEVICES=''", "--device cpu"),
         ({"settings": {"device": "cuda"}, "errors": ("no CUDA; --light",)}, "backends", "no CUDA", "; --light"),
-        ({"node": {"available_bytes": 1e6}}, "memory", "and n1 has 0.001 GB", "; use more nodes by --ranks-per-node"),
     ],
 )  # fmt: skip
 def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, root, tmp_path):
@@ -127,8 +124,6 @@ def test_the_ranks_of_the_largest_size_are_shown_with_their_nodes_and_cores(root
 @pytest.mark.parametrize(
     ("changes", "subject", "what"),
     [
-        # Of ranks of another node less is known.
-        ({"gpu_problems": ("PyTorch finds no GPU",), "of_ranks": False}, "GPUs", "n1 shows none"),
         # As in a control group of one CPU.
         ({"steps": (step([0]), step([0], [0]), step([0], [0], [0]))}, "cores", "oversubscribed at 2, 3 ranks"),
         ({"steps": (step([0], [1], quota_cores=1.5),)}, "cores", "oversubscribed at 2 ranks"),
@@ -163,7 +158,6 @@ def raises(number):
         ("os.access", lambda *_: False, ("results", "cannot write records to ", "; give another folder with --results")),
         ("tempfile.TemporaryFile", raises(errno.EROFS), ("results", "(Read-only file system)", "give another folder with --results")),
         ("tempfile.TemporaryFile", raises(errno.EDQUOT), ("results", "(Disk quota exceeded)", "; make room, or give another folder")),
-        ("fcntl.flock", raises(errno.ENOLCK), ("results", "cannot be locked (No locks available)", "; give --results on another")),
     ],
 )
 def test_a_fault_of_the_results_has_one_line_with_its_remedy(name, function, line, root, tmp_path, monkeypatch):
@@ -204,7 +198,6 @@ def asked(launcher, tmp_path, answer, monkeypatch):
 
     monkeypatch.setattr(available, "answers_of", answers_of)
     monkeypatch.setattr(available, "step_of", lambda job, _: step(*[[0]] * job.num_ranks))
-    monkeypatch.setattr(node, "describe", lambda: NODE | {"host": "login"})
     planned = facts(tmp_path)
     choose = launcher if callable(launcher) else lambda: launcher
     return check.facts_of(MATRIX, planned.settings, planned.jobs[:1], choose), questions
@@ -214,31 +207,34 @@ ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "node": NODE, "num_gpus":
 
 
 @pytest.mark.parametrize(
-    ("launcher", "variables", "through_launcher", "of_ranks"),
-    [(LOCAL, {}, False, True), (SRUN, {}, False, False), (SRUN, {"SLURM_JOB_ID": "7"}, True, True)],
+    ("launcher", "variables", "expected"),
+    [(LOCAL, {}, [(False, True)]), (SRUN, {}, []), (SRUN, {"SLURM_JOB_ID": "7"}, [(True, True)])],
 )
-def test_the_backends_are_asked_once_as_a_dry_run_asks_them(launcher, variables, through_launcher, of_ranks, root, tmp_path, monkeypatch):
+def test_the_backends_are_asked_once_where_the_ranks_run_and_outside_an_allocation_not(
+    launcher, variables, expected, root, tmp_path, monkeypatch
+):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     found, questions = asked(launcher, tmp_path, ANSWER, monkeypatch)
-    assert questions == [(through_launcher, True)]
-    assert (found.of_ranks, found.node["host"], found.gpu_problems) == (of_ranks, "n1", ("PyTorch finds no GPU",))
+    assert questions == expected
+    assert (found.node, found.gpu_problems) == ((NODE, ("PyTorch finds no GPU",)) if expected else (None, ()))
+    assert any("outside an allocation" in text for _, _, text in check.screen(found)) is not bool(expected)
 
 
-def test_where_no_launcher_is_or_answers_the_rest_is_told_of_this_node(root, tmp_path, monkeypatch):
+def test_where_no_launcher_is_or_answers_nothing_is_said_of_a_node(root, tmp_path, monkeypatch):
     def missing():
         raise detect.NotFound("no mpiexec found; load a module")
 
-    found, _ = asked(missing, tmp_path, ANSWER, monkeypatch)
-    assert (found.launcher, found.errors, found.node["host"]) == (None, ("no mpiexec found; load a module",), "login")
-    found, _ = asked(LOCAL, tmp_path, UserError("mpiexec could not be started"), monkeypatch)
-    assert (found.errors, found.node["host"], found.of_ranks) == (("mpiexec could not be started",), "login", False)
+    for launcher, answer in ((missing, ANSWER), (LOCAL, UserError("no mpiexec found; load a module"))):
+        found, _ = asked(launcher, tmp_path, answer, monkeypatch)
+        assert (found.node, found.errors) == (None, ("no mpiexec found; load a module",))
+        assert {line[1] for line in check.screen(found)} >= {"results", "environment"}
 
 
 SIZES = [Job("ddp", num_ranks, 2, Settings(machine="here", epochs=1)) for num_ranks in (4, 1, 2)]
 
 
-def test_the_ranks_of_each_size_are_started_the_smallest_first_up_to_one_that_fails_and_outside_an_allocation_none(root, monkeypatch):
+def test_the_ranks_of_each_size_are_started_the_smallest_first_up_to_one_that_fails(root, monkeypatch):
     started = []
 
     def step_of(job, _):
@@ -248,7 +244,6 @@ def test_the_ranks_of_each_size_are_started_the_smallest_first_up_to_one_that_fa
     monkeypatch.setattr(available, "step_of", step_of)
     assert [found.error for found in check.steps_of(SIZES, LOCAL)] == [None, "x"]
     assert started == [1, 2]
-    assert check.steps_of(SIZES, SRUN) == []
 
 
 @pytest.fixture
@@ -316,20 +311,6 @@ def test_the_frameworks_say_it_so_where_they_find_no_gpu():
         assert f'{check.FINDS_NONE}" if device == "cuda"' in (ROOT / "frameworks" / "shared" / path).read_text()
 
 
-@pytest.mark.parametrize(
-    ("status", "error", "pids_by_rank", "expected"),
-    [
-        ("failed", "x", None, True),
-        ("failed", "interrupted", None, False),
-        ("failed", ENDED_BY_JOB, None, False),
-        ("failed", "x", [7], False),
-        ("ok", None, [7], False),
-    ],
-)
-def test_a_run_that_failed_before_its_first_step_leads_to_the_check(status, error, pids_by_rank, expected):
-    assert session.failed_at_start([SimpleNamespace(status=status, error=error, pids_by_rank=pids_by_rank)]) == expected
-
-
 @pytest.mark.parametrize("has_environment", [True, False])
 def test_the_check_sets_nothing_up(has_environment, tmp_path):
     script(tmp_path, "set up")
@@ -352,6 +333,6 @@ def test_the_check_of_this_machine_leaves_no_record(checkout, tmp_path):
     done = completed(*program, "--results", tmp_path / "results", cwd=checkout)
     lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
     assert {severity for severity, *_ in lines} <= {"ok", "note", "problem"}
-    assert {subject for _, subject, _ in lines} >= {"launcher", "backends", "cores", "memory", "results", "environment"}
+    assert {subject for _, subject, _ in lines} >= {"launcher", "backends", "cores", "results", "environment"}
     assert done.returncode == any(severity == "problem" for severity, *_ in lines)
     assert list(tmp_path.iterdir()) == []
