@@ -108,7 +108,7 @@ def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, num_pairs: int, tim
                         return 1
                     began = time.monotonic()
                     record = measure(job_of_trial, launcher, time_limit_seconds)
-                    estimate.add_training([job_of_trial], time.monotonic() - began)
+                    estimate.add([job_of_trial], time.monotonic() - began)
                 runs[trial] = measured_in(record)
                 print(describe(job, trial, runs, record), flush=True)
     finally:

@@ -13,7 +13,7 @@ from common.errors import printable
 from common.progress import Progress
 from common.record.definition import Record
 from common.words import ranks_of
-from launch.run.estimate import Estimate, framework_of
+from launch.run.estimate import Estimate
 from launch.run.plan import Job
 
 PLAIN_INTERVAL_SECONDS = 30.0
@@ -31,9 +31,6 @@ class Display:
         self.now = now
         self.began = self.group_began = now()
         self.jobs, self.estimate = jobs, estimate
-        # The run that starts, and since when; how long those of its group before it took.
-        self.starting: tuple[Job, float] | None = None
-        self.startup_seconds = 0.0
         self.group: Sequence[Job] = ()
         self.num_started, self.group_records = 0, list[Record]()
         self.waits_for = ""
@@ -61,21 +58,16 @@ class Display:
         """Notes the runs that take turns from now on."""
         self.group, self.num_started, self.group_records = group, 0, []
         self.num_begun += len(group)
-        self.group_began, self.startup_seconds = self.now(), 0.0
+        self.group_began = self.now()
 
     def begin(self, job: Job) -> None:
         """Notes that a run of the group starts."""
         self.num_started += 1
         of_group = f" run {self.num_started} of {len(self.group)}" if len(self.group) > 1 else ""
-        self._end_start()
-        self.starting = job, self.now()
-        processes = "1 process imports" if job.num_ranks == 1 else f"{job.num_ranks} processes import"
-        seconds = self.estimate.startup_seconds(job)
-        self.show(f"starting{of_group}: {title(job)}; {processes} {framework_of(job)}{f', about {duration(seconds)}' if seconds else ''}")
+        self.show(f"starting{of_group}: {title(job)}")
 
     def progress(self, job: Job, progress: Progress) -> None:
         """Notes how far a run is."""
-        self._end_start()
         num_training = self.num_started - len(self.group_records)
         kind = f"training in turns, {num_training} runs" if num_training > 1 else "training"
         self.show(f"{kind}: {title(job)}, {describe(progress)}")
@@ -90,19 +82,10 @@ class Display:
     def end_group(self) -> None:
         """Prints the line of the group, and estimates the time left anew."""
         group_seconds = self.now() - self.group_began
-        self._end_start()
         if len(self.group) > 1:
-            self.print_line(f"[{self.num_ended}/{len(self.jobs)}] {summary(self.group_records, group_seconds, self.startup_seconds)}")
-        self.estimate.add_training(self.group, group_seconds - self.startup_seconds)
+            self.print_line(f"[{self.num_ended}/{len(self.jobs)}] {summary(self.group_records, group_seconds)}")
+        self.estimate.add(self.group, group_seconds)
         self.group, self.group_began = (), self.now()
-
-    def _end_start(self) -> None:
-        """Notes how long the run took to start that was started last."""
-        if self.starting:
-            job, began = self.starting
-            self.startup_seconds += self.now() - began
-            self.estimate.add_startup(job, self.now() - began)
-            self.starting = None
 
     def show(self, waits_for: str) -> None:
         """Shows what is waited for: on a terminal beside the bar, elsewhere as a line, of which there are few."""
@@ -141,13 +124,10 @@ def title(job: Job) -> str:
     return f"{run} {kind}" if kind else run
 
 
-def summary(records: Sequence[Record], seconds: float, startup_seconds: float) -> str:
-    """Returns the line of runs of one workload and repeat that took turns: the first at each size, and how many missed the target.
-
-    `seconds` are those of all of them together, and `startup_seconds` the part in which one of them started.
-    """
+def summary(records: Sequence[Record], seconds: float) -> str:
+    """Returns the line of runs of one workload and repeat that took turns for `seconds`: the first at each size, and how many missed."""
     name = f"{records[0].workload}, repeat {records[0].repeat + 1}: " if records else ""
-    parts = [f"{name}{len(records)} runs in {duration(seconds)}, of which {duration(startup_seconds)} start-up"]
+    parts = [f"{name}{len(records)} runs in {duration(seconds)}"]
     candidates = [record for record in records if record.status == "ok" and not record.settings.control]
     reached = [(time, record) for record in candidates if (time := record.time_to_solution_seconds) is not None]
     for size in sorted({record.num_ranks for _, record in reached}):

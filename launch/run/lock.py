@@ -69,15 +69,6 @@ def locked(folder: Path, jobs: Iterable[Job], share_machine: bool) -> Iterator[N
         yield
 
 
-@contextlib.contextmanager
-def waited_for(path: Path) -> Iterator[None]:
-    """Holds the lock of a file as soon as nobody else does; where the file system has no locks, at once."""
-    with _opened(path) as descriptor:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-
-
 def _refusal(descriptor: int) -> UserError:
     """Returns the error about the matrix that holds the lock, with the first line of its file."""
     line = os.pread(descriptor, TEXT_BYTES, 0).decode(errors="replace").partition("\n")[0].replace("\0", "")
@@ -113,22 +104,11 @@ def _opened(path: Path) -> Iterator[int]:
 def try_lock(descriptor: int, path: Path) -> bool:
     """Locks the file, unless another process has locked it, and tells whether none has. Prints a line where there are no locks."""
     try:
-        if reason := lock(descriptor):
-            print(f"{path} {reason}", file=sys.stderr)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    return True
-
-
-def lock(descriptor: int) -> str | None:
-    """Locks an open file. Returns a description of the problem where its file system has no locks.
-
-    Raises BlockingIOError where another process has locked it.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:
         if problem.errno not in WITHOUT_LOCKS:
             raise
-        return f"cannot be locked ({problem.strerror}): another matrix at the same time is not noticed"
-    return None
+        print(f"{path} cannot be locked ({problem.strerror}): another matrix at the same time is not noticed", file=sys.stderr)
+    return True

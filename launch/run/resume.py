@@ -28,8 +28,6 @@ from launch.run.plan import Job
 LIMIT_SECONDS = 3 * processes.GRACE_SECONDS
 ENDING = ".matrix"
 DIGEST_CHARACTERS = 16
-# In the folder of the records: matrices draw their seeds one after the other.
-SEEDS_LOCK = ".seeds.lock"
 
 
 class Divided(NamedTuple):
@@ -119,13 +117,6 @@ def differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list
     """Returns the options in which an identity in a file differs from another."""
     earlier, later = _without_defaults(content), _without_defaults(identity)
     return [name if name == "sizes" else flag(name) for name in identity if earlier.get(name) != later.get(name)]
-
-
-@contextlib.contextmanager
-def drawing_seeds(folder: Path) -> Iterator[None]:
-    """Within this context no other matrix draws seeds for runs with their records in the folder."""
-    with lock.waited_for(folder / SEEDS_LOCK):
-        yield
 
 
 def first_seed(jobs: list[Job], present: Iterable[Record], matrices: Iterable[MatrixFile]) -> int:

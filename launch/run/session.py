@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from common.declarations import ROOT
-from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
+from common.record.definition import Record
 from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
 from launch.run import runner, turns
@@ -36,7 +36,6 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
     """
     cores = num_cores()
     estimate = Estimate(cores, batch_systems.end_time())
-    begun: list[Job] = []
     not_begun: list[Job] = []
     try:
         with Display(jobs, estimate) as display:
@@ -46,33 +45,14 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
                 if not estimate.has_time_for(group):
                     not_begun += group
                     continue
-                begun += group
                 run_group(group, launcher, matrix.time_limit, display, run_records)
     finally:
         if run_records:
             report(run_records, True)
-        if unrecorded := without_final_record(begun):
-            print(f"without a final record: {', '.join(unrecorded)}")
         if not_begun:
             print(describe_left(not_begun))
-        if failed_at_start(run_records):
-            print(f"failed before the first step; what this machine lacks: {shlex.join([PROGRAM, *sys.argv[1:], '--check'])}")
     all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)
-    return 0 if all_ok and not not_begun and not unrecorded else 1
-
-
-def without_final_record(jobs: Iterable[Job]) -> list[str]:
-    """Returns the names of the runs of jobs that have no record on disk of how they ended, such as where the disk is full."""
-    run_records = {str(job.settings.run_id): runner.recorded(job) for job in jobs}
-    return [run_id for run_id, record in run_records.items() if record is None or record.status == "started"]
-
-
-def failed_at_start(run_records: Iterable[Record]) -> bool:
-    """Returns whether a run failed before its first step, for another reason than that it was interrupted."""
-    return any(
-        record.status == "failed" and record.pids_by_rank is None and record.error not in (INTERRUPTED, ENDED_BY_JOB)
-        for record in run_records
-    )
+    return 0 if all_ok and not not_begun else 1
 
 
 def run_group(

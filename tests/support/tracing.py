@@ -1,10 +1,10 @@
 """Programs that call MPI under the interposer, and the profiles that they leave."""
 
+import fcntl
 import functools
 import subprocess
 from typing import NamedTuple
 
-from launch.run.lock import waited_for
 from launch.trace import build, profile
 from tests.support.running import BIN, ROOT, completed, environ
 
@@ -45,7 +45,8 @@ def library():
     folder = ROOT / ".pytest_cache"
     folder.mkdir(exist_ok=True)
     # Another process of the tests may be building it.
-    with waited_for(folder / f"{build.NAME}.lock"):
+    with (folder / f"{build.NAME}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         return build.build(folder / build.NAME)
 
 

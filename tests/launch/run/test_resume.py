@@ -1,7 +1,6 @@
 """Matrices beside each other in one folder, and --resume: which one is resumed, what of it is run, and the seeds of a new one."""
 
 import json
-import multiprocessing
 import os
 import threading
 
@@ -201,25 +200,6 @@ def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, d
 def test_seeds_go_on_after_those_that_another_matrix_has_drawn(runs, first):
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
     assert resume.first_seed(jobs, [], [resume.MatrixFile({}, FIRST, 4, 3, runs), resume.MatrixFile({}, FIRST, 9, 1, [])]) == first
-
-
-def draw(folder, number, drawn):
-    jobs = plan(["ddp"], ["cnn"], (2,), 2, None, Settings())
-    with resume.locked(resume.path_of(folder, {"epochs": number})) as file, resume.drawing_seeds(folder):
-        first = resume.first_seed(jobs, [], resume.matrices_in(folder).values())
-        resume.write(file, resume.MatrixFile({}, FIRST, first, 2, resume.runs_of(jobs)))
-    drawn.put(first)
-
-
-def test_matrices_that_begin_at_once_draw_different_seeds(tmp_path):
-    fork = multiprocessing.get_context("fork")
-    drawn = fork.Queue()
-    processes = [fork.Process(target=draw, args=(tmp_path, number, drawn), daemon=True) for number in range(20)]
-    for process in processes:
-        process.start()
-    assert sorted(drawn.get(timeout=30) for _ in processes) == list(range(1, 41, 2))
-    for process in processes:
-        process.join()
 
 
 @pytest.mark.parametrize(("arguments", "seed"), [([], "--seed 3 "), (["--seed", "1"], ""), (["--seed", "9"], "--seed 9 ")])

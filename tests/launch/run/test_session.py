@@ -39,7 +39,7 @@ def test_a_group_is_begun_where_1_3_times_the_last_of_its_size_is_left(seconds_l
     estimate = Estimate(8, seconds_left and 1000.0 + seconds_left)
     for num_ranks, seconds in seconds_by_size.items():
         for earlier_and_last in (0.1 * seconds, seconds):
-            estimate.add_training(group_of(num_ranks=num_ranks), earlier_and_last)
+            estimate.add(group_of(num_ranks=num_ranks), earlier_and_last)
     assert [estimate.has_time_for(group_of(num_ranks=num_ranks)) for num_ranks in (1, 2)] == expected
 
 
@@ -73,7 +73,6 @@ PBS = "Job Id: 7.host\n    Resource_List.walltime = {}\n    ctime = Mon Nov 23 0
         ("PBS_JOBID", "qstat", PBS.format("01:30:00"), AT_TEN + 1.5 * HOUR),
         ("PBS_JOBID", "qstat", "qstat: Unknown Job Id 7.host", None),
         ("PBS_JOBID", "another", "", None),
-        ("COBALT_JOBID", "qstat", "", None),
     ],
 )
 def test_the_end_is_what_the_batch_system_prints(variable, program, printed, expected, tmp_path, monkeypatch):
