@@ -1,6 +1,5 @@
 """Checkpoints: any backend resumes the run of any other, and the checkpoint of a different run is refused."""
 
-import functools
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -9,7 +8,6 @@ import pytest
 
 from common.config import Settings
 from common.declarations import BASELINE
-from common.model import weights
 from common.ranks.launcher_variables import Ranks
 from common.training import checkpoints
 from common.training.checkpoints import NAME, About
@@ -21,20 +19,11 @@ from tests.support.mistakes import refused
 from tests.support.running import train_in_turn
 
 ABOUT = About(epochs=2, workload_digest="a", seed=1, global_batch=8, learning_rate_factor=4.0)
-SHAPES = {"dense1.weight": (2, 3), "dense1.bias": (2,)}
 STATE = {
     "dense1.weight": np.arange(6.0).reshape(2, 3), "dense1.bias": np.zeros(2),
     "adam_mean/dense1.weight": np.ones((2, 3)), "adam_mean/dense1.bias": np.ones(2),
     "adam_step/dense1.weight": np.array(7.0, np.float32), "adam_step/dense1.bias": np.array(7.0, np.float32),
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch, request):
-    """Outside of the runs, the parameters of the model are those of STATE."""
-    if not request.node.get_closest_marker("matrix"):
-        parameters = {name: weights.constant(shape) for name, shape in SHAPES.items()}
-        monkeypatch.setattr(checkpoints.workloads, "workload_of", lambda _: SimpleNamespace(parameters=parameters))
 
 
 def test_a_checkpoint_survives_writing_and_reading(tmp_path):
@@ -58,82 +47,6 @@ def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
         path.write_bytes(content)
     with refused("is not a Tandem checkpoint"):
         checkpoints.read(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"epochs": "1"}, "(epochs is '1')"),
-        ({"epochs": 1.0}, "(epochs is 1.0)"),
-        ({"epochs": True}, "(epochs is True)"),
-        ({"epochs": 0}, "(epochs is 0)"),
-        ({"epochs": None}, "(epochs is None)"),
-        ({"learning_rate_factor": "0.5"}, "(learning_rate_factor is '0.5')"),
-        ({"seed": [1]}, "(seed is [1])"),
-        ({"workload_digest": 5}, "(workload_digest is 5)"),
-    ],
-)
-def test_metadata_with_other_types_are_refused(change, message, tmp_path):
-    checkpoints.write(tmp_path / NAME, STATE, ABOUT._replace(**change))
-    with refused(f"{tmp_path / NAME} is not a Tandem checkpoint {message}; move it away"):
-        checkpoints.read(tmp_path / NAME)
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("dense1.weight", None, "lacks dense1.weight, and is no checkpoint of this model; move it away, or give another --checkpoint-dir"),
-        ("adam_mean/dense1.bias", None, "lacks adam_mean/dense1.bias, and is no"),
-        ("dense2.weight", np.zeros(2), "has dense2.weight, and is no checkpoint of this model"),
-        ("adam_mean/dense2.weight", np.zeros(2), "has adam_mean/dense2.weight, and is no checkpoint"),
-        ("dense1.weight", np.zeros((3, 2)), "has dense1.weight of shape (3, 2), and the model's is (2, 3)"),
-        ("dense1.bias", np.array(0.0), "has dense1.bias of shape (), and the model's is (2,)"),
-        ("adam_mean/dense1.bias", np.zeros(3), "has adam_mean/dense1.bias of shape (3,)"),
-        ("dense1.bias", np.array([0, np.nan]), "has values in dense1.bias that are no finite numbers"),
-        ("adam_mean/dense1.bias", np.array([0, np.inf]), "has values in adam_mean/dense1.bias that are no"),
-        ("dense1.bias", np.zeros(2, np.int64), "has values in dense1.bias that are no"),
-    ],
-)
-def test_a_checkpoint_whose_tensors_are_not_the_models_is_refused(name, values, message, tmp_path):
-    state = {key: value for key, value in (STATE | {name: values}).items() if value is not None}
-    checkpoints.write(tmp_path / NAME, state, ABOUT)
-    resuming = trainer()
-    with refused(f"{tmp_path / NAME} {message}"):
-        checkpoints.resume(resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT)
-    assert not resuming.restored
-
-
-def test_a_parameter_that_is_not_trained_has_no_optimizer_state(tmp_path):
-    state = {name: values for name, values in STATE.items() if name == "dense1.bias" or not name.endswith("bias")}
-    checkpoints.write(tmp_path / NAME, state, ABOUT)
-    resuming = trainer()
-    checkpoints.resume(resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT)
-    assert resuming.restored[0].keys() == state.keys()
-
-
-BUFFER = "buffer/norm.num_batches_tracked"
-
-
-@pytest.mark.parametrize(
-    ("saved", "message"),
-    [
-        ({}, f"lacks {BUFFER}, and is no checkpoint of this model"),
-        ({BUFFER: np.array(3), "buffer/more": np.zeros(2)}, "has buffer/more, and is no checkpoint of this model"),
-        ({BUFFER: np.zeros(3, np.int64)}, f"has {BUFFER} of another shape or type than the model"),
-        ({BUFFER: np.array(3.0)}, f"has {BUFFER} of another shape or type than the model"),
-        ({BUFFER: np.array(3)}, None),
-    ],
-)
-def test_a_checkpoint_has_the_buffers_of_the_model(saved, message, tmp_path):
-    checkpoints.write(tmp_path / NAME, STATE | saved, ABOUT)
-    resuming = trainer(STATE | {BUFFER: np.array(0)})
-    resume = functools.partial(checkpoints.resume, resuming, Settings(checkpoint_dir=tmp_path, epochs=4), ABOUT)
-    if message:
-        with refused(f"{tmp_path / NAME} {message}"):
-            resume()
-    else:
-        resume()
-        assert resuming.restored[0][BUFFER] == 3
 
 
 @pytest.mark.parametrize(
