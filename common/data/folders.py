@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import durable
 from common.errors import UserError
 
 
@@ -32,7 +31,7 @@ def content(path: Path, is_gzipped: bool = False) -> bytes:
     A file that `is_gzipped` by its name is damaged if its bytes are not.
     """
     try:
-        raw = durable.read_bytes(path)
+        raw = path.read_bytes()
         return gzip.decompress(raw) if is_gzipped or raw.startswith(b"\x1f\x8b") else raw
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read ({error}); copy it again") from None

@@ -46,7 +46,6 @@ class Device(NamedTuple):
 
     type: Literal["cpu", "cuda"]
     gpu: int | None
-    framework_has_cuda: bool
     cuda: str | None
     cudnn: str | None
     nccl: str | None

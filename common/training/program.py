@@ -155,7 +155,7 @@ def make_trainer(trainer_class: type[Trainer], settings: Settings, ranks: Ranks,
 def describe(trainer: Trainer, record: Record, is_rank_0: bool) -> None:
     """Adds the device and the libraries of the trainer to the record, before training: Horovod's shutdown on any rank ends MPI on all."""
     device = trainer.describe_device()
-    record.environment.device, record.environment.framework_has_cuda = device.type, device.framework_has_cuda
+    record.environment.device = device.type
     if is_rank_0:
         record.environment.gpu = environment.describe_gpu(device)
     record.transport, record.library_configuration = trainer.transport, trainer.configuration

@@ -40,7 +40,7 @@ def begin_noise(trainer: Trainer) -> Callable[[], MachineNoise]:
     def end() -> MachineNoise:
         after = speeds_by_rank(trainer)
         products, copies = np.stack([before.min(axis=1), after.min(axis=1)], axis=1).tolist()
-        return MachineNoise(products, copies, np.maximum(before[0], after[0]).tolist())
+        return MachineNoise(products, copies)
 
     return end
 

@@ -96,8 +96,8 @@ def test_a_gpu_is_described_with_the_versions_of_its_libraries(find):
     find(2)
     of_pytorch, of_tensorflow = devices.describe_device(torch.device("cuda", 1)), tensorflow.tensorflow_trainer.describe_device(0, "2.18.5")
     left_out = dict.fromkeys(("product", "memory", "num_threads"))
-    assert of_pytorch._replace(cuda="13.0", **left_out) == Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
-    assert of_tensorflow._replace(**left_out) == Device("cuda", 0, True, "12.5.1", "9", "2.18.5")
+    assert of_pytorch._replace(cuda="13.0", **left_out) == Device("cuda", 1, "13.0", "9.10.2", "2.27.3")
+    assert of_tensorflow._replace(**left_out) == Device("cuda", 0, "12.5.1", "9", "2.18.5")
 
 
 def test_the_frameworks_count_the_memory_of_a_gpu(find, monkeypatch):
@@ -133,7 +133,7 @@ def test_a_cpu_has_no_number(find):
     assert (
         devices.describe_device(torch.device("cpu"))[:3]
         == tensorflow.tensorflow_trainer.describe_device(None, None)[:3]
-        == ("cpu", None, False)
+        == ("cpu", None, None)
     )
 
 

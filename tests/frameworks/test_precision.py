@@ -165,7 +165,7 @@ def test_a_precision_that_a_device_lacks_is_refused_before_training(precision, d
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByPciBusId", lambda _: "first")
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", (lambda _: version) if version else nvml.refuse)
     assert gpus.precision_problem(precision, device) == problem
-    placed = Device(device, 0 if device == "cuda" else None, False, None, None, None)
+    placed = Device(device, 0 if device == "cuda" else None, None, None, None)
     if problem is None:
         gpus.expect_precision(precision, placed)
     else:

@@ -12,7 +12,7 @@ from common.record.parts import Environment
 ENVIRONMENT = {
     "python": "3.11.7", "packages": {"torch": "2.13.0"}, "mpi": None, "host": "here", "os": "Linux", "cpu": "a processor",
     "processor": None, "instruction_sets": ["avx2", "fma"], "num_cores": 4, "cores_by_rank": None,
-    "quota_cores": None, "device": None, "framework_has_cuda": None, "gpu": None, 
+    "quota_cores": None, "device": None, "gpu": None, 
     "memory_bytes": 2**34, "git_commit": "0" * 40, "git_changed": False, "variables": {},
     "ignored_variables": None,
 }  # fmt: skip

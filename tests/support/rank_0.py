@@ -5,7 +5,7 @@ import numpy as np
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import Ranks
 
-ON_CPU = Device("cpu", None, False, None, None, None)
+ON_CPU = Device("cpu", None, None, None, None)
 
 
 class Rank0:

@@ -36,10 +36,10 @@ def describe_device(device: torch.device) -> Device:
     nccl_version = ".".join(map(str, nccl.version())) if device.type == "cuda" else None
     cudnn = version_text(torch.backends.cudnn.version()) if device.type == "cuda" else None
     memory = gpu_memory(device) if device.type == "cuda" else None
-    built_with = torch.backends.cuda.is_built(), torch.version.cuda, cudnn, nccl_version
+    versions = torch.version.cuda, cudnn, nccl_version
     kind = "cuda" if device.type == "cuda" else "cpu"
     onednn = onednn_product if kind == "cpu" and torch.backends.mkldnn.is_available() else None
-    return Device(kind, device.index, *built_with, functools.partial(product, device), onednn, memory, torch.get_num_threads())
+    return Device(kind, device.index, *versions, functools.partial(product, device), onednn, memory, torch.get_num_threads())
 
 
 def product(device: torch.device, precision: str, size: int) -> Callable[[], None]:

@@ -35,7 +35,7 @@ def describe_device(gpu: int | None, nccl: str | None) -> Device:
     versions = build.get("cuda_version"), build.get("cudnn_version")
     memory = None if gpu is None else gpu_memory()
     num_threads = tf.config.threading.get_intra_op_parallelism_threads()
-    return Device("cpu" if gpu is None else "cuda", gpu, tf.test.is_built_with_cuda(), *versions, nccl, product, None, memory, num_threads)
+    return Device("cpu" if gpu is None else "cuda", gpu, *versions, nccl, product, None, memory, num_threads)
 
 
 def product(precision: str, size: int) -> Callable[[], None]:

@@ -23,7 +23,7 @@ from tests.support.mistakes import refused
 from tests.support.rank_0 import ON_CPU, Rank0
 from tests.support.running import ROOT
 
-ON_GPU_1 = Device("cuda", 1, True, "13.0", "9.10.2", "2.27.3")
+ON_GPU_1 = Device("cuda", 1, "13.0", "9.10.2", "2.27.3")
 
 
 def test_the_gpus_of_processes_are_those_on_which_they_compute(monkeypatch):

@@ -67,7 +67,7 @@ class Timed:
         return values
 
     def describe_device(self):
-        return Device("cpu", None, False, None, None, None)
+        return Device("cpu", None, None, None, None)
 
     def state(self, with_optimizer_state=True):
         return self.parameters
