@@ -18,6 +18,8 @@ from common import durable
 from common.errors import UserError, printable
 
 CHUNK_BYTES = 1 << 20
+# Of brackets that a chunk opens and does not close: ijson takes time with the square of the depth.
+MAX_OPENED = 10_000
 GZIP_MAGIC = b"\x1f\x8b"
 # Fast, at the cost of about a tenth in size.
 COMPRESSION_LEVEL = 3
@@ -63,12 +65,15 @@ def value(path: str | Path, name: str, default: object = None) -> Any:
 def _chunks(path: str | Path) -> Iterator[bytes]:
     """Yields the bytes of a file, uncompressed; a truncated gzip file yields those that are left."""
     try:
+        durable.expect_regular(Path(path))
         with open(path, "rb") as raw:
             zipped = raw.read(2) == GZIP_MAGIC
             raw.seek(0)
             stream = gzip.GzipFile(fileobj=raw) if zipped else raw
             with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
                 while chunk := stream.read1(CHUNK_BYTES):
+                    if sum(map(chunk.count, b"[{")) - sum(map(chunk.count, b"]}")) > MAX_OPENED:
+                        raise UserError(f"{path} is not a trace: nested too deeply")
                     yield chunk
     except OSError as problem:
         raise UserError(f"cannot read the trace {path}: {problem.strerror}") from None

@@ -57,6 +57,18 @@ def write_text(path: Path, text: str, errors: str = "strict") -> None:
         temporary.write_text(text, encoding="utf-8", errors=errors, newline="")
 
 
+def read_bytes(path: Path) -> bytes:
+    """Reads a regular file. Raises OSError as `expect_regular` does."""
+    expect_regular(path)
+    return path.read_bytes()
+
+
+def expect_regular(path: Path) -> None:
+    """Raises OSError for a pipe, whose opening would wait for a writer, and for a device, which may not end."""
+    if _is_stream(path):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
 def expect_writable(path: Path) -> None:
     """Raises OSError where a file cannot be written, as far as that shows before; leaves nothing behind."""
     if path.exists() and not os.access(path, os.W_OK):

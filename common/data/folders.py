@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from common import durable
 from common.errors import UserError
 
 
@@ -31,7 +32,7 @@ def content(path: Path, is_gzipped: bool = False) -> bytes:
     A file that `is_gzipped` by its name is damaged if its bytes are not.
     """
     try:
-        raw = path.read_bytes()
+        raw = durable.read_bytes(path)
         return gzip.decompress(raw) if is_gzipped or raw.startswith(b"\x1f\x8b") else raw
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read ({error}); copy it again") from None

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
+from common.model.description import counted
+
 # Batches that each worker reads ahead, as many as those of PyTorch's DataLoader.
 NUM_AHEAD = 2
 
@@ -36,7 +38,7 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """Samples along the first axis of arrays. A target is an integer, ignored if negative."""
+    """Samples along the first axis of arrays. A target is an integer, ignored if negative, or a vector of probabilities, the last axis."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -68,7 +70,7 @@ class Dataset(NamedTuple):
 
 def count_losses(targets: np.ndarray) -> np.ndarray:
     """Returns the number of targets of each sample that count."""
-    counts = targets >= 0
+    counts = counted(targets)
     return counts.sum(axis=tuple(range(1, counts.ndim)))
 
 

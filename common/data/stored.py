@@ -73,7 +73,7 @@ def write(folder: Path, settings: Settings, dataset: Dataset) -> None:
 def find(folder: Path, settings: Settings) -> Dataset:
     """Returns the Dataset in a folder. Raises UserError where it is damaged, or not that of the settings."""
     try:
-        source = json.loads((folder / SOURCE).read_bytes())
+        source = json.loads(durable.read_bytes(folder / SOURCE))
         _expect_source(folder, source, settings)
         arrays = _open(folder, settings.data_format)
         train, test = (
@@ -94,6 +94,8 @@ def find(folder: Path, settings: Settings) -> Dataset:
 
 
 def _open(folder: Path, data_format: str) -> Mapping[str, Any]:
+    for path in folder.iterdir():
+        durable.expect_regular(path)
     if data_format == "npy":
         return {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
     import h5py

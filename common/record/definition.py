@@ -1,13 +1,15 @@
-"""The record of a run: its keys in the order of the file, with descriptions. parts.py has its parts.
+"""The record of a run: its keys in the order of the file, with descriptions, and the rules for keys together. parts.py has its parts.
 
 results/schema.json and the list in results/README.md are generated from here: python -m common.record.schema. A new key has a default:
 its value in the records of before, which do not have it (common/record/files.py).
 """
 
+import dataclasses
+import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 from common import backends, workloads
 from common.batch_plan import BatchPlan
@@ -16,6 +18,7 @@ from common.config import Settings
 from common.metric import Metric
 from common.ranks.launcher_variables import Ranks
 from common.record.parts import (
+    BY_RANK,
     CountsByRank,
     Environment,
     FromOne,
@@ -37,9 +40,19 @@ from common.record.parts import (
     Timeline,
     Transport,
 )
+from common.workloads import WORKLOADS
 
 # The errors of runs without a fault, which were ended from outside.
 INTERRUPTED, ENDED_BY_JOB = "interrupted", "ended by the time limit of the job; the same command with --resume goes on"
+
+# The version of the layout. A record of another version is refused.
+Schema = Literal[3]
+(SCHEMA,) = get_args(Schema)
+# The keys that a completed run has, and one that trained from the start.
+OF_COMPLETED = ("workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync")
+OF_TRAINED = ("samples_per_second", "losses", "samples_per_epoch", "samples_dropped_per_epoch", "train_seconds")
+# Settings that have a value in every record, given or not. The target is not one of them, since a workload may have none.
+RESOLVED = (*(name for name in WORKLOADS["cnn"].defaults() if name != "target"), "machine")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,7 +61,7 @@ class Record(Part):
 
     __pydantic_config__: ClassVar = Part.__pydantic_config__ | {"title": "Record of one run"}
 
-    schema: Literal[3] = 3
+    schema: Schema = SCHEMA
     """Version of this layout. Records of another version are not read."""
     status: Literal["started", "ok", "diverged", "failed", "timeout"] = "started"
     """State of the run. `ok`: the run completed, whether or not it reached the target. `diverged`: it ended with an epoch after which a
@@ -81,7 +94,7 @@ class Record(Part):
     """Transport of the gradients. `null` for a backend that does not exchange any."""
     num_nodes: FromOne | None = None
     """Number of nodes."""
-    pids_by_rank: list[FromOne] | None = None
+    pids_by_rank: Annotated[list[FromOne], BY_RANK] | None = None
     """Process id of each rank on its node."""
     repeat: FromZero
     """Number of the repeat, from 0."""
@@ -234,3 +247,59 @@ def plan_of(record: Record) -> BatchPlan:
     if record.global_batch is None or record.local_batch is None or record.micro_batch is None:
         return workloads.batch_plan(record.settings, record.data_parallel_degree)
     return BatchPlan(record.global_batch, record.local_batch, record.micro_batch, record.data_parallel_degree)
+
+
+def problems(record: Record) -> Iterator[str]:
+    """Yields a line, `key: problem`, for each rule that a record breaks."""
+    from_the_start = not record.resumed_after_epochs
+    is_ok, has_target, reached = record.status == "ok", record.target is not None, record.reached is True
+    required = (
+        ("a completed run", is_ok, OF_COMPLETED),
+        ("a completed run that did not resume", is_ok and from_the_start, OF_TRAINED),
+        ("a completed run with a target", is_ok and has_target, ("reached",)),
+        ("a completed run with a target that did not resume", is_ok and has_target and from_the_start, ("accuracy",)),
+        ("a run that diverged, failed or timed out", record.status in ("diverged", "failed", "timeout"), ("error",)),
+        ("a run that reached the target and did not resume", reached and from_the_start, ("time_to_solution_seconds",)),
+    )
+    for description, applies, names in required:
+        yield from (f"{name}: {description} has it" for name in names if applies and getattr(record, name) in (None, []))
+    excluded = (
+        ("a run without a target", not has_target, ("reached", "accuracy")),
+        ("a run that resumed or did not reach the target", not (reached and from_the_start), ("time_to_solution_seconds",)),
+    )
+    for description, applies, names in excluded:
+        yield from (f"{name}: {description} has none" for name in names if applies and getattr(record, name) is not None)
+    steps, epochs = len(record.step_seconds), len(record.train_seconds)
+    samples = record.samples_per_epoch
+    if is_ok and epochs and samples is not None and not 1 <= steps // epochs <= samples:
+        yield f"step_seconds: {steps} steps in {epochs} epochs of {samples} samples"
+    if record.num_nodes is not None and record.num_nodes > record.num_ranks:
+        yield f"num_nodes: {record.num_nodes} nodes have {record.num_ranks} ranks"
+    if is_ok and record.in_sync is False:
+        yield "in_sync: the ranks of a completed run have equal parameters"
+    numbers = (record.target, record.accuracy, *record.accuracies) if record.metric == "accuracy" else ()
+    yield from (f"accuracy: {number} is not from 0 to 1" for number in numbers if number is not None and not 0 <= number <= 1)
+    if record.time_to_solution_seconds == 0:
+        yield "time_to_solution_seconds: it is above 0"
+    yield from (f"settings/{name}: every run has it" for name in RESOLVED if getattr(record.settings, name) is None)
+    yield from _problems_by_rank(record, record.num_ranks)
+
+
+def _problems_by_rank(content: Any, num_ranks: int, path: str = "") -> Iterator[str]:
+    """Yields a line for each list by rank that has the wrong length, in a record or in a content of it."""
+    for name, is_by_rank in _keys(type(content)).items():
+        value = getattr(content, name)
+        if dataclasses.is_dataclass(type(value)):
+            yield from _problems_by_rank(value, num_ranks, f"{path}{name}/")
+        if is_by_rank and value is not None and len(value) != num_ranks:
+            yield f"{path}{name}: it has {len(value)} values for {num_ranks} ranks"
+
+
+@functools.cache
+def _keys(kind: type) -> dict[str, bool]:
+    """Returns {key: whether it is a list by rank} of a record or a hint of it. Types are resolved once: thousands of records are read."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        name: any(BY_RANK in getattr(hint, "__metadata__", ()) for hint in (hints[name], *get_args(hints[name])))
+        for name in (key.name for key in dataclasses.fields(kind))
+    }

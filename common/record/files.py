@@ -22,7 +22,7 @@ from common.command_line import shortened
 from common.config import Settings
 from common.declarations import ROOT
 from common.errors import UserError, printable
-from common.record.definition import Record
+from common.record.definition import SCHEMA, Record, problems
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -136,14 +136,28 @@ def adapter() -> "TypeAdapter[Record]":
 
 def parsed(text: str | bytes) -> Record:
     """Reads the Record in a JSON text. Raises ValueError, in one line and with the place of the mistake, for any other text."""
+    try:
+        values = json.loads(text, object_pairs_hook=of_unique_keys)
+        json.dumps(values, allow_nan=False)
+    except RecursionError:
+        raise ValueError("not JSON: nested too deeply") from None
+    except ValueError as problem:
+        raise ValueError(f"not JSON: {problem}") from None
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if schema != SCHEMA or isinstance(schema, bool | float):
+        of_another_version = f"has schema {shortened(str(schema), 20)}; this version of Tandem reads {SCHEMA}"
+        raise ValueError("not a record: it has no schema" if schema is None else of_another_version)
     reader = adapter()
     from pydantic import ValidationError
 
     try:
         # pydantic gives a key that is missing its default.
-        return reader.validate_json(text)
+        record = reader.validate_json(text)
     except ValidationError as invalid:
         raise ValueError(f"not a record: {first_mistake(invalid)}") from None
+    if problem := next(problems(record), None):
+        raise ValueError(f"not a record: {problem}")
+    return record
 
 
 def read(path: Path) -> Record:
@@ -209,7 +223,7 @@ def _read(path: Path) -> Record | Damaged:
     try:
         if path.name.endswith(INCOMPLETE):
             return Damaged(path, "incomplete: its program was killed, or is still writing")
-        return parsed(path.read_bytes())
+        return parsed(durable.read_bytes(path))
     except OSError as problem:
         return Damaged(path, problem.strerror or str(problem))
     except ValueError as problem:
@@ -222,12 +236,19 @@ def _identity(record: Record) -> Hashable:
     return (run_id, record.started_at) if run_id else json.dumps(as_json(record), sort_keys=True)
 
 
+def of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Makes an object of JSON. Raises ValueError for a key that stands there twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands there twice")
+    return values
+
+
 def first_mistake(invalid: "ValidationError", content: str = "record") -> str:
     """Describes the first mistake that pydantic has found in a content, with its path and its value."""
     mistake = invalid.errors(include_url=False)[0]
     path = "/".join(map(str, mistake["loc"])) or content
-    if mistake["type"] == "json_invalid":
-        return mistake["msg"]
     if mistake["type"] == "missing":
         return f"{path}: it is missing"
     if mistake["type"] == "unexpected_keyword_argument":

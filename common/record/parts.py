@@ -8,6 +8,9 @@ from typing import Annotated, ClassVar, Literal
 
 from common.bounds import Bounds, Pattern
 
+# A list with this has one value for each rank.
+BY_RANK = "by rank"
+
 FromZero = Annotated[int, Bounds(at_least=0, at_most=10**18)]
 FromOne = Annotated[int, Bounds(at_least=1, at_most=10**18)]
 Seconds = Annotated[float, Bounds(at_least=0, at_most=1e12)]
@@ -24,8 +27,8 @@ Transport = Literal["mpi", "gloo", "nccl", "grpc"]
 Number = Annotated[float, Bounds(at_least=-1e40, at_most=1e40)]
 Numbers = list[Number | None]
 Rates = list[Positive | None]
-SecondsByRank = list[Seconds]
-CountsByRank = list[FromZero]
+SecondsByRank = Annotated[list[Seconds], BY_RANK]
+CountsByRank = Annotated[list[FromZero], BY_RANK]
 
 
 class Part:
@@ -58,10 +61,10 @@ class StepBreakdown(Part):
     compute_seconds: SecondsByRank
     """Seconds of a step without communication, less its wait for data, by rank. Horovod's own threads, which ask all ranks every
     millisecond whether tensors are ready, are part of it."""
-    communication_exposed_seconds: list[Annotated[float, Bounds(at_least=-1e12, at_most=1e12)]]
+    communication_exposed_seconds: Annotated[list[Annotated[float, Bounds(at_least=-1e12, at_most=1e12)]], BY_RANK]
     """Seconds of exposed (non-overlapped) communication in a step, by rank, with packing and waiting. It is a difference of two
     measurements, which noise can make negative. This, `data_wait_seconds` and `compute_seconds` add up to `step_seconds`."""
-    communication_seconds: list[Seconds | None]
+    communication_seconds: Annotated[list[Seconds | None], BY_RANK]
     """Seconds of a step in which a collective runs, overlapped or not, by rank. PyTorch's profiler measures MPI, Gloo and NCCL; Horovod's
     timeline measures rank 0 alone; operations of TensorFlow's graph measure gRPC."""
     operations: dict[str, Operation]
@@ -95,11 +98,11 @@ class TensorBytesByRank(Part):
 
 @dataclass
 class GpuMemoryByRank(Part):
-    peak_allocated_bytes: list[FromZero | None]
+    peak_allocated_bytes: Annotated[list[FromZero | None], BY_RANK]
     """Most bytes that the framework's tensors had at once, from the start of the clock to the end of the last epoch."""
-    peak_reserved_bytes: list[FromZero | None]
+    peak_reserved_bytes: Annotated[list[FromZero | None], BY_RANK]
     """Most bytes that the framework's allocator had of the GPU at once, in the same time. `null` for TensorFlow."""
-    used_bytes: list[FromZero | None]
+    used_bytes: Annotated[list[FromZero | None], BY_RANK]
     """Bytes in use on the whole GPU after the last epoch, of all processes, the driver and NCCL, from NVML."""
 
 
@@ -172,11 +175,11 @@ class Environment(Part):
     """Vector and matrix instruction sets of the processor, by their names in the Linux kernel."""
     num_cores: FromOne
     """Number of physical cores of the node; hardware threads of one core count once."""
-    host_by_rank: list[str] | None = None
+    host_by_rank: Annotated[list[str], BY_RANK] | None = None
     """Host name of each rank, by rank. `null` in older records."""
-    cores_by_rank: list[list[FromZero] | None] | None = None
+    cores_by_rank: Annotated[list[list[FromZero] | None], BY_RANK] | None = None
     """Numbers of the hardware threads that each rank runs on, by rank, read from its threads after the warm-up."""
-    numa_nodes_by_rank: list[list[FromZero]] | None = None
+    numa_nodes_by_rank: Annotated[list[list[FromZero]], BY_RANK] | None = None
     """Numbers of the NUMA nodes of those hardware threads, by rank. `null` in older records."""
     quota_cores: Positive | None = None
     """Number of cores that the smallest CPU quota of a control group gives to rank 0 and the ranks beside it. `null` without a quota."""

@@ -23,7 +23,7 @@ def schema_text() -> str:
 
 
 def schema() -> dict[str, Any]:
-    """Builds the JSON Schema of a record with pydantic."""
+    """Builds the JSON Schema of a record with pydantic. The rules for keys together are in `problems` of common/record/definition.py."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **adapter().json_schema(mode="serialization")}
 
 

@@ -58,10 +58,11 @@ def write(path: Path, state: Mapping[str, np.ndarray], about: About) -> None:
 def read(path: Path) -> tuple[dict[str, np.ndarray], About]:
     """Reads the state and the metadata of a checkpoint. Raises UserError if the file is not a checkpoint."""
     try:
+        durable.expect_regular(path)
         with safe_open(path, "numpy") as file:
             about = About(**json.loads(file.metadata()["tandem"]))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as problem:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as problem:
         reason = " ".join(str(problem).split())
         raise UserError(f"{path} is not a Tandem checkpoint ({reason}); move it away") from None
 

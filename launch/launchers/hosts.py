@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
 
+from common import durable
 from common.errors import UserError
 from common.ranks import slurm
 from launch.launchers.batch_systems import BATCH_SYSTEMS
@@ -23,7 +24,7 @@ OUTSIDE = f"list them with --hosts FILE, or run inside an allocation of {' or '.
 def read_text(path: str | Path) -> str:
     """Reads the text of a file in UTF-8, without a byte order mark. Raises UserError, with the line, for any other content."""
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
+        return durable.read_bytes(Path(path)).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = problem.object.count(10, 0, problem.start) + 1
         raise UserError(f"{path}, line {line}: byte {problem.object[problem.start]:#04x} is not UTF-8; save it as UTF-8") from None

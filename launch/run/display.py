@@ -31,6 +31,9 @@ class Display:
         self.now = now
         self.began = self.group_began = now()
         self.jobs, self.estimate = jobs, estimate
+        # Since when the run starts that was started last, and how long those of its group took before it.
+        self.start_began: float | None = None
+        self.startup_seconds = 0.0
         self.group: Sequence[Job] = ()
         self.num_started, self.group_records = 0, list[Record]()
         self.waits_for = ""
@@ -58,16 +61,19 @@ class Display:
         """Notes the runs that take turns from now on."""
         self.group, self.num_started, self.group_records = group, 0, []
         self.num_begun += len(group)
-        self.group_began = self.now()
+        self.group_began, self.startup_seconds = self.now(), 0.0
 
     def begin(self, job: Job) -> None:
         """Notes that a run of the group starts."""
         self.num_started += 1
+        self._end_start()
+        self.start_began = self.now()
         of_group = f" run {self.num_started} of {len(self.group)}" if len(self.group) > 1 else ""
         self.show(f"starting{of_group}: {title(job)}")
 
     def progress(self, job: Job, progress: Progress) -> None:
         """Notes how far a run is."""
+        self._end_start()
         num_training = self.num_started - len(self.group_records)
         kind = f"training in turns, {num_training} runs" if num_training > 1 else "training"
         self.show(f"{kind}: {title(job)}, {describe(progress)}")
@@ -82,10 +88,17 @@ class Display:
     def end_group(self) -> None:
         """Prints the line of the group, and estimates the time left anew."""
         group_seconds = self.now() - self.group_began
+        self._end_start()
         if len(self.group) > 1:
-            self.print_line(f"[{self.num_ended}/{len(self.jobs)}] {summary(self.group_records, group_seconds)}")
+            self.print_line(f"[{self.num_ended}/{len(self.jobs)}] {summary(self.group_records, group_seconds, self.startup_seconds)}")
         self.estimate.add(self.group, group_seconds)
         self.group, self.group_began = (), self.now()
+
+    def _end_start(self) -> None:
+        """Adds up how long the run took to start that was started last."""
+        if self.start_began is not None:
+            self.startup_seconds += self.now() - self.start_began
+            self.start_began = None
 
     def show(self, waits_for: str) -> None:
         """Shows what is waited for: on a terminal beside the bar, elsewhere as a line, of which there are few."""
@@ -124,10 +137,13 @@ def title(job: Job) -> str:
     return f"{run} {kind}" if kind else run
 
 
-def summary(records: Sequence[Record], seconds: float) -> str:
-    """Returns the line of runs of one workload and repeat that took turns for `seconds`: the first at each size, and how many missed."""
+def summary(records: Sequence[Record], seconds: float, startup_seconds: float) -> str:
+    """Returns the line of runs of one workload and repeat that took turns: the first at each size, and how many missed the target.
+
+    `seconds` are those of all of them together, and `startup_seconds` the part in which one of them started.
+    """
     name = f"{records[0].workload}, repeat {records[0].repeat + 1}: " if records else ""
-    parts = [f"{name}{len(records)} runs in {duration(seconds)}"]
+    parts = [f"{name}{len(records)} runs in {duration(seconds)}, of which {duration(startup_seconds)} start-up"]
     candidates = [record for record in records if record.status == "ok" and not record.settings.control]
     reached = [(time, record) for record in candidates if (time := record.time_to_solution_seconds) is not None]
     for size in sorted({record.num_ranks for _, record in reached}):

@@ -122,7 +122,7 @@ def read_cached(file: Path | None) -> dict[str, Answer]:
     """Reads the answers of a file; returns none where it is missing, unreadable or older than an hour."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         if file and 0 <= time.time() - file.stat().st_mtime <= MAX_AGE.total_seconds():
-            answers = json.loads(file.read_bytes())
+            answers = json.loads(durable.read_bytes(file))
             return answers if isinstance(answers, dict) and all(isinstance(answer, dict) for answer in answers.values()) else {}
     return {}
 

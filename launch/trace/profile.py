@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from common import command_line
+from common import command_line, durable
 from common.command_line import Help, Positional
 from common.config import TRACE_MPI, Settings
 from common.declarations import SHELL_PYTHON
@@ -102,6 +102,7 @@ def find(folder: Path) -> list[Path]:
 def read(path: Path) -> Profile:
     """Reads a profile. Raises UserError where the file is not a profile or is truncated."""
     try:
+        durable.expect_regular(path)
         text = path.read_text(errors="replace")
     except OSError as problem:
         raise UserError(f"{path}: {problem.strerror}; give a file mpi_profile.JOB.RANK") from None

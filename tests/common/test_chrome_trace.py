@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import pytest
 
@@ -13,6 +14,8 @@ END = {"ph": "E", "ts": 3, "pid": 1, "tid": 1}
 SPAN = {"ph": "X", "name": "b", "ts": 2, "dur": 0.5, "pid": 1, "tid": 1}
 THREE = [BEGIN, SPAN, END]
 LINES = ",\n".join(json.dumps(event) for event in THREE)
+# In place of the content of a file: whoever opens it waits for a writer.
+FIFO = object()
 
 
 def read(path):
@@ -58,12 +61,16 @@ def test_a_truncated_gzip_file_is_read_up_to_there(tmp_path):
     [
         (b"", "is empty"),
         (b"<html>", "begins with b'<'"),
+        (b'[{"a":' * 100_000, "nested too deeply"),
         (None, "No such file"),
+        (FIFO, "not a regular file"),
     ],
 )
 def test_a_file_that_is_not_a_trace_is_an_error(tmp_path, content, message):
     path = tmp_path / "trace"
-    if content is not None:
+    if content == FIFO:
+        os.mkfifo(path)
+    elif content is not None:
         path.write_bytes(content)
     with pytest.raises(UserError, match=message):
         list(chrome_trace.events(path))

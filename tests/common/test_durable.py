@@ -10,6 +10,12 @@ from pathlib import Path
 import pytest
 
 from common import durable
+from common.data import folders, stored
+from common.training import checkpoints
+from frameworks.shared.deepspeed import configuration
+from launch.launchers import hosts
+from launch.trace import profile
+from tests.support.mistakes import refused
 
 # What a replacement calls: write_text, fsync for the part, replace, and fsync for the folder.
 STEPS = ((Path, "write_text"), (os, "fsync"), (os, "replace"))
@@ -128,3 +134,15 @@ def test_a_full_device_is_an_error_that_names_it(tmp_path):
     with pytest.raises(OSError) as raised:
         durable.write_text(tmp_path / "full", NEW)
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path / "full"))
+
+
+def test_what_has_no_end_or_no_writer_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a regular file"):
+            durable.read_bytes(path)
+        for read in (hosts.hosts_in, configuration.read, folders.content, profile.read, checkpoints.read):
+            with refused("not a regular file"):
+                read(path)
+    with pytest.raises(OSError, match="not a regular file"):
+        stored._open(tmp_path, "npy")

@@ -72,7 +72,7 @@ def test_the_matrix_names_what_is_no_record_in_one_line_leaves_it_alone_and_goes
         (folder / name).write_text(content)
     options = ("--backends", "single", "--results", tmp_path, "--machine", "here", "--dry-run")
     status, output, error = run_module("launch.matrix", "1", *options)
-    left_out = f"left out {folder}/a.json: not a record: schema: it should be 3, not 0 (and 1 more, which launch.compare lists)\n"
+    left_out = f"left out {folder}/a.json: has schema 0; this version of Tandem reads 3 (and 1 more, which launch.compare lists)\n"
     assert (status, "-m frameworks.single" in output, error) == (0, True, left_out)
     assert {path.name: path.read_text() for path in folder.iterdir()} == contents
 

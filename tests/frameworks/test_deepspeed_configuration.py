@@ -93,6 +93,7 @@ def test_without_a_file_and_with_an_empty_one_the_configuration_is_tandems(tmp_p
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ('{"a": 1, "a": 2}', "the key 'a' stands there twice"),
         ("{", "is no JSON (Expecting property name"),
         ("[1]", "has no JSON object"),
         (None, "No such file or directory"),

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, final
 
-from common import apart, workloads
+from common import apart, durable, workloads
 from common.bounds import FROM_1
 from common.command_line import shortened
 from common.config import Settings, library_setting
 from common.errors import UserError
+from common.record.files import of_unique_keys
 
 # The keys that have numbers of samples, and the number of micro-batches.
 SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -156,10 +157,10 @@ def of_run(settings: Settings, num_ranks: int) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """Reads the JSON object in a file. Raises UserError where there is none."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(durable.read_bytes(path), object_pairs_hook=of_unique_keys)
     except OSError as problem:
         raise UserError(f"--deepspeed-config {path}: {problem.strerror}") from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise UserError(f"--deepspeed-config {path} is no JSON ({problem})") from None
     if not isinstance(content, dict):
         raise UserError(f"--deepspeed-config {path} has no JSON object")

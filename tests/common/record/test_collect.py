@@ -10,6 +10,7 @@ import pytest
 from common.declarations import ROOT
 from common.errors import UserError
 from common.record import files
+from common.record.definition import SCHEMA
 from launch.report.runs import collect
 from tests.support.made_records import made, step_breakdown
 
@@ -35,14 +36,21 @@ def with_settings(**changes):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "Invalid JSON: EOF while parsing a value"),
-        (json.dumps(made())[:500], "Invalid JSON: EOF while parsing"),
-        (json.dumps(made() | {"accuracy": math.nan}), "not a record: accuracy: it should be a finite number, not NaN"),
+        ("", "not JSON"),
+        (json.dumps(made())[:500], "not JSON"),
+        (json.dumps(made() | {"accuracy": math.nan}), "not JSON: Out of range float values"),
         pytest.param(made() | {"samples_per_second": 10**400}, "not a record: samples_per_second: it should be", id="whole"),
-        ("[1]", "not a record: record: it should be an object"),
-        (made() | {"schema": 1}, "not a record: schema: it should be 3, not 1"),
-        ({"schema": 3}, "not a record: started_at: it is missing"),
+        (json.dumps(made()).replace('"accuracy": 0.98', '"accuracy": -1e999'), "not JSON: Out of range float values"),
+        pytest.param("[" * 100_000, "not JSON", id="deep"),
+        ("[1]", "not a record: it has no schema"),
+        (made() | {"schema": 1}, "has schema 1; this version of Tandem reads 3"),
+        (made() | {"schema": ["x"] * 20}, "has schema ['x', 'x', 'x', 'x'…; this version of Tandem reads 3"),
+        ({"schema": SCHEMA}, "not a record: started_at: it is missing"),
         (made() | {"num_ranks": "two"}, 'not a record: num_ranks: it should be a valid integer, not "two"'),
+        (made() | {"in_sync": None}, "not a record: in_sync: a completed run has it"),
+        (with_settings(machine=None), "not a record: settings/machine: every run has it"),
+        (made() | {"step_breakdown": step_breakdown() | {"step_seconds": []}}, "step_breakdown/step_seconds: it has 0 values for 1 ranks"),
+        (json.dumps(made()).replace('"repeat": 0', '"repeat": 0, "repeat": 0'), "not JSON: the key 'repeat' stands there twice"),
         (with_settings(data_format="parquet"), "not a record: settings/data_format: it should be 'memory'"),
         (with_settings(seed="one"), "not a record: settings/seed: it should be a valid integer"),
         (with_settings(run_id=5), "not a record: settings/run_id: it should be a valid string, not 5"),
@@ -72,9 +80,10 @@ def test_incomplete_and_binary_files_and_links_to_themselves_are_listed(tmp_path
     assert damaged[1].reason.startswith("incomplete")
 
 
-def test_a_folder_that_cannot_be_entered_or_is_linked_is_listed(tmp_path, monkeypatch):
+def test_what_is_no_regular_file_or_cannot_be_entered_is_listed_and_not_waited_for(tmp_path, monkeypatch):
     write(tmp_path / "here" / "a.json", made())
     write(tmp_path / ".b.json", "{")
+    os.mkfifo(tmp_path / "here" / "b.json")
     (tmp_path / "linked").symlink_to(tmp_path / "here")
     (tmp_path / "closed").mkdir()
     scandir = os.scandir
@@ -90,8 +99,11 @@ def test_a_folder_that_cannot_be_entered_or_is_linked_is_listed(tmp_path, monkey
     assert len(collected) == 1
     assert sorted(damaged) == [
         (tmp_path / "closed", "Permission denied"),
+        (tmp_path / "here" / "b.json", "not a regular file"),
         (tmp_path / "linked", "a link to a folder, which is not followed; name that too"),
     ]
+    with pytest.raises(UserError, match="not a regular file"):
+        collect([tmp_path / "here" / "b.json"])
 
 
 @pytest.mark.parametrize("run_id", ["mine", None])
@@ -106,10 +118,10 @@ def test_a_copy_of_a_run_is_not_a_repeat(run_id, tmp_path):
 @pytest.mark.parametrize(
     ("contents", "path", "message"),
     [
-        ({"b.json": made() | {"schema": 1}}, "", r"there is no record in .*b\.json: not a record: schema: it should be 3, not 1"),
+        ({"b.json": made() | {"schema": 1}}, "", r"there is no record in .*b\.json: has schema 1; this version of Tandem reads 3"),
         ({}, "", "there is no record"),
         ({}, "none", "does not exist"),
-        ({"b.json": "{"}, "", r"there is no record in .*b\.json: not a record: Invalid JSON"),
+        ({"b.json": "{"}, "", r"there is no record in .*b\.json: not JSON"),
     ],
 )
 def test_no_record_at_all_is_an_error(contents, path, message, tmp_path):

@@ -47,7 +47,7 @@ def test_numbers_that_are_not_finite_become_null(value, tmp_path):
 def test_a_new_record_has_the_run_and_no_results():
     record = files.as_json(new())
     expected = {
-        "schema": 3,
+        "schema": definition.SCHEMA,
         "status": "started",
         "backend": "ddp",
         "workload": "cnn",

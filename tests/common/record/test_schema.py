@@ -80,6 +80,10 @@ def test_a_training_process_does_not_import_pydantic():
     "change",
     [
         {"status": "fine"},
+        {"status": "ok"},
+        {"status": "failed"},
+        {"reached": True},
+        {"time_to_solution_seconds": 3.0},
         {"schema": 0},
         {"num_ranks": 0},
         {"backend": None},
@@ -87,6 +91,7 @@ def test_a_training_process_does_not_import_pydantic():
         {"scaling": "medium"},
         {"losses": [1.0, "2"]},
         {"parameter_digests": ["abc"]},
+        {"settings": {}},
         {"step_breakdown": step_breakdown() | {"operations": {"all_reduce": {"num_calls": 1}}}},
         {"timeline": {"trace": None}},
         {"environment": made()["environment"] | {"device": "auto"}},
@@ -102,6 +107,29 @@ def test_keys_of_other_versions_are_left_out(part):
     expected = files.parsed(json.dumps(record))
     functools.reduce(dict.__getitem__, part, record)["surprise"] = 1
     assert files.parsed(json.dumps(record)) == expected
+
+
+@pytest.mark.parametrize(
+    "key", ["workload_digest", "num_nodes", "import_seconds", "init_seconds", "peak_memory_bytes", "in_sync", "reached", "accuracy"]
+)
+def test_a_completed_run_knows(key):
+    assert is_record(made())
+    assert not is_record(made() | {key: None})
+
+
+@pytest.mark.parametrize("lacking", [{"time_to_solution_seconds": None}, {"accuracy": None}, {"samples_per_second": None}, {"losses": []}])
+@pytest.mark.parametrize(("resumed", "is_valid"), [({}, False), ({"resumed_after_epochs": 0}, False), ({"resumed_after_epochs": 2}, True)])
+def test_only_a_resumed_run_may_lack_the_results_of_earlier_epochs(lacking, resumed, is_valid):
+    record = made() | resumed | ({"time_to_solution_seconds": None} if is_valid else {})
+    assert is_record(record | lacking) == is_valid
+    assert not is_record(made() | {"resumed_after_epochs": 2}), "it has a time to solution"
+
+
+def test_without_a_target_nothing_is_reached():
+    throughput = made() | {"target": None, "reached": None, "accuracy": None, "time_to_solution_seconds": None}
+    assert is_record(throughput)
+    assert not is_record(throughput | {"reached": False})
+    assert not is_record(throughput | {"accuracy": 0.5})
 
 
 def test_the_committed_records_follow_the_schema_and_trained_the_same_thing(committed):

@@ -91,7 +91,7 @@ def test_a_group_has_one_line_and_the_time_left_follows_from_it():
         live.finish(job, *typed([made(job.backend, 2, seconds=seconds)]))
     live.end_group()
     *_, line = stream.getvalue().splitlines()
-    assert line == "[2/6] cnn, repeat 1: 2 runs in 20 s; horovod_tf first at 2 ranks, 2.00 s"
+    assert line == "[2/6] cnn, repeat 1: 2 runs in 20 s, of which 12 s start-up; horovod_tf first at 2 ranks, 2.00 s"
     assert live.how_far() == "2/6 runs in 20 s, about 40 s left"
     # With four ranks a core each takes four times as long.
     live.begin_group(group_of("ddp", num_ranks=8, ranks_per_node=8))
@@ -122,9 +122,9 @@ def test_times_and_titles_in_words():
 def test_a_run_of_a_fixed_length_misses_no_target_and_a_control_is_not_first():
     for stop_at_target, ending in ((True, "; 1 missed the target"), (False, "")):
         (record,) = typed([not_reached(settings={"stop_at_target": stop_at_target})])
-        assert summary([record], 20.0) == f"cnn, repeat 1: 1 runs in 20 s{ending}"
+        assert summary([record], 20.0, 15.0) == f"cnn, repeat 1: 1 runs in 20 s, of which 15 s start-up{ending}"
     ddp, copy = typed([made(num_ranks=2, seconds=3.0), made(num_ranks=2, seconds=2.0, settings={"control": "copy"})])
-    assert summary([copy, ddp], 20.0) == "cnn, repeat 1: 2 runs in 20 s; ddp first at 2 ranks, 3.00 s"
+    assert summary([copy, ddp], 20.0, 15.0) == "cnn, repeat 1: 2 runs in 20 s, of which 15 s start-up; ddp first at 2 ranks, 3.00 s"
 
 
 @pytest.mark.parametrize(
