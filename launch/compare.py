@@ -28,7 +28,7 @@ class Arguments:
     """What to compare, and what to write."""
 
     results: Annotated[tuple[Path, ...], Positional]
-    """Records or folders of records. Those of several machines give the ratios to the fastest on each, and no other answer."""
+    """Records or folders of records, of one machine."""
     full: bool = False
     """Print every question with its sentences and tables. Default: the answer on one screen."""
     json: bool = False
@@ -86,13 +86,9 @@ def run(arguments: Arguments) -> int:
     exports = requested(arguments)
     output_files.check_all(exports)
     records, damaged = runs.collect(arguments.results)
-    changed = None
-    if arguments.baseline:
-        runs.check_one_machine(records)
-        earlier, damaged_before = runs.collect(arguments.baseline)
-        damaged += damaged_before
-        changed = baseline.compare(records, earlier)
-    report = report_of(records, damaged)
+    earlier, damaged_before = runs.collect(arguments.baseline) if arguments.baseline else ([], [])
+    report = report_of(records, [*damaged, *damaged_before])
+    changed = baseline.compare(records, earlier) if earlier else None
     if changed:
         report = report._replace(sections=[baseline.section(changed), *report.sections])
     failures = output_files.write_all({path: functools.partial(exported, option, report) for option, path in exports.items()})

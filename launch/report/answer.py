@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from common.words import listed, ranks_of
 from launch.report import environments
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import difference, first, leaving_horovod, machines, step
+from launch.report.questions import difference, first, leaving_horovod, step
 from launch.report.questions.first import Group, Result
 from launch.report.ratio_text import in_percent, runs_against
 from launch.report.reliability import advice_on, reliability_of
@@ -18,12 +18,10 @@ from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 SMALL = 0.02
 # The most workloads that the heading of the causes names, whose values then stand in its order.
 MAX_IN_HEADING = 2
-# What to do next where there are several machines.
-BETWEEN_MACHINES = "launch.compare FOLDER --baseline OTHER-FOLDER for a verdict on one of the machines"
 
 
 class Ranking(NamedTuple):
-    """The backends of a workload, in groups by size, or by machine. Values are seconds to the target where it has one."""
+    """The backends of a workload, in groups by size. Values are seconds to the target where it has one."""
 
     name: str
     short_name: str
@@ -41,8 +39,8 @@ class Ranking(NamedTuple):
 
     @property
     def leading_groups(self) -> list[Group]:
-        """The group of the largest size at which a backend has a value, or those of every machine."""
-        return self.groups if len({group.machine for group in self.groups}) > 1 else first.leading_group(self.groups)
+        """The group of the largest size at which a backend has a value; none without any group."""
+        return first.leading_group(self.groups)
 
 
 class Cause(NamedTuple):
@@ -54,7 +52,7 @@ class Cause(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer from the records of a machine, or of several.
+    """The answer from the records of a machine.
 
     `certainty` says how sure the order is, `causes_at` at which size and on which workloads the causes are, and `reliability` whether the
     runs are sound. `migration` says what leaving Horovod costs or gains there, and is empty where that was not measured. `quotation` is the
@@ -77,7 +75,7 @@ class Answer(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """A line for each workload, at its most ranks or by machine, and one on how sure the order is, first where it may change."""
+        """A line for each workload, at its most ranks, and one on how sure the order is, first where it may change."""
         lines = [
             f"{ranking.short_name}, {group.name}: {first.sentence(group)}" for ranking in self.rankings for group in ranking.leading_groups
         ]
@@ -86,16 +84,8 @@ class Answer(NamedTuple):
 
 
 def answer_of(runs: Runs) -> Answer:
-    """Returns the answer from runs on one machine or on several."""
-    comparisons, reliability = runs.comparisons, reliability_of(runs)
-    if len(runs.machines) > 1:
-        rankings = _rankings_of_machines(comparisons)
-        causes = [
-            cause._replace(text=f"{machine}: {cause.text}")
-            for machine, of_machine in machines.by_machine(comparisons).items()
-            for cause in _slow_products(of_machine)
-        ]
-        return Answer(rankings, _certainty(rankings), causes, "", reliability, [BETWEEN_MACHINES], "", _quotation(runs, rankings))
+    """Returns the answer from runs."""
+    comparisons = runs.comparisons
     names = short_names(comparisons)
     rankings = [
         Ranking(comparison.name, names[comparison.name], comparison.target, groups)
@@ -108,7 +98,7 @@ def answer_of(runs: Runs) -> Answer:
     causes = [*_slow_products(comparisons), *_factors(comparisons, workloads), *_communication(comparisons)]
     causes_at = f"{size}, on {listed(workloads)}" if workloads else size
     return Answer(
-        rankings, _certainty(rankings), causes, causes_at, reliability, advice_on(comparisons), _migration(comparisons),
+        rankings, _certainty(rankings), causes, causes_at, reliability_of(runs), advice_on(comparisons), _migration(comparisons),
         _quotation(runs, rankings),
     )  # fmt: skip
 
@@ -118,23 +108,6 @@ def short_names(comparisons: Iterable[Comparison]) -> dict[str, str]:
     model_of = {comparison.name: comparison.model for comparison in comparisons}
     models = list(model_of.values())
     return {name: model if models.count(model) == 1 else name for name, model in model_of.items()}
-
-
-def _rankings_of_machines(comparisons: Sequence[Comparison]) -> list[Ranking]:
-    """Returns a ranking for each workload with a group for each machine, at the largest size that two machines or more have."""
-    results_on = machines.results_by_size(comparisons)
-    target_of = {comparison.name: comparison.target for comparison in comparisons}
-    largest_size = dict(results_on.keys())
-    names = short_names(comparison for comparison in comparisons if comparison.name in largest_size)
-    return [
-        Ranking(
-            name,
-            names[name],
-            target_of[name],
-            [Group(f"{machine}, {ranks_of(size)}", machine, size, results) for machine, results in results_on[name, size].items()],
-        )
-        for name, size in largest_size.items()
-    ]
 
 
 def _certainty(rankings: Sequence[Ranking]) -> str:
@@ -171,7 +144,7 @@ def _quotation(runs: Runs, rankings: Sequence[Ranking]) -> str:
     num_runs = _num_runs(rankings)
     sure = "95 % intervals" if max(num_runs, default=0) >= MIN_RUNS_CONFIDENT else "may change"
     return (
-        f"Tandem ({listed(commits)}) on {listed(runs.machines)} ({'; '.join(hardware)}), seconds per epoch: {'; '.join(leaders)}"
+        f"Tandem ({listed(commits)}) on {runs.machine} ({'; '.join(hardware)}), seconds per epoch: {'; '.join(leaders)}"
         f"{f' ({_runs_each(num_runs)}, {sure})' if num_runs else ''}."
     )
 
@@ -304,10 +277,9 @@ def as_json(machine: str, answer: Answer) -> str:
 
 
 def _comparison(ranking: Ranking, group: Group) -> dict[str, Any]:
-    """Returns a workload at a size on a machine: which backend reached the target first, and all backends, the fastest first."""
+    """Returns a workload at a size: which backend reached the target first, and all backends, the fastest first."""
     return {
         "comparison": ranking.name,
-        "machine": group.machine,
         "num_ranks": group.num_ranks,
         "target": ranking.target,
         "first": group.first and group.first.backend,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from common.config import CONTROL_DELAY, Control
 from common.record.definition import Record
 from common.words import ranks_of
-from launch.report import entries, measures, table
+from launch.report import entries, measures
 from launch.report.entries import Comparison, Entry
 from launch.report.questions import first
 from launch.report.ratio_text import interval, uncertainty
@@ -46,13 +46,8 @@ class Judgement(NamedTuple):
 
 
 def judged(runs: Runs) -> list[Judgement]:
-    """Judges the controls of all comparisons, and names the machine where there are several."""
-    has_several = len({comparison.machine for comparison in runs.comparisons}) > 1
-    return [
-        judgement._replace(at=f"{comparison.machine}, {judgement.at}") if has_several else judgement
-        for comparison in runs.comparisons
-        for judgement in judgements(comparison, [record for record in runs.not_compared if table.machine(record) == comparison.machine])
-    ]
+    """Judges the controls of all comparisons."""
+    return [judgement for comparison in runs.comparisons for judgement in judgements(comparison, runs.not_compared)]
 
 
 def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgement]:

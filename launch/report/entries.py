@@ -106,11 +106,6 @@ class Comparison(NamedTuple):
         return [record for entry in self.entries for record in entry.records]
 
     @property
-    def machine(self) -> str:
-        """The name of the machine, which is the same in all runs."""
-        return table.machine(self.entries[0].records[0])
-
-    @property
     def target(self) -> float | None:
         """The accuracy, or the number of another metric, to reach; None for a workload without one."""
         return next((entry.target for entry in self.entries if entry.target is not None), None)

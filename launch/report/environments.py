@@ -8,7 +8,6 @@ from common.backends import declaration_of
 from common.declarations import COMPUTES_BY
 from common.record.definition import Record
 from common.record.parts import Environment, Processor
-from launch.report import table
 
 # A framework whose product is below this share of the limit is named.
 LOW_SHARE = 0.8
@@ -35,11 +34,6 @@ class SlowProduct(NamedTuple):
         """What is slow, and the remedy where the cause is known."""
         remedy = f"; --mkl-kernels fast {'doubles' if self.percent <= 50 else 'raises'} that" if self.is_mkl_slow else ""
         return f"{self.framework} multiplies at {self.percent:.0f} % of what {self.processor} can{remedy}"
-
-
-def machines_of(records: Iterable[Record]) -> list[str]:
-    """Returns the names of the machines, each once."""
-    return sorted({table.machine(record) for record in records})
 
 
 def device_of(record: Record) -> str | None:
@@ -92,7 +86,7 @@ def processor_of(environment: Environment) -> str:
 
 
 def limits_of(records: Iterable[Record]) -> dict[Hashable, Limit]:
-    """Returns the limit of each machine, and of each way to compute there, from what is measured in any of the records.
+    """Returns the limit of each way to compute on the machine, from what is measured in any of the records.
 
     Nothing makes a product faster than it can be, so the fastest counts. The peak of an older record is the product of its own framework.
     """
@@ -105,9 +99,9 @@ def limits_of(records: Iterable[Record]) -> dict[Hashable, Limit]:
 
 
 def limit_key(record: Record) -> Hashable:
-    """Returns what the limit belongs to: a machine, and how it computes, by device, precision and number of threads."""
+    """Returns what the limit belongs to: how a run computes, by device, precision and number of threads."""
     gpu = record.environment.gpu
-    return table.machine(record), device_of(record), gpu and gpu.model, record.settings.precision, record.settings.threads
+    return device_of(record), gpu and gpu.model, record.settings.precision, record.settings.threads
 
 
 def slow_products(records: Sequence[Record]) -> list[SlowProduct]:

@@ -111,9 +111,9 @@ def _oversubscribed(entries: Sequence[Entry]) -> list[str]:
 
 
 def _warnings(runs: Runs) -> list[str]:
-    """Returns a sentence on the runs that are left out, and on each reason why records of one machine may not be comparable."""
+    """Returns a sentence on the runs that are left out, and on each reason why records may not be comparable."""
     texts = [f"{len(runs.traced)} of the runs were {SLOWED_DOWN}, and are left out."] if runs.traced else []
-    for comparison in runs.comparisons if len(runs.machines) == 1 else ():
+    for comparison in runs.comparisons:
         for size in comparison.sizes:
             if len({frozenset(record.seed for record in entry.records) for entry in comparison.of_size(size)}) > 1:
                 texts.append(f"{comparison.name}, {ranks_of(size)}: {OTHER_SEEDS}")

@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 from common.record.definition import Record
 from common.record.files import Damaged
-from common.words import listed
 from launch.report import reliability
 from launch.report.answer import Answer, answer_of
 from launch.report.entries import Comparison
 from launch.report.findings import Findings, Section
-from launch.report.questions import cost, difference, failed, first, leaving_horovod, machines, same, scaling, step
+from launch.report.questions import cost, difference, failed, first, leaving_horovod, same, scaling, step
 from launch.report.runs import Runs, runs_of
 
 # What answers a question about runs.
@@ -39,8 +38,8 @@ def of_each(answer: Callable[[Comparison], Findings]) -> Answering:
     return answer_for_all
 
 
-# The questions by the key of their section, after RELIABILITY: about runs of one machine, and of several.
-ONE_MACHINE: dict[str, tuple[str, Answering]] = {
+# The questions by the key of their section, beside RELIABILITY.
+QUESTIONS: dict[str, tuple[str, Answering]] = {
     "first": (first.QUESTION, of_each(first.answer)),
     "difference": (difference.QUESTION, of_each(difference.answer)),
     "leaving": (leaving_horovod.QUESTION, leaving_horovod.answer),
@@ -50,21 +49,13 @@ ONE_MACHINE: dict[str, tuple[str, Answering]] = {
     "same": (same.QUESTION, of_each(same.answer)),
     "failed": (failed.QUESTION, failed.answer),
 }
-SEVERAL_MACHINES: dict[str, tuple[str, Answering]] = {
-    "machines": (machines.QUESTION, machines.answer),
-    "failed": (failed.QUESTION, failed.answer),
-}
 
 
 def report_of(records: Iterable[Record], damaged: Sequence[Damaged] = ()) -> Report:
-    """Reports on records of one machine or of several, and on files that are not records.
-
-    Raises UserError for records of a machine that are not comparable, or of different training.
-    """
+    """Reports on records of one machine, and on files that are not records. Raises UserError for records that are not comparable."""
     runs = runs_of(records, damaged)
     answer = answer_of(runs)
-    questions = SEVERAL_MACHINES if len(runs.machines) > 1 else ONE_MACHINE
-    first_section, *further = [Section(key, question, *answer_for(runs)) for key, (question, answer_for) in questions.items()]
+    first_section, *further = [Section(key, question, *answer_for(runs)) for key, (question, answer_for) in QUESTIONS.items()]
     sections = [first_section, Section(RELIABILITY, reliability.QUESTION, answer.reliability, []), *further]
     shown = [section for section in sections if section.sentences or section.tables]
-    return Report(listed(runs.machines), runs, answer, shown)
+    return Report(runs.machine, runs, answer, shown)

@@ -49,9 +49,9 @@ class Runs(NamedTuple):
         return list(dict.fromkeys(entry.backend for entry in self.entries))
 
     @property
-    def machines(self) -> list[str]:
-        """The names of the machines, each once."""
-        return environments.machines_of(self.compared)
+    def machine(self) -> str:
+        """The name of the machine; empty without runs."""
+        return table.machine(self.compared[0]) if self.comparisons else ""
 
 
 def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
@@ -69,18 +69,14 @@ def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
 
 
 def runs_of(records: Iterable[Record], damaged: Sequence[Damaged] = ()) -> Runs:
-    """Returns the runs of records of one machine or of several, with the files that are not records.
+    """Returns the runs of records, with the files that are not records.
 
-    Raises UserError for records of a machine that are not comparable, or of different training.
+    Raises UserError for records of several machines, and for those that are not comparable.
     """
     compared, not_compared = split(records)
-    all_comparisons: list[Comparison] = []
-    for machine in environments.machines_of(compared):
-        of_machine = [record for record in compared if table.machine(record) == machine]
-        check_comparable(of_machine)
-        all_comparisons += comparisons(of_machine)
-    check_training(compared)
-    return Runs(all_comparisons, not_compared, damaged)
+    check_one_machine(compared)
+    check_comparable(compared)
+    return Runs(comparisons(compared), not_compared, damaged)
 
 
 def split(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
@@ -150,8 +146,8 @@ def check_comparable(records: Sequence[Record]) -> None:
 
 def check_one_machine(records: Iterable[Record]) -> None:
     """Raises UserError for records of several machines."""
-    if len(machines := environments.machines_of(records)) > 1:
-        raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one machine at a time")
+    if len(machines := sorted({table.machine(record) for record in records})) > 1:
+        raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one, with another as its --baseline")
 
 
 def check_training(records: Iterable[Record]) -> None:

@@ -94,14 +94,6 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(arguments, message, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
-def test_a_picture_is_refused_where_there_is_nothing_to_draw(tmp_path, run):
-    folder(tmp_path / "here", made())
-    folder(tmp_path / "there", *on("there", [made(num_ranks=2, **LATER)]))
-    status, _, error = run("here", "there", "--csv", "a.csv", "--svg", "a.svg")
-    assert (status, error.count("\n"), "leave --svg out" in error) == (2, 1, True)
-    assert {path.name for path in tmp_path.iterdir()} == {"here", "there"}
-
-
 def test_the_end_of_a_matrix_is_one_screen_and_says_where_the_rest_is(tmp_path, capsys):
     made_records = [made(), made(num_ranks=2, seconds=6.0)]
     page = tmp_path / "a.html"
@@ -153,26 +145,9 @@ def test_traced_runs_are_left_out_and_counted_and_failed_ones_listed(tmp_path, r
     assert "all of these runs were traced" in error
 
 
-def test_several_machines_have_one_question_with_every_export(tmp_path, run):
-    runs = [*repeats([9.0, 9.5, 9.2], backend="single"), *repeats([10.0, 10.5, 10.1])]
-    on_this_machine = folder(tmp_path / "here", *runs)
-    on_the_other = folder(tmp_path / "there", *on("there", [*(record | LATER for record in runs), *repeats([8.0, 8.1], **OLD)]))
-    (on_the_other / "old.json").write_text('{"schema": 1}')
-    exports = [part for option in compare.EXPORTS for part in (option, tmp_path / f"a.{option.strip('-')}")]
-    question = "Which backend is fastest on which machine?"
-    status, printed, error = run(on_this_machine, on_the_other, "--full", *exports)
-    assert (status, error, printed.splitlines()[0]) == (0, "", question)
-    assert "old.json" in printed
-    assert "Which backend reaches the target first?" not in printed
-    assert all(question in (tmp_path / f"a.{name}").read_text() for name in ("html", "markdown"))
-    assert len((tmp_path / "a.csv").read_text().splitlines()) == 1 + 14
-
-
-def test_a_baseline_is_refused_for_several_machines(tmp_path, run):
+def test_records_of_several_machines_are_refused(tmp_path, run):
     folder(tmp_path / "here", made())
     folder(tmp_path / "there", *on("there", [made() | LATER]))
-    assert run("here", "there", "--baseline", "here") == (
-        2,
-        "",
-        "error: the records are of several machines (here, there); compare one machine at a time\n",
-    )
+    for baseline in ((), ("--baseline", "here")):
+        message = "the records are of several machines (here, there); compare one, with another as its --baseline"
+        assert run("here", "there", *baseline) == (2, "", f"error: {message}\n")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from common.declarations import BASELINE
-from common.errors import UserError
 from common.record.definition import Record
 from common.words import ranks_of
 from launch.report.answer import Ranking
@@ -59,8 +58,6 @@ class Chart(NamedTuple):
 def of(report: Report) -> dict[str, list[Chart]]:
     """Returns the charts by the key of their section, those of the answer itself under IN_ANSWER; empty charts are left out."""
     runs, answer, look_of = report.runs, report.answer, colours_of(report.runs.backends)
-    if len(runs.machines) > 1:
-        return {IN_ANSWER: [chart for ranking in answer.rankings for chart in _ratios(ranking, look_of)]}
     charts: dict[str, list[Chart]] = defaultdict(list)
     for ranking in answer.rankings:
         charts[IN_ANSWER] += _answers(ranking, look_of)
@@ -76,11 +73,8 @@ def of(report: Report) -> dict[str, list[Chart]]:
 
 
 def picture(report: Report) -> str:
-    """Returns the charts of the answer itself as SVG text. Raises UserError where there is none."""
-    charts = of(report)[IN_ANSWER]
-    if not charts:
-        raise UserError("--svg draws the chart of the answer, and these records have none; leave --svg out")
-    drawn = [chart.drawn.properties(title=f"{chart.kind}: {chart.subject}") for chart in charts]
+    """Returns the charts of the answer itself as SVG text."""
+    drawn = [chart.drawn.properties(title=f"{chart.kind}: {chart.subject}") for chart in of(report)[IN_ANSWER]]
     return drawing.svgs([altair.vconcat(*drawn).resolve_scale(color="independent").to_dict()])[0]
 
 
@@ -152,7 +146,7 @@ def _value(result: Result) -> str:
 
 
 def _ratios(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
-    """Returns the ratios of seconds per epoch to the fastest of each size or machine, with their intervals."""
+    """Returns the ratios of seconds per epoch to the fastest of each size, with their intervals."""
 
     def mark_of(result: Result) -> Mark | None:
         if result.value is None:

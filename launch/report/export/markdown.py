@@ -8,7 +8,7 @@ from common.terminal import Table
 from launch.report.report import Report
 
 # The sections whose tables stand here; the sentences of the others sum theirs up.
-WITH_TABLES = ("baseline", "first", "machines", "failed")
+WITH_TABLES = ("baseline", "first", "failed")
 ALL_TABLES = (
     f"`{SHELL_PYTHON} -m launch.compare FOLDER --full` prints every table, `--html FILE` makes a page of them, `--csv FILE` has every run."
 )

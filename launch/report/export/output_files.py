@@ -37,20 +37,14 @@ def write(path: Path, text: str) -> None:
 
 
 def write_all(text_of: dict[Path, Callable[[], str]]) -> str:
-    """Writes {path: function that gives its text}, each also where another fails; what failed in one line, or nothing.
-
-    Raises UserError, before anything is written, where a text is refused.
-    """
-    texts, failures = {}, []
+    """Writes {path: function that gives its text}, each also where another fails. Returns what failed in one line, or nothing."""
+    failures = []
     for path, text in text_of.items():
         try:
-            texts[path] = text()
+            write(path, text())
         except (NotDrawn, ImportError) as problem:
             # A site's Python may lack Altair.
             failures.append(f"{path} was not written: {problem}")
-    for path, text in texts.items():
-        try:
-            write(path, text)
         except OSError as problem:
             failures.append(f"{path} was not written: {problem.strerror}")
     return "; ".join(failures)

@@ -91,10 +91,9 @@ class Result(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The results of one size on one machine: the fastest by seconds per epoch first, those without a value last."""
+    """The results of one size: the fastest by seconds per epoch first, those without a value last."""
 
     name: str
-    machine: str
     num_ranks: int
     results: list[Result]
 
@@ -136,7 +135,7 @@ def answer(comparison: Comparison) -> Findings:
 def groups_of(comparison: Comparison) -> list[Group]:
     """Returns the groups of a comparison by size, those of oversubscribed entries only where there are no others."""
     by_size = comparison.by_size() or comparison.by_size(oversubscribed=True)
-    return [Group(ranks_of(size), comparison.machine, size, ranked(entries)) for size, entries in by_size.items()]
+    return [Group(ranks_of(size), size, ranked(entries)) for size, entries in by_size.items()]
 
 
 def leading_group(groups: Sequence[Group]) -> list[Group]:

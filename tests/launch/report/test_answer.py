@@ -8,23 +8,22 @@ import pytest
 from rich.console import Console
 
 from common.record.definition import ENDED_BY_JOB
-from launch.report.answer import BETWEEN_MACHINES, as_json
+from launch.report.answer import as_json
 from launch.report.export import screen
 from launch.report.report import report_of
 from launch.report.runs import collect
 from tests.support.answers import answered
-from tests.support.made_records import ended, made, not_reached, on, repeats
+from tests.support.made_records import ended, made, not_reached, repeats
 from tests.support.running import ROOT
 
 REFERENCE = ROOT / "results" / "reference"
 LINKS = ["page: results/here/20260101-000000.html", "all tables: python -m launch.compare results/here --full"]
-# One run each, twelve and six repeats, approximate backends, two machines, and a target that was missed.
+# One run each, twelve and six repeats, approximate backends, and a target that was missed.
 COMMITTED = {
     "one run each": ["two-cores/20261125-185108*"],
     "twelve repeats": ["two-cores/20261125-17*"],
     "six repeats": ["zen5/*"],
     "approximate": ["approximate/*"],
-    "two machines": ["two-cores/20261125-17*", "zen5/*"],
     "missed": ["zen5-mkl/*"],
 }
 
@@ -180,7 +179,6 @@ def test_where_no_run_reached_the_target_seconds_per_epoch_are_compared():
             [made(seconds=9.0 + place, backend=name, num_ranks=2) for place, name in enumerate(MANY)],
             ["--repeats 6 --backends ddp,ddp@mpi,fsdp for a verdict"],
         ),
-        ([made(), *on("there", [made(started_at="2026-02-01T00:00:00Z")])], [BETWEEN_MACHINES]),
     ],
     ids=[
         "one run",
@@ -191,18 +189,10 @@ def test_where_no_run_reached_the_target_seconds_per_epoch_are_compared():
         "time limit of the job",
         "missed target",
         "16 backends",
-        "two sets",
     ],
 )
 def test_every_situation_has_its_next_step(records, advice):
     assert of(records).advice == advice
-
-
-def test_several_machines_stand_beside_each_other():
-    runs = [*repeats([9.0], backend="single"), *repeats([10.0])]
-    answer = of([*runs, *on("there", [run | {"started_at": "2026-02-01T00:00:00Z"} for run in runs])])
-    assert [group.machine for group in answer.rankings[0].groups] == ["here", "there"]
-    assert "here, 1 rank" in shown(answer)[2]
 
 
 def test_oversubscribed_sizes_are_left_out_where_others_have_cores():
@@ -268,7 +258,7 @@ def test_one_sentence_to_paste_has_the_machine_who_by_how_much_and_how_sure(name
     assert json.loads(as_json("here", answer))["quotation"] == answer.quotation
 
 
-def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
+def test_the_answer_in_plain_words_has_a_line_for_each_workload():
     lines = committed("six repeats").sentences
     assert lines[0] == (
         "cnn, 2 ranks: horovod_tf reached the target first, in 1.12 s. "
@@ -276,10 +266,6 @@ def test_the_answer_in_plain_words_has_a_line_for_each_workload_or_machine():
         "With start-up ddp@mpi is first, in 3.54 s."
     )
     assert "horovod_keras's epochs take 9 % (2 to 16) longer, ddp@mpi's 30 % (" in lines[1]
-    assert [line.split(":")[0] for line in committed("two machines").sentences[:2]] == [
-        "cnn, two-cores, 2 ranks",
-        "cnn, zen5, 2 ranks",
-    ]
 
 
 def test_outside_a_terminal_there_are_no_colours_and_on_a_wide_one_100_columns():

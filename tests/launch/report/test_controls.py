@@ -1,6 +1,5 @@
 """How a report judges the controls of its matrix, and that they count nowhere else."""
 
-import copy
 import dataclasses
 
 import numpy as np
@@ -109,14 +108,6 @@ def test_controls_of_several_matrices_are_judged_together_also_of_a_backend_that
         assert judgement.copy.num_above == 12
         assert not judgement.copy_differs
         assert judgement.delay_shows
-
-
-def test_controls_of_several_machines_are_told_by_machine():
-    there = copy.deepcopy(with_controls())
-    for record in there:
-        record["settings"]["machine"] = "there"
-    lines = [line for line in answered([*with_controls(), *there]).answer.reliability if line.startswith("Controls")]
-    assert [line.partition(", cnn")[0] for line in lines] == ["Controls of here", "Controls of there"]
 
 
 def test_controls_alone_are_refused():

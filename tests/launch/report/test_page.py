@@ -14,10 +14,9 @@ from launch.report.runs import collect
 from tests.support import browser
 from tests.support.answers import answered, drawn
 from tests.support.answers import page as page_of
-from tests.support.made_records import ended, made, noisy, not_reached, on, repeats, step_breakdown
+from tests.support.made_records import ended, made, noisy, not_reached, repeats, step_breakdown
 from tests.support.running import ROOT
 
-LATER = {"started_at": "2026-02-01T00:00:00Z"}
 NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
 
 OPEN_ALL = "document.querySelectorAll('details').forEach((details) => { details.open = true; })"
@@ -54,14 +53,6 @@ def page(tmp_path_factory):
 def reference_page(tmp_path_factory):
     path = tmp_path_factory.mktemp("reference") / "report.html"
     path.write_text(page_of(report_of(*collect([ROOT / "results" / "reference" / "two-cores"]))))
-    return path
-
-
-@pytest.fixture(scope="module")
-def machines_page(tmp_path_factory):
-    path = tmp_path_factory.mktemp("machines") / "report.html"
-    runs = [*repeats([9.0, 9.5, 10.0], backend="single"), *repeats([10.0, 10.4, 9.9])]
-    path.write_text(page_of(answered([*runs, *on("there", [run | LATER for run in runs])])))
     return path
 
 
@@ -146,7 +137,7 @@ def driver(tmp_path_factory):
 @pytest.mark.matrix
 @NEEDS_BROWSER
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
-@pytest.mark.parametrize("which", ["page", "reference_page", "machines_page"])
+@pytest.mark.parametrize("which", ["page", "reference_page"])
 def test_the_page_makes_no_request_never_scrolls_sideways_and_has_a_dark_mode(which, width, dark, driver, request):
     path = request.getfixturevalue(which)
     browser.show(driver, path, (width, 900), dark)
