@@ -1,17 +1,20 @@
-"""Whether the answer can be relied on: whether the runs are sound, and what to run next so that it becomes sure and its causes known."""
+"""Whether the answer can be relied on: whether the runs are sound, how their controls are judged, and what to run next."""
 
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from common.config import CONTROL_DELAY, Control
 from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from common.words import listed, ranks_of
-from launch.report import controls, environments, table
-from launch.report.entries import Comparison, Entry
+from launch.report import environments, measures, table
+from launch.report.entries import Comparison, Entry, group_of
 from launch.report.questions import failed, first
 from launch.report.questions.failed import Failure
+from launch.report.ratio_text import interval, uncertainty
 from launch.report.runs import SLOWED_DOWN, Runs
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
 
@@ -21,6 +24,7 @@ STEADY_PERCENT = 5.0
 # The key of the speeds of each kernel in `machine_noise` of a record, and when it is measured.
 KERNELS = ("product_flops_per_second", "copy_bytes_per_second")
 TIMES = ("before", "after")
+DELAY = f"{100 * CONTROL_DELAY:g} %"
 OTHER_SEEDS = "backends have different seeds, which need different numbers of epochs: compare seconds per epoch, not times to solution."
 # Nobody repeats a matrix more often.
 MAX_REPEATS = 100
@@ -40,13 +44,14 @@ MAX_REPEATED, NUM_REPEATED = 8, 3
 
 def reliability_of(runs: Runs) -> list[str]:
     """Returns the sentences on runs and on their controls, first of controls that were judged wrongly, and the warnings about runs."""
-    records, judged = runs.compared, controls.judged(runs)
+    records = runs.compared
+    judged = [judgement for comparison in runs.comparisons for judgement in judgements(comparison, runs.not_compared)]
     return [
-        *(controls.sentence(judgement) for judgement in judged if not judgement.is_as_it_should_be),
+        *(_on_controls(judgement) for judgement in judged if not judgement.is_as_it_should_be),
         " ".join([_outcome(records), *_speed(records)]),
         *_failures(failed.failures_of(runs)),
         *_oversubscribed(runs.entries),
-        *(controls.sentence(judgement) for judgement in judged if judgement.is_as_it_should_be),
+        *(_on_controls(judgement) for judgement in judged if judgement.is_as_it_should_be),
         *_warnings(runs),
     ]
 
@@ -121,6 +126,81 @@ def _warnings(runs: Runs) -> list[str]:
             if len(values) > 1:
                 texts.append(f"{comparison.name}: records differ in {name}: {', '.join(values)}.")
     return texts
+
+
+class Judgement(NamedTuple):
+    """How the controls of a backend at a size were judged: by the ratios of their seconds per epoch to its own; None: there is none.
+
+    `at` names the comparison and the size.
+    """
+
+    at: str
+    backend: str
+    copy: Ratio | None
+    delayed: Ratio | None
+
+    @property
+    def copy_differs(self) -> bool:
+        """Whether the verdict on the copy is that it differs."""
+        return bool(self.copy and self.copy.verdict)
+
+    @property
+    def delay_shows(self) -> bool | None:
+        """Whether the verdict on the delayed one is that it is slower; None where there is no verdict."""
+        if self.delayed is None or self.delayed.verdict is None:
+            return None
+        return self.delayed.verdict and self.delayed.value > 1
+
+    @property
+    def is_as_it_should_be(self) -> bool:
+        """Whether no control was judged as what it is not."""
+        return not self.copy_differs and self.delay_shows is not False
+
+
+def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgement]:
+    """Judges the controls of the entries of a comparison, which are among the records."""
+    controls = [record for record in records if record.settings.control and group_of(record) == comparison[:3]]
+    controlled = sorted({(record.num_ranks, record.backend) for record in controls})
+    return [
+        Judgement(
+            f"{comparison.name}, {ranks_of(num_ranks)}",
+            backend,
+            _ratio_of_control("copy", controls, entry, comparison),
+            _ratio_of_control("delayed", controls, entry, comparison),
+        )
+        for num_ranks, backend in controlled
+        if (entry := comparison.entry(backend, num_ranks))
+    ]
+
+
+def _ratio_of_control(control: Control, controls: Iterable[Record], entry: Entry, comparison: Comparison) -> Ratio | None:
+    """Returns the ratio of the seconds per epoch of a control to those of its entry; None where either has none.
+
+    Its interval has the noise of these two alone, and is one of as many as the entries of this size have.
+    """
+    of_entry = [record for record in controls if (record.backend, record.num_ranks) == (entry.backend, entry.num_ranks)]
+    of_control = Entry(entry.backend, entry.num_ranks, [record for record in of_entry if record.settings.control == control])
+    compared = [result.entry for result in first.results_of(comparison.of_size(entry.num_ranks))]
+    return measures.epoch_ratio(of_control, entry, [], num_pairs=measures.num_pairs_of(compared))
+
+
+def _on_controls(judgement: Judgement) -> str:
+    """Returns the sentence on a judgement, which warns where a control was not judged as what it is."""
+    copy, delayed = _control(judgement.copy), _control(judgement.delayed)
+    if judgement.copy_differs:
+        copy += ", so do not rely on these verdicts"
+    if judgement.delay_shows:
+        delayed = "found"
+    elif judgement.delay_shows is False:
+        delayed = f"not found, {delayed}, so these verdicts may miss differences of {DELAY}"
+    return f"Controls of {judgement.at}, {judgement.backend}: copy: {copy}; {DELAY} slower: {delayed}."
+
+
+def _control(ratio: Ratio | None) -> str:
+    """Returns a ratio with its interval, or why it gives no verdict."""
+    if ratio is None:
+        return "not measured"
+    return f"{ratio.value:.2f} ({interval(ratio) if ratio.verdict is not None else f'no verdict, {uncertainty(ratio)}'})"
 
 
 def advice_on(comparisons: Sequence[Comparison]) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from launch.report import controls
+from launch.report import reliability
 from launch.report import runs as report_runs
 from tests.support.answers import answered, section
 from tests.support.made_records import ended, made, typed
@@ -104,7 +104,7 @@ def test_controls_of_several_matrices_are_judged_together_also_of_a_backend_that
     for missed in (False, True):
         records = typed([record for stamp in ("20260101-000000", "20260102-000000") for record in of_matrix(stamp, missed)])
         (comparison,) = report_runs.comparisons(report_runs.split(records)[0])
-        (judgement,) = controls.judgements(comparison, records)
+        (judgement,) = reliability.judgements(comparison, records)
         assert judgement.copy.num_above == 12
         assert not judgement.copy_differs
         assert judgement.delay_shows
@@ -133,7 +133,7 @@ def test_copies_seem_different_as_rarely_as_the_verdicts_allow_and_a_delay_beyon
     for _ in range(NUM_SIMULATED):
         noise_in_common = rng.normal(0, 0.05, 6)
         (comparison,) = report_runs.comparisons(timed(plain, noise_in_common))
-        (judgement,) = controls.judgements(comparison, timed(of_controls, noise_in_common))
+        (judgement,) = reliability.judgements(comparison, timed(of_controls, noise_in_common))
         num_different += judgement.copy_differs
         num_found += judgement.delay_shows
     # Within three standard errors.
