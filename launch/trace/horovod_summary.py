@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from frameworks.shared.horovod.horovod_timeline import Cycle, Item, Negotiation, Operation
+from frameworks.shared.horovod.horovod_timeline import Item, Negotiation, Operation
 
 # Rank 0 receives the ranks that are ready within one cycle (HOROVOD_CYCLE_TIME: 1 ms) together, in the order of the ranks.
 TOGETHER_MICROSECONDS = 1000
@@ -41,9 +41,6 @@ class Summary:
     max_buffer_bytes: int = 0
     total_bytes: int = 0
     activity_seconds: dict[str, float] = field(default_factory=dict)
-    num_cycles: int = 0
-    num_used_cycles: int = 0
-    cycle_seconds: float = 0.0
     num_unfinished: int = 0
 
 
@@ -60,19 +57,11 @@ def counted(items: Iterable[Item], summary: Summary) -> Iterator[Item]:
     for item in items:
         summary.seconds = max(summary.seconds, item.end / 1e6)
         match item:
-            case Cycle():
-                _add_cycle(item, summary)
             case Operation():
                 _add_operation(item, summary)
             case Negotiation():
                 _add_negotiation(item, summary)
         yield item
-
-
-def _add_cycle(cycle: Cycle, summary: Summary) -> None:
-    summary.num_cycles += 1
-    summary.num_used_cycles += cycle.num_tensors > 0
-    summary.cycle_seconds += (cycle.end - cycle.start) / 1e6
 
 
 def _add_operation(operation: Operation, summary: Summary) -> None:
@@ -123,9 +112,6 @@ def describe(summary: Summary) -> list[str]:
     for rank, late in sorted(summary.lateness.items(), key=lambda item: -item[1].num):
         mean_ms, max_ms = 1e3 * late.total_seconds / late.num, 1e3 * late.max_seconds
         lines.append(f"  rank {rank} was last {late.num} times, by {mean_ms:.2f} ms on average, {max_ms:.2f} ms at most")
-    if num_cycles := summary.num_cycles:
-        mean_ms, used = 1e3 * summary.cycle_seconds / num_cycles, summary.num_used_cycles / num_cycles
-        lines.append(f"{num_cycles} cycles of {mean_ms:.2f} ms on average, {used:.0%} not idle")
     if summary.num_unfinished:
         lines.append(f"{summary.num_unfinished} not finished at the end of the timeline")
     return lines

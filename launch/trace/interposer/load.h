@@ -1,4 +1,4 @@
-/* The bytes and kind of a call from its arguments. Rules: generate.py. */
+/* The bytes and kind of a call from its arguments. Rules: launch/trace/build.py. */
 #ifndef TANDEM_TRACE_LOAD_H
 #define TANDEM_TRACE_LOAD_H
 

@@ -1,4 +1,4 @@
-"""The sums of Horovod's timeline: waits, late ranks, buffers and cycles."""
+"""The sums of Horovod's timeline: waits, late ranks and buffers."""
 
 import pytest
 
@@ -27,25 +27,17 @@ def test_the_last_rank_is_late_unless_all_are_ready_in_one_cycle(ticks, lateness
 
 
 def test_summary_counts_a_buffer_once():
-    summary = summarize(read([*NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000), cycle(8000), begin(1, 9000, "NEGOTIATE_ALLREDUCE")]))
+    summary = summarize(read([*NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000), begin(1, 9000, "NEGOTIATE_ALLREDUCE")]))
     assert summary.waits == {"grad.bias": Waits(2, 0.003002, 0.003002), "grad.weight": Waits(1, 0.003002, 0.003002)}
     assert summary.buffers_by_num_tensors == {2: 1}
     assert summary.max_buffer_bytes == summary.total_bytes == FUSED_OPERATION.size_bytes
     assert summary.activity_seconds == pytest.approx({"MEMCPY_IN_FUSION_BUFFER": 11e-6, "MPI_ALLREDUCE": 961e-6})
-    assert (summary.num_cycles, summary.num_used_cycles, summary.cycle_seconds) == (2, 1, pytest.approx(0.008))
     assert summary.lateness == {1: Waits(2, 0.006, 0.003)}
     text = "\n".join(describe(summary))
     assert "1 collectives (1 ALLREDUCE) of 2.0 tensors on average" in text
     assert "rank 1 was last 2 times, by 3.00 ms on average" in text
     assert "known for 2 of 3 negotiations" in text
-    assert "2 cycles of 4.00 ms on average, 50% not idle" in text
     assert "1 not finished" in text
-
-
-def test_summary_without_cycles_and_of_nothing():
-    summary = summarize(read([*NEGOTIATED, *FUSED]))
-    assert (summary.num_cycles, summary.num_used_cycles, summary.cycle_seconds) == (0, 0, 0.0)
-    assert any("0 negotiations" in line for line in describe(summarize([])))
 
 
 def test_a_lane_is_used_again_once_it_is_free():

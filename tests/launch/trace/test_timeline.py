@@ -120,7 +120,6 @@ def _every_rank_and_step_is_recorded(summary):
     # The file may end before the last negotiation does.
     assert summary.num_negotiations - 8 <= summary.num_compared <= summary.num_negotiations
     assert sum(summary.num_operations.values()) > 2 * NUM_STEPS
-    assert summary.num_cycles > summary.num_used_cycles > 0
     assert summary.total_bytes > NUM_STEPS * NUM_PARAMETERS * 4
 
 
