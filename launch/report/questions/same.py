@@ -125,7 +125,7 @@ def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
     if unequal := [entry for entry in entries if any(record.buffers_in_sync is False for record in entry.records)]:
         names = listed([f"{entry.backend} at {ranks_of(entry.num_ranks)}" for entry in unequal])
         sentences.append(f"Buffers, such as statistics of batch norm, differ between the ranks of {names}: each evaluates with its own.")
-    identical = "; ".join(map(_describe_identical, _identical(entries)))
+    identical = "; ".join(_identical(entries))
     return " ".join([*sentences, *_on_samples(records), *([f"Bitwise identical final parameters: {identical}."] if identical else [])])
 
 
@@ -137,42 +137,17 @@ def _on_samples(records: Iterable[Record]) -> list[str]:
     return ["Runs of one seed and global batch train the same samples in the same order."] if pairs else []
 
 
-def _identical(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """Returns the groups of entries of one size that end with the same parameters with every seed that two of them have."""
-    groups: list[list[Entry]] = []
+def _identical(entries: Iterable[Entry]) -> list[str]:
+    """Names the entries of one size that end with the same parameters with each of their seeds, with the number of these."""
+    groups: dict[tuple[int, frozenset[tuple[int, str]]], list[str]] = {}
     for entry in entries:
-        group = next((group for group in groups if all(_ends_as(entry, member) for member in group)), None)
-        if group is None:
-            groups.append([entry])
-        else:
-            group.append(entry)
-    return [group for group in groups if len(group) > 1]
-
-
-def _ends_as(entry: Entry, member: Entry) -> bool:
-    finals, seeds = _finals(entry), _shared_seeds(entry, member)
-    return entry.num_ranks == member.num_ranks and bool(seeds) and all(finals[seed] == _finals(member)[seed] for seed in seeds)
-
-
-def _shared_seeds(entry: Entry, member: Entry) -> set[int]:
-    return _finals(entry).keys() & _finals(member).keys()
-
-
-def _finals(entry: Entry) -> dict[int, set[str]]:
-    """Returns the digests of the final parameters by seed, of the runs of which an epoch has ended."""
-    digests: dict[int, set[str]] = {}
-    for record in entry.from_start:
-        if final := _final(record):
-            digests.setdefault(record.seed, set()).add(final)
-    return digests
-
-
-def _describe_identical(group: Sequence[Entry]) -> str:
-    """Names the entries of a group, with the number of their seeds."""
-    first, *further = group
-    num_seeds = max(len(_shared_seeds(first, entry)) for entry in further)
-    seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
-    return f"{listed([entry.backend for entry in group])} at {ranks_of(first.num_ranks)} ({seeds})"
+        finals = frozenset((record.seed, final) for record in entry.from_start if (final := _final(record)))
+        groups.setdefault((entry.num_ranks, finals), []).append(entry.backend)
+    return [
+        f"{listed(backends)} at {ranks_of(num_ranks)} ({len(finals)} {'seed' if len(finals) == 1 else 'seeds'})"
+        for (num_ranks, finals), backends in groups.items()
+        if len(backends) > 1 and finals
+    ]
 
 
 def _fastest_exact(comparison: Comparison, approximate: Entry) -> Entry | None:
