@@ -48,7 +48,6 @@ def row_of(runs, backend):
     ratio, is_fastest = runs.ratio(backend, runs.fastest), backend == runs.fastest
     return {
         "time to solution (s)": [runs.time(backend)],
-        "over lowest time": [] if backend == runs.first else runs.time_ratio(backend, runs.first),
         "with start-up (s)": [runs.with_startup(backend)],
         "epochs": [np.mean(runs.values(backend, lambda record: len(record["accuracies"])))],
         "seconds per epoch": [runs.epoch_seconds(backend)],

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from common.words import listed, ranks_of
 from launch.report import environments
 from launch.report.entries import Comparison, Entry
-from launch.report.questions import difference, first, leaving_horovod, step
+from launch.report.questions import difference, first, step
 from launch.report.questions.first import Group, Result
 from launch.report.ratio_text import in_percent, runs_against
 from launch.report.reliability import advice_on, reliability_of
@@ -55,8 +55,7 @@ class Answer(NamedTuple):
     """The answer from the records of a machine.
 
     `certainty` says how sure the order is, `causes_at` at which size and on which workloads the causes are, and `reliability` whether the
-    runs are sound. `migration` says what leaving Horovod costs or gains there, and is empty where that was not measured. `quotation` is the
-    answer in one sentence, for a report or a ticket.
+    runs are sound. `quotation` is the answer in one sentence, for a report or a ticket.
     """
 
     rankings: list[Ranking]
@@ -65,7 +64,6 @@ class Answer(NamedTuple):
     causes_at: str
     reliability: list[str]
     advice: list[str]
-    migration: str
     quotation: str
 
     @property
@@ -98,8 +96,7 @@ def answer_of(runs: Runs) -> Answer:
     causes = [*_slow_products(comparisons), *_factors(comparisons, workloads), *_communication(comparisons)]
     causes_at = f"{size}, on {listed(workloads)}" if workloads else size
     return Answer(
-        rankings, _certainty(rankings), causes, causes_at, reliability_of(runs), advice_on(comparisons), _migration(comparisons),
-        _quotation(runs, rankings),
+        rankings, _certainty(rankings), causes, causes_at, reliability_of(runs), advice_on(comparisons), _quotation(runs, rankings),
     )  # fmt: skip
 
 
@@ -238,20 +235,6 @@ def _span(values: Sequence[float], num_decimals: int = 1) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _migration(comparisons: Sequence[Comparison]) -> str:
-    """Returns what leaving Horovod costs or gains an epoch, by the fastest backend that a user may go to; empty where none was measured."""
-    names = short_names(comparisons)
-    texts: dict[str, list[str]] = {}
-    for comparison in comparisons:
-        by_framework: dict[str, leaving_horovod.Move] = {}
-        for move in leaving_horovod.moves(_at_largest_size(comparison)):
-            by_framework.setdefault(move.framework, move)
-        for move in by_framework.values():
-            texts.setdefault(move.alternative.backend, []).append(f"{in_percent(move.ratio)} on {names[comparison.name]}")
-    changes = [f"{backend} {', '.join(of_backend)}" for backend, of_backend in texts.items()]
-    return f"Leaving {leaving_horovod.LIBRARY}, an epoch: {'; '.join(changes)}" if changes else ""
-
-
 def as_json(machine: str, answer: Answer) -> str:
     """Returns the answer as JSON text, for scripts; what is not known is null."""
     causes = [
@@ -270,7 +253,6 @@ def as_json(machine: str, answer: Answer) -> str:
         "causes": causes,
         "reliability": answer.reliability,
         "advice": answer.advice,
-        "migration": answer.migration,
         "quotation": answer.quotation,
     }
     return json.dumps(document, indent=1, allow_nan=False)

@@ -1,7 +1,7 @@
 """What is measured of entries, and the ratios of two entries in it, over the repeats that form pairs."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from launch.report import statistics, table
 from launch.report.entries import Entry, Key, key_of
@@ -39,13 +39,9 @@ def misses(entry: Entry) -> list[str]:
     ]
 
 
-def time_ratio(above: Entry | None, below: Entry | None, compared: Sequence[Entry] = ()) -> Ratio | None:
-    """Returns the ratio of the times to solution of two entries; None where either has no time.
-
-    The interval is simultaneous for all pairs of the entries `compared`, and without any for this ratio alone.
-    """
-    other_values = [scored_times(entry) for entry in compared if entry not in (above, below)]
-    return _trimmed_ratio(scored_times(above), scored_times(below), other_values, num_pairs_of(compared))
+def time_ratio(above: Entry | None, below: Entry | None) -> Ratio | None:
+    """Returns the ratio of the times to solution of two entries; None where either has no time."""
+    return _trimmed_ratio(scored_times(above), scored_times(below))
 
 
 def value_ratio(above: Entry | None, below: Entry | None, column: str) -> Ratio | None:
@@ -53,27 +49,17 @@ def value_ratio(above: Entry | None, below: Entry | None, column: str) -> Ratio 
     return _trimmed_ratio(above.values(column), below.values(column)) if above and below else None
 
 
-def _trimmed_ratio(above: Values, below: Values, other_values: Iterable[Values] = (), num_pairs: int = 1) -> Ratio | None:
-    """Returns the ratio of the trimmed means of the values of two entries, as `_ratio` does."""
+def _trimmed_ratio(above: Values, below: Values) -> Ratio | None:
+    """Returns the ratio of the trimmed means of the values of two entries; its interval holds for this ratio alone."""
     means = [statistics.trimmed_mean(values.values()) for values in (above, below)]
     if means[0] is None or means[1] is None:
         return None
-    return _ratio(above, below, other_values, num_pairs, means[0] / (means[1] or statistics.SMALLEST))
+    return statistics.ratio(*sides(above, below), value=means[0] / (means[1] or statistics.SMALLEST))
 
 
 def num_pairs_of(compared: Sequence[Entry]) -> int:
     """Returns how many pairs the entries form that are compared with each other."""
     return max(math.comb(len(compared), 2), 1)
-
-
-def _ratio(above: Values, below: Values, other_values: Iterable[Values], num_pairs: int, value: float | None = None) -> Ratio:
-    """Returns statistics.ratio of the values of two entries, which are pairs where they have the same keys.
-
-    Of the values of other entries those count that have all of these keys.
-    """
-    values_above, values_below, paired = sides(above, below)
-    aligned = [[values[key] for key in above] for values in other_values if values.keys() >= above.keys()] if paired else []
-    return statistics.ratio(values_above, values_below, paired, aligned, num_pairs, value)
 
 
 def sides(above: Values, below: Values) -> tuple[list[float], list[float], bool]:
@@ -105,5 +91,8 @@ def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], num_pairs
         )
     if not seconds_above or not seconds_below:
         return None
-    other_values = [entry.values(EPOCH) for entry in compared if entry not in (above, below)]
-    return _ratio(seconds_above, seconds_below, other_values, num_pairs or num_pairs_of(compared))
+    values_above, values_below, paired = sides(seconds_above, seconds_below)
+    others = [entry.values(EPOCH) for entry in compared if paired and entry not in (above, below)]
+    # Of the others those count that ran in all of these repeats.
+    aligned = [[values[key] for key in seconds_above] for values in others if values.keys() >= seconds_above.keys()]
+    return statistics.ratio(values_above, values_below, paired, aligned, num_pairs or num_pairs_of(compared))

@@ -46,7 +46,7 @@ def epoch(record, num_epochs=None):
     return np.mean(record["train_seconds"][:num_epochs]) + np.mean(record["eval_seconds"][:num_epochs])
 
 
-def interval(above, below, others=(), num_pairs=1, value=None):
+def interval(above, below, others, num_pairs):
     """The ratio of two sets of positive numbers in pairs, with its interval by the rule of launch/report/README.md."""
     sets = np.log([above, below, *others])
     num_sets, num_repeats = sets.shape
@@ -57,7 +57,7 @@ def interval(above, below, others=(), num_pairs=1, value=None):
     freedoms = np.where(variances[:2] > np.median(variances), num_repeats - 1, freedom_of_all)
     freedom = min(of_two.sum() ** 2 / (of_two**2 / freedoms).sum(), freedom_of_all)
     reach = math.exp(stats.t.isf(0.025 / num_pairs, freedom) * math.sqrt(of_two.sum()))
-    center = math.exp((sets[0] - sets[1]).mean()) if value is None else value
+    center = math.exp((sets[0] - sets[1]).mean())
     return center, center / reach, center * reach
 
 
@@ -111,11 +111,6 @@ class Size:
         num_epochs = {key: min(len(of[key]["train_seconds"]) for of in (above, below)) for key in keys}
         sides = [[epoch(of[key], num_epochs[key]) for key in keys] for of in (above, below)]
         return interval(*sides, [[epoch(of[key]) for key in keys] for of in others], self.num_pairs)
-
-    def time_ratio(self, above, below):
-        times = {name: self.values(name, lambda record: record["time_to_solution_seconds"]) for name in self.runs}
-        others = [times[name] for name in self.runs if name not in (above, below)]
-        return interval(times[above], times[below], others, self.num_pairs, self.time(above) / self.time(below))
 
 
 @functools.cache

@@ -93,10 +93,9 @@ def _legend(rankings: Iterable[Ranking]) -> list[str]:
 
 
 def _causes(answer: Answer, width: int) -> list[list[Text]]:
-    """Returns the lines of each cause, and then of what leaving Horovod costs."""
+    """Returns the lines of each cause."""
     kind_width = max((len(cause.kind) for cause in answer.causes), default=0)
-    causes = [_wrapped(cause.text, width, f"{INDENT}{cause.kind:<{kind_width}}{INDENT}") for cause in answer.causes]
-    return [*causes, *([_wrapped(f"{answer.migration}.", width)] if answer.migration else [])]
+    return [_wrapped(cause.text, width, f"{INDENT}{cause.kind:<{kind_width}}{INDENT}") for cause in answer.causes]
 
 
 def _wrapped(text: str, width: int, start: str = "", style: str = "") -> list[Text]:

@@ -11,7 +11,7 @@ from launch.report import measures
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import Cells, Findings
 from launch.report.questions import cost
-from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, in_percent, interval, runs_against, with_interval
+from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, in_percent, interval, runs_against
 from launch.report.statistics import MIN_RUNS_CONFIDENT, Ratio
 
 QUESTION = "Which backend reaches the target first?"
@@ -219,30 +219,18 @@ def _with_startup(results: Iterable[Result], first: str) -> list[str]:
     return [f"With start-up {earliest} is first, in {seconds_of[earliest]:.2f} s"] if earliest != first else []
 
 
-def time_ratios(candidates: Iterable[Entry]) -> dict[str, Ratio]:
-    """Returns the ratios of the times to solution of the exact entries of a size to the lowest, by backend, the lowest first.
-
-    The entry that has the lowest is left out. The intervals are simultaneous.
-    """
-    timed = [(time, entry) for entry in candidates if entry.exact and (time := measures.time_of(entry)) is not None]
-    compared = [entry for _, entry in sorted(timed, key=lambda pair: pair[0])]
-    return {entry.backend: ratio for entry in compared[1:] if (ratio := measures.time_ratio(entry, compared[0], compared))}
-
-
 def _rows(entries: Sequence[Entry]) -> list[Cells]:
     """Returns the rows of the entries of one size."""
-    time_ratio_of = time_ratios(entries)
-    return [_row(result, time_ratio_of.get(result.backend)) for result in ranked(entries)]
+    return list(map(_row, ranked(entries)))
 
 
-def _row(result: Result, time_ratio: Ratio | None) -> Cells:
+def _row(result: Result) -> Cells:
     entry, ratio = result.entry, result.ratio
     time, num_reached, misses = measures.time_of(entry), len(entry.values(measures.TIME)), measures.misses(entry)
     reasons = f" ({listed(sorted(set(misses)))})" if misses else ""
     return entry.cells | {
         "transport": entry.transport,
         "time to solution (s)": next(iter(misses), None) if time is None else time,
-        "over lowest time": with_interval(time_ratio),
         "with start-up (s)": measures.time_of(entry, measures.TIME_WITH_STARTUP),
         "epochs": entry.mean("epochs_to_target"),
         "seconds per epoch": result.epoch_seconds,

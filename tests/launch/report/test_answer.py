@@ -62,19 +62,11 @@ def test_each_question_has_an_answer_and_the_screen_has_30_lines_and_breaks_all_
         assert any(" fastest" in line for line in lines)
 
 
-def test_leaving_horovod_has_a_line_where_there_is_room_for_it():
-    line = "Leaving Horovod, an epoch: ddp +20 % on cnn, +22 % on transformer."
-    assert line in shown(committed("one run each"))
-    answer = committed("six repeats")
-    assert not any("Leaving" in line for line in shown(answer))
-    assert json.loads(as_json("here", answer))["migration"].startswith("Leaving Horovod, an epoch: ddp@mpi +1 % (-3 to 6) on cnn")
-
-
 @pytest.mark.parametrize("name", COMMITTED)
 def test_a_sentence_is_shown_as_a_whole_or_counted_once(name):
     answer = committed(name)
     text = " ".join(line.strip() for line in shown(answer))
-    sentences = [*answer.reliability, *(cause.text for cause in answer.causes), *filter(None, [answer.migration])]
+    sentences = [*answer.reliability, *(cause.text for cause in answer.causes)]
     num_left = sum(" ".join(sentence.split()) not in text for sentence in sentences)
     counted = {0: None, 1: "1 more sentence is in --full."}.get(num_left, f"{num_left} more sentences are in --full.")
     assert text.count("in --full.") == (counted is not None)
