@@ -46,16 +46,6 @@ def loss(outputs, targets):
 """,
         "loss() of a batch",
     ),
-    # SimCLR's, of samples and themselves.
-    "contrasts-within-a-batch": Bug(
-        BATCH_NORM
-        + """
-def loss(outputs, targets):
-    features = nn.functional.normalize(outputs)
-    return nn.functional.cross_entropy(features @ features.roll(1, 1).T, torch.arange(len(features)))
-""",
-        "loss() of a batch",
-    ),
     "mean-over-tokens": Bug(
         """
 def data():
@@ -413,19 +403,6 @@ def data():
 
 def model():
     return nn.Linear(8, 3)
-""",
-        "the samples of data() differ from process to process",
-    ),
-    "seeded-by-the-clock": Bug(
-        """
-import time
-
-def data():
-    stream = torch.Generator().manual_seed(time.time_ns() % 2**31)
-    return pairs(torch.randn(32, 4, generator=stream), classes(32))
-
-def model():
-    return nn.Linear(4, 3)
 """,
         "the samples of data() differ from process to process",
     ),

@@ -156,21 +156,6 @@ def model():
     blocks = [Residual(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(2)]
     return nn.Sequential(nn.Conv2d(3, 4, 3), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
 """,
-    # As ConvNeXt: depthwise, and with a learned scale of each channel.
-    "depthwise-convolution": RESIDUAL
-    + """
-class Scale(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.full((4, 1, 1), 0.1))
-
-    def forward(self, x):
-        return self.scale * x
-
-def model():
-    block = [nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.GroupNorm(1, 4), nn.Conv2d(4, 8, 1), nn.GELU(), nn.Conv2d(8, 4, 1), Scale()]
-    return nn.Sequential(nn.Conv2d(3, 4, 3), Residual(*block), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
-""",
     "stochastic-depth": RESIDUAL
     + """
 class DropPath(nn.Module):
@@ -182,15 +167,6 @@ class DropPath(nn.Module):
 
 def model():
     return nn.Sequential(nn.Conv2d(3, 4, 3), Residual(nn.Conv2d(4, 4, 1), DropPath()), nn.Flatten(), nn.Linear(144, 3))
-""",
-    "temporal-convolution": """
-def data():
-    return pairs(numbers(16, 4, 8), classes(16, 8))
-
-def model():
-    convolutions = [nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 3, dilation=2**depth)) for depth in range(3)]
-    layers = [nn.Sequential(nn.ConstantPad1d((2 * layer.dilation[0], 0), 0.0), layer, nn.ReLU()) for layer in convolutions]
-    return nn.Sequential(*layers, nn.Conv1d(4, 3, 1))
 """,
     "spectral-convolution": """
 def data():
@@ -231,24 +207,6 @@ class Net(nn.Module):
 
     def forward(self, bags):
         return self.head(torch.stack([(self.score(bag).softmax(0) * bag).sum(0) for bag in bags]))
-""",
-    "bags-of-words": """
-def data():
-    samples = [(torch.arange(index, index + index % 4 + 1) % 16, index % 3) for index in range(40)]
-    return samples[:32], samples[32:]
-
-def collate(samples):
-    words, targets = zip(*samples)
-    lengths = torch.tensor([len(part) for part in words])
-    return (torch.cat(words), lengths.cumsum(0) - lengths), torch.tensor(targets)
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.head = nn.EmbeddingBag(16, 4, mode="mean"), nn.Linear(4, 3)
-
-    def forward(self, inputs):
-        return self.head(self.embedding(*inputs))
 """,
     "recurrent-with-a-first-state": """
 def data():
@@ -304,16 +262,6 @@ def loss(outputs, targets):
     losses = nn.functional.cross_entropy(outputs["kind"], targets["kind"]), nn.functional.mse_loss(outputs["size"], targets["size"])
     return (torch.stack(losses) * (-outputs["uncertainties"]).exp() + outputs["uncertainties"]).sum()
 """,
-    "several-labels": """
-def data():
-    return pairs(numbers(32, 4), (numbers(32, 5) > 0).float())
-
-def model():
-    return nn.Linear(4, 5)
-
-def loss(outputs, targets):
-    return nn.functional.binary_cross_entropy_with_logits(outputs, targets)
-""",
     "autoencoder": """
 def data():
     return TensorDataset(numbers(32, 4), numbers(32, 4)), TensorDataset(numbers(16, 4) + 1, numbers(16, 4) + 1)
@@ -323,21 +271,6 @@ def model():
 
 def loss(outputs, targets):
     return nn.functional.mse_loss(outputs, targets)
-""",
-    "triplets": """
-def data():
-    samples = [((anchor, anchor + 0.1, -anchor), 0) for anchor in numbers(40, 4)]
-    return samples[:32], samples[32:]
-
-class Net(nn.Linear):
-    def forward(self, inputs):
-        return [super(Net, self).forward(part) for part in inputs]
-
-def model():
-    return Net(4, 3)
-
-def loss(outputs, _):
-    return nn.functional.triplet_margin_loss(*outputs)
 """,
     "reversed-gradients": VECTORS
     + """
@@ -361,24 +294,6 @@ class Net(nn.Module):
 
 def loss(outputs, targets):
     return nn.functional.cross_entropy(outputs[0], targets) + nn.functional.cross_entropy(outputs[1], targets % 2)
-""",
-    "capsules": """
-def data():
-    return pairs(numbers(16, 4, 2), classes(16))
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.votes = nn.Parameter(torch.randn(4, 3, 2, 4))
-
-    def forward(self, x):
-        votes = torch.einsum("bij,icjo->bico", x, self.votes)
-        logits = x.new_zeros(len(x), 4, 3)
-        for _ in range(2):
-            capsules = (logits.softmax(2)[..., None] * votes).sum(1)
-            capsules = capsules * capsules.norm(dim=-1, keepdim=True) / (1 + (capsules**2).sum(-1, keepdim=True))
-            logits = logits + (votes * capsules[:, None]).sum(-1)
-        return capsules.norm(dim=-1)
 """,
     "mean-teacher": VECTORS
     + """
@@ -454,22 +369,5 @@ class Net(nn.Module):
         for block in self.blocks:
             x = block(x, src_mask=mask, is_causal=True)
         return self.head(x).transpose(1, 2)
-""",
-    "sequence-to-sequence": """
-def data():
-    words = torch.arange(32 * 6).reshape(32, 6) % 11
-    samples = [((source, target[:-1]), target[1:]) for source, target in zip(words, (words + 1).flip(1))]
-    return samples[:24], samples[24:]
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.head = nn.Embedding(12, 8), nn.Linear(8, 12)
-        self.body = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
-
-    def forward(self, inputs):
-        source, target = map(self.embedding, inputs)
-        mask = torch.ones(5, 5, dtype=torch.bool).triu(1)
-        return self.head(self.body(source, target, tgt_mask=mask)).transpose(1, 2)
 """,
 }
