@@ -209,25 +209,11 @@ def _on_workloads(ratios: Mapping[str, Ratio], workloads: Sequence[str]) -> str:
 
 
 def _communication(comparisons: Sequence[Comparison]) -> list[Cause]:
-    """Returns the cause on the milliseconds of a step that communication adds, by transport and workload; none where it is not measured."""
-    texts = []
+    """Returns the cause on the share of a step that communication adds, by workload; none where it is not measured."""
     names = short_names(comparisons)
-    for comparison in comparisons:
-        by_transport: dict[str, list[float]] = {}
-        noises_of: dict[str, list[float]] = {}
-        for entry in _at_largest_size(comparison):
-            exposed, noise = step.parts(comparison, entry).get(step.EXPOSED), step.noise_above_exposed(comparison, entry)
-            if entry.num_ranks == 1 or not entry.transport:
-                continue
-            if noise is not None:
-                noises_of.setdefault(entry.transport, []).append(noise)
-            elif exposed is not None:
-                by_transport.setdefault(entry.transport, []).append(exposed)
-        spans = [f"{transport} {_span(values)}" for transport, values in sorted(by_transport.items())]
-        spans += [f"{transport} {step.below_noise(noises)}" for transport, noises in sorted(noises_of.items())]
-        if spans:
-            texts.append(f"{', '.join(spans)} on {names[comparison.name]}")
-    return [Cause("step", f"exposed communication, ms: {'; '.join(texts)}", {})] if texts else []
+    exposed = {names[comparison.name]: step.describe_exposed(comparison, _at_largest_size(comparison)) for comparison in comparisons}
+    texts = [f"{text} on {workload}" for workload, text in exposed.items() if text]
+    return [Cause("step", f"{step.EXPOSED} {'; '.join(texts)}", {})] if texts else []
 
 
 def _span(values: Sequence[float], num_decimals: int = 1) -> str:

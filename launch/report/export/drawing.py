@@ -40,7 +40,7 @@ def svgs(specs: Sequence[dict[str, Any]], background: str | None = "#fff") -> li
         return []
     config = CONFIG | {"background": background}
     process = subprocess.run(
-        PROGRAM, input=json.dumps([_printable(spec) | {"config": config} for spec in specs]).encode(), capture_output=True, check=False
+        PROGRAM, input=json.dumps([spec | {"config": config} for spec in specs]).encode(), capture_output=True, check=False
     )
     if process.returncode:
         lines = [text for line in process.stderr.decode(errors="replace").splitlines() if (text := line.strip("# "))]
@@ -51,18 +51,6 @@ def svgs(specs: Sequence[dict[str, Any]], background: str | None = "#fff") -> li
         reason = causes[0 if by_signal else -1][:LONGEST_REASON] if causes else ""
         raise NotDrawn(printable(f"drawing {ended}" + (f" ({reason})" if reason else "")))
     return json.loads(process.stdout)
-
-
-def _printable(value: Any) -> Any:
-    """Returns a value of a specification, whose texts have printable characters only: no picture can hold others."""
-    match value:
-        case str():
-            return printable(value)
-        case dict():
-            return {name: _printable(item) for name, item in value.items()}
-        case list():
-            return [_printable(item) for item in value]
-    return value
 
 
 def main() -> None:

@@ -25,9 +25,10 @@ def answer(runs: Runs) -> Findings:
     """Answers for the entries with a step breakdown, and for rank 0 of the traced runs with an MPI profile."""
     sentences, tables = [], []
     for comparison in runs.comparisons:
-        broken_down = [entry for entry in comparison.entries if parts(comparison, entry)]
-        sentences += _sentences(comparison, [entry for entry in broken_down if not entry.oversubscribed])
-        tables += filled(comparison.name, [_row(comparison, entry) for entry in broken_down])
+        for size, entries in comparison.by_size().items():
+            if text := describe_exposed(comparison, entries):
+                sentences.append(f"{comparison.name}, {ranks_of(size)}: {EXPOSED} {text}.")
+        tables += filled(comparison.name, [_row(comparison, entry) for entry in comparison.entries if parts(comparison, entry)])
     return Findings(sentences, [*tables, *_in_mpi(runs.traced)])
 
 
@@ -142,23 +143,22 @@ def below_noise(noises: Collection[float]) -> str:
     return f"{BELOW_NOISE} (±{max(noises):.1f} ms)" if max(noises) else BELOW_NOISE
 
 
-def _sentences(comparison: Comparison, with_cores: Iterable[Entry]) -> list[str]:
-    """Returns a sentence on exposed communication at each size from 2 ranks on."""
-    by_size: dict[int, list[Entry]] = {}
-    for entry in with_cores:
-        if entry.num_ranks > 1:
-            by_size.setdefault(entry.num_ranks, []).append(entry)
-    return [f"{comparison.name}, {ranks_of(size)}: {EXPOSED} {_describe_exposed(comparison, by_size[size])}." for size in sorted(by_size)]
+def describe_exposed(comparison: Comparison, of_size: Iterable[Entry]) -> str:
+    """Describes EXPOSED of the entries of a size as its share of a step, or as measured where there is no interval.
 
-
-def _describe_exposed(comparison: Comparison, of_size: Iterable[Entry]) -> str:
-    """Describes its share of a step, or as measured where there is no interval, and names the backends whose noise is larger."""
-    of_size = list(of_size)
-    shares = {entry.backend: share for entry in of_size if (share := exposed_percent(comparison, entry)) is not None}
-    noises = {entry.backend: noise for entry in of_size if (noise := noise_above_exposed(comparison, entry)) is not None}
-    measured = {entry.backend: exposed for entry in of_size if (exposed := parts(comparison, entry).get(EXPOSED)) is not None}
+    Backends whose noise is larger are named. The text is empty where nothing is measured, and at 1 rank.
+    """
+    measured = {
+        entry.backend: (entry, exposed)
+        for entry in of_size
+        if (exposed := parts(comparison, entry).get(EXPOSED)) is not None and entry.num_ranks > 1
+    }
+    noises = {name: noise for name, (entry, _) in measured.items() if (noise := noise_above_exposed(comparison, entry)) is not None}
+    shares = {name: share for name, (entry, _) in measured.items() if (share := exposed_percent(comparison, entry)) is not None}
+    above = {name: exposed for name, (_, exposed) in measured.items() if name not in noises}
     texts = [f"is {below_noise(noises.values())} with {listed(list(noises))}"] if noises else []
     if shares:
-        return ", and ".join([f"is {span(shares, '{:.0f} %')} of a step", *texts])
-    above = {backend: exposed for backend, exposed in measured.items() if backend not in noises}
-    return ", and ".join([*([f"is {span(above, '{:.1f} ms')} of a step as measured, without an interval"] if above else []), *texts])
+        texts.insert(0, f"is {span(shares, '{:.0f} %')} of a step")
+    elif above:
+        texts.insert(0, f"is {span(above, '{:.1f} ms')} of a step as measured, without an interval")
+    return ", and ".join(texts)

@@ -4,7 +4,6 @@ import io
 import platform
 import re
 import sys
-import xml.etree.ElementTree
 
 import pytest
 from rich.console import Console
@@ -13,7 +12,7 @@ from common.errors import UserError
 from launch.report.export import drawing, markdown, output_files, readme, screen
 from launch.report.report import report_of
 from launch.report.runs import collect
-from tests.support.answers import answered, drawn, picture
+from tests.support.answers import answered, drawn
 from tests.support.made_records import ended, made, repeats, step_breakdown
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed
@@ -124,16 +123,6 @@ def test_the_label_of_a_mark_begins_beyond_it():
         ends = {encoding[x]["field"] for encoding in marks for x in ("x", "x2") if x in encoding}
         assert (labels["encoding"]["x"]["field"], labels["mark"]["align"], labels["mark"]["dx"] > 5) == (end, "left", True)
         assert end in ends
-
-
-UNPRINTABLE = "cnn\x01\x07\x1b[1m"
-
-
-def test_the_picture_has_a_space_for_what_no_picture_can_hold():
-    answer = answered([made() | {"workload": UNPRINTABLE}])
-    text = picture(answer)
-    assert "cnn   [1m" in text
-    xml.etree.ElementTree.fromstring(text)
 
 
 def test_a_drawing_that_ends_its_process_is_an_error_of_one_line(monkeypatch):
