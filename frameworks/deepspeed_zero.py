@@ -17,7 +17,7 @@ from frameworks.shared.pytorch.pytorch_trainer import DistributedTrainer
 BACKEND = Backend(
     settings=(
         Setting("zero_stage", "ZeRO stage; 1 shards the optimizer state, 2 also the gradients, 3 also the parameters.", 1, (0, 1, 2, 3)),
-        Setting("deepspeed_config", "JSON file of further settings of DeepSpeed, such as bucket sizes.", is_path=True, is_compared=False),
+        Setting("deepspeed_config", "JSON file of further settings of ZeRO, such as bucket sizes.", is_path=True, is_compared=False),
     ),
     float32_masters=True, same_parameters=("2", "3"), sharing={"": "zero1", "0": "replicated", "2": "zero2", "3": "zero3"},
     library_settings={

@@ -1,6 +1,7 @@
 """Pipelines of stages, by PyTorch's pipelining, and data parallelism over the pipelines, over Gloo on CPUs and NCCL on GPUs."""
 
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from common.bounds import FROM_1, RANKS
@@ -24,8 +25,11 @@ class Trainer(pipeline_stages.PipelineTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = modules.build(settings, self.device, self.ranks)
-        ranks_of_pipeline, self.replicas = pipeline_stages.groups(self.ranks, settings.stages)
-        self.pipeline = pipeline_stages.Pipeline(settings, self.module, self.device, ranks_of_pipeline)
+        # Consecutive ranks are a pipeline.
+        sizes = self.ranks.size // settings.stages, settings.stages
+        mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=("replica", "stage"))
+        self.replicas = mesh.get_group("replica")
+        self.pipeline = pipeline_stages.Pipeline(settings, self.module, self.device, mesh.get_group("stage"))
         self.optimizer = steps.optimizer_for(settings, self.module)
 
     def train_epoch(self, batches: Batches, observe: Observe) -> None:

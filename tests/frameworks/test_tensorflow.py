@@ -183,20 +183,6 @@ def test_a_rank_of_the_strategy_ends_with_sigterm():
     assert done.returncode == 3, done.stderr
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize(
-    ("before", "status", "message"),
-    [
-        ("os.environ['TF_USE_LEGACY_KERAS'] = '0'", 0, "Keras 2"),
-        ("import tensorflow; tensorflow.keras.Model", 1, "Horovod never all-reduces under Keras 3"),
-    ],
-)
-def test_keras_is_keras_2_or_refused_where_tensorflow_was_imported_before(before, status, message):
-    program = f"import os; {before}; import frameworks.horovod_keras as backend; backend.keras.expect_keras_2(); print('Keras 2')"
-    done = completed(BIN / "python", "-c", program)
-    assert (done.returncode, message in done.stdout + done.stderr) == (status, True), done.stderr
-
-
 def test_every_family_is_implemented_on_both_frameworks_and_has_its_models_in_the_tests():
     families = {type(workload.model) for workload in WORKLOADS.values()}
     assert {type(model) for model in MODELS.values()} == families

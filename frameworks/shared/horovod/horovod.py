@@ -54,7 +54,7 @@ OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATT
 def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Transport:
     """Initializes Horovod and returns the transport of its gradients: mpi, gloo or nccl.
 
-    Raises UserError if Horovod has a different number of ranks, or for Gloo on GPUs or under the controller of MPI.
+    Raises UserError if Horovod has a different number of ranks, or for Gloo on GPUs.
     """
     os.environ |= variables(settings)
     # Allows start_timeline later; no timeline is written until then.
@@ -63,8 +63,6 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
         if on_gpu:
             raise UserError("Horovod does not average gradients of GPUs over Gloo; use --device cpu, or leave gloo out for NCCL or MPI")
         begin_over_gloo(ranks)
-    elif is_gloo("HOROVOD_CPU_OPERATIONS") and hvd.mpi_built() and not is_gloo("HOROVOD_CONTROLLER"):
-        raise UserError("Horovod's MPI controller crashes with HOROVOD_CPU_OPERATIONS=gloo; unset it, and give --transport gloo for Gloo")
     elif ranks.source not in meeting.WITHOUT_MPI and mpi.problem() is None:
         # Horovod takes MPI as it finds it, and would wait in it without a limit.
         meeting.joined(ranks)
@@ -141,11 +139,6 @@ def slots_of(processes: Sequence[tuple[str, int]]) -> list["SlotInfo"]:
         local_size = sum(process[0] == host for process in processes)
         slots.append(SlotInfo(host, rank, local_rank, crossing.index(rank), len(processes), local_size, len(crossing)))
     return slots
-
-
-def is_gloo(variable: str) -> bool:
-    """Returns whether an environment variable of Horovod chooses Gloo."""
-    return os.environ.get(variable, "").lower() == "gloo"
 
 
 def end(hvd: ModuleType, ranks: Ranks) -> None:

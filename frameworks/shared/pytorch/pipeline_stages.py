@@ -1,9 +1,9 @@
 """The stages of a model on the ranks of a pipeline, by torch.distributed.pipelining, and their communication."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar, cast, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from common.config import Settings
 from common.cost import parallelism
 from common.model import pipelining
 from common.model.description import Model, parts_of
-from common.ranks.launcher_variables import Ranks
 from common.trainer import Batches, Communication, ProfiledCommunication, TensorBytes, Totals
 from common.workloads import workload_of
 from frameworks.shared.pytorch import modules, process_group, profiler, states, steps, tensor_bytes
@@ -72,8 +71,6 @@ class Pipeline:
             setattr(self.stage, method, marked(getattr(self.stage, method), f"stage {self.rank} {name}"))
         self.loss = functools.partial(packed_loss, modules.Criterion(settings))
         self.schedule = SCHEDULES[settings.pipeline_schedule](self.stage, self.num_microbatches, loss_fn=self.loss, scale_grads=False)
-        if dist.get_rank() == 0:
-            print("\n".join(described(model, stages)), flush=True)
 
     @property
     def is_last(self) -> bool:
@@ -127,18 +124,6 @@ def keep(module: nn.Module, stage: Stage) -> None:
                 setattr(layer, name, None)
 
 
-def described(model: Model, stages: Sequence[pipelining.Stage]) -> Iterator[str]:
-    """Yields a line for each stage: its parts, and its shares."""
-    parts = parts_of(model)
-    total = sum(part.flops for part in parts)
-    for rank, bounds in enumerate(stages):
-        stage_parts = parts[bounds.start : bounds.end]
-        names = stage_parts[0].name if len(stage_parts) == 1 else f"{stage_parts[0].name} to {stage_parts[-1].name}"
-        size = sum(part.num_parameters for part in stage_parts)
-        share = 100 * sum(part.flops for part in stage_parts) / total
-        yield f"stage {rank}: {names}, {size:,} parameters, {share:.0f} % of the FLOPs"
-
-
 class PipelineTrainer(DistributedTrainer):
     """A backend whose ranks have a stage of a model each: `pipeline` is this rank's Pipeline, and `module` has its parameters alone."""
 
@@ -188,15 +173,6 @@ def marked(compute: Callable[..., T], name: str) -> Callable[..., T]:
             return compute(microbatch, *arguments, **settings)
 
     return call
-
-
-def groups(ranks: Ranks, num_stages: int) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
-    """Returns the process group of this rank's pipeline, which is of consecutive ranks, and that of the ranks with the same stages."""
-    pipelines = [list(range(first, first + num_stages)) for first in range(0, ranks.size, num_stages)]
-    pipeline, _ = dist.new_subgroups_by_enumeration(pipelines)
-    replicas, _ = dist.new_subgroups_by_enumeration([list(stage) for stage in zip(*pipelines, strict=True)])
-    # PyTorch returns None, or a number, to a rank in none of the groups only.
-    return cast("dist.ProcessGroup", pipeline), cast("dist.ProcessGroup", replicas)
 
 
 def communication(trainer: PipelineTrainer, exchange: str | None = None) -> Communication:

@@ -7,7 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -22,30 +22,15 @@ from frameworks.shared.tensorflow import losses, models, optimizer
 BATCHES_AT_ONCE = 16
 
 
-class KerasTrainer(Protocol):
-    """A backend that trains with compile and fit, for `without_communication`."""
-
-    module: models.Model
-    model: "Model"
-    optimizer: optimizer.Optimizer
-
-
-def expect_keras_2() -> None:
-    """Raises RuntimeError if TensorFlow was imported before TF_USE_LEGACY_KERAS was set, and thus uses Keras 3."""
-    if keras.Model.__module__.partition(".")[0] != "tf_keras":
-        raise RuntimeError("Horovod never all-reduces under Keras 3; set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported")
-
-
 def build(settings: Settings, ranks: Ranks) -> "Model":
     """Builds the Model of the settings."""
-    expect_keras_2()
     keras.backend.set_floatx(models.DTYPES[settings.precision].name)
     # Its stub has the type of Keras's own models.
     return Model(models.build(settings, ranks), settings)  # pyright: ignore[reportReturnType]
 
 
-def without_communication(trainer: KerasTrainer) -> Callable[[], AbstractContextManager[None]]:
-    """Returns a function that gives a context in which `trainer` trains a model without Horovod, on the same parameters."""
+def without_communication(trainer: Any) -> Callable[[], AbstractContextManager[None]]:
+    """Returns a function that gives a context in which a backend's Trainer fits a model without Horovod, on the same parameters."""
     plain = Model(trainer.module, trainer.model.settings)
     plain.compile(Optimizer(trainer.optimizer, trainer.module.parameters), loss=Loss(reduction="sum"))
     return lambda: replaced((trainer, "model", plain), (trainer, "callbacks", []))

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -31,13 +31,6 @@ ALL_REDUCE = "CollectiveReduceV2"
 
 # Makes of a rank's gradients those that update the parameters; called within the strategy's run.
 Average = Callable[[Sequence[Gradient]], Sequence[Gradient]]
-
-
-class Averaging(Protocol):
-    """A trainer whose steps call its `average`."""
-
-    gpu: int | None
-    average: Average
 
 
 def transport_of(gpu: int | None) -> Transport:
@@ -100,13 +93,12 @@ def summed(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
     return strategy.run(replica_sum)
 
 
-def communication(trainer: Averaging) -> Communication:
-    """Returns how to measure the communication of a trainer."""
-
+def communication(trainer: Any) -> Communication:
+    """Returns how to measure the communication of a trainer whose steps call its `average`."""
     return Communication(lambda: replaced((trainer, "average", left_out)), functools.partial(profile_of, trainer))
 
 
-def profile_of(trainer: Averaging, train: Callable[[], None]) -> ProfiledCommunication:
+def profile_of(trainer: Any, train: Callable[[], None]) -> ProfiledCommunication:
     """Times the averages in train() by operations of the graph, since TensorFlow's profiler may crash where there are collectives.
 
     On a GPU, whose operations are queued, the times are not known.
