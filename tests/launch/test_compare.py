@@ -38,13 +38,15 @@ def run(monkeypatch, capsys, tmp_path):
 
 def test_every_export_is_written_in_one_go(tmp_path, run):
     results = folder(tmp_path / "results", *repeats([9.0, 9.5]), ended("failed", num_ranks=2))
-    (results / "half.json").write_text("{")
+    # A name that is not in UTF-8.
+    (results / "half\udcff.json").write_text("{")
     exports = {option: tmp_path / f"a.{option.strip('-')}" for option in compare.EXPORTS}
     status, printed, error = run(results, "--full", *(part for export in exports.items() for part in export))
     assert (status, error) == (0, "")
     assert "1 rank: ddp reached the target first, in 9.25 s" in printed
-    assert "half.json" in printed
-    assert "half.json" in exports["--markdown"].read_text()
+    assert "half .json" in printed
+    assert "half .json" in exports["--markdown"].read_text()
+    assert "half?.json" in exports["--html"].read_text()
     assert len(exports["--csv"].read_text().splitlines()) == 4
     assert exports["--html"].read_text().startswith("<!DOCTYPE html>")
     assert exports["--svg"].read_text().startswith("<svg")
@@ -85,6 +87,7 @@ def test_a_regression_of_plain_runs_is_the_exit_status_and_the_first_section(sec
             ["--csv", "a.csv", "--html", "none/a.html"],
             "--html none/a.html cannot be written (No such file or directory); give another file",
         ),
+        (["--html", "results"], "--html results is a folder; give the name of a file"),
         (["--markdown", "a.txt", "--csv", "results/../a.txt"], "--markdown and --csv are both results/../a.txt; name different files"),
     ],
 )

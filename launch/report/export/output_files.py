@@ -13,26 +13,21 @@ from launch.report.report import Report
 
 
 def check_all(path_of: Mapping[str, Path]) -> None:
-    """Raises UserError where one of {option: path} cannot be written, or two are the same file."""
+    """Raises UserError where one of {option: path} cannot be written, or two are the same file; creates nothing."""
     option_of = {}
     for option, path in path_of.items():
-        check(path, option)
+        try:
+            if path.is_dir():
+                raise UserError(f"{option} {path} is a folder; give the name of a file")
+            durable.expect_writable(path)
+        except OSError as error:
+            raise UserError(f"{option} {path} cannot be written ({error.strerror}); give another file") from None
         if (first := option_of.setdefault(os.path.realpath(path), option)) != option:
             raise UserError(f"{first} and {option} are both {path}; name different files")
 
 
-def check(path: Path, option: str) -> None:
-    """Raises UserError, naming the option, where the file cannot be written; creates nothing."""
-    try:
-        if path.is_dir():
-            raise UserError(f"{option} {path} is a folder; give the name of a file")
-        durable.expect_writable(path)
-    except OSError as error:
-        raise UserError(f"{option} {path} cannot be written ({error.strerror}); give another file") from None
-
-
 def write(path: Path, text: str) -> None:
-    """Writes the text durably and atomically; a lone surrogate, which JSON may hold, becomes a question mark."""
+    """Writes the text durably and atomically; what of the name of a file is not in UTF-8 becomes a question mark."""
     durable.write_text(path, text, errors="replace")
 
 

@@ -8,11 +8,10 @@ import sys
 import pytest
 from rich.console import Console
 
-from common.errors import UserError
-from launch.report.export import drawing, markdown, output_files, readme, screen
+from launch.report.export import charts, drawing, markdown, readme, screen
 from launch.report.report import report_of
 from launch.report.runs import collect
-from tests.support.answers import answered, drawn
+from tests.support.answers import answered
 from tests.support.made_records import ended, made, repeats, step_breakdown
 from tests.support.mistakes import refused
 from tests.support.running import BIN, completed
@@ -92,29 +91,9 @@ def test_a_long_error_wraps_between_words():
     assert text.count("connection") == 8
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("folder", "is a folder"), ("file/report.html", "cannot be written"), ("none/report.html", "cannot be written")]
-)
-def test_a_path_that_cannot_be_written_is_refused_with_its_option(name, reason, tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=f"--html .*{reason}"):
-        output_files.check(tmp_path / name, "--html")
-
-
-def test_a_path_is_checked_without_creating_it_and_written_atomically_without_lone_surrogates(tmp_path):
-    path = tmp_path / "report.md"
-    output_files.check(path, "--markdown")
-    assert list(tmp_path.iterdir()) == []
-    output_files.write(path, "one")
-    output_files.check(path, "--markdown")
-    output_files.write(path, "half \ud800 a character")
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.md", "half ? a character")]
-
-
 def test_the_label_of_a_mark_begins_beyond_it():
-    charts = drawn(answered([*repeats([9.0, 9.5, 10.0]), *repeats([8.0, 8.5, 9.0], backend="single"), ended("failed", backend="fsdp")]))
-    (bars,), ratios = charts["answer"], charts["first"][0]
+    drawn = charts.of(answered([*repeats([9.0, 9.5, 10.0]), *repeats([8.0, 8.5, 9.0], backend="single"), ended("failed", backend="fsdp")]))
+    (bars,), ratios = drawn["answer"], drawn["first"][0]
     assert [row["label"] for row in bars.drawn.to_dict()["data"]["values"]] == ["single 8.50 s +3.2", "ddp 9.50 s +3.2", "fsdp failed"]
     for chart, mark, end in ((bars, "bar", "value"), (ratios, "rule", "high")):
         layers = chart.drawn.to_dict()["layer"]
