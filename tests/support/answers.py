@@ -1,6 +1,5 @@
 """Reading the sections, sentences and rows of a report."""
 
-from launch.report.export import charts, html
 from launch.report.report import report_of
 from tests.support.made_records import typed
 
@@ -8,21 +7,6 @@ from tests.support.made_records import typed
 def answered(made_records, damaged=()):
     """The report on records as JSON objects."""
     return report_of(typed(made_records), damaged)
-
-
-def drawn(report):
-    """The charts of a report, by section."""
-    return charts.of(report)
-
-
-def page(report):
-    """The text of the page of a report."""
-    return html.text(report)
-
-
-def picture(report):
-    """The picture of a report."""
-    return charts.picture(report)
 
 
 def keys(made_records):

@@ -232,11 +232,6 @@ def test_json_has_the_first_the_ratio_the_interval_the_verdict_and_the_causes():
             "horovod_tf before horovod_keras by 9 % (2 to 16) on transformer at 2 ranks (6 runs each, 95 % intervals).",
         ),
         (
-            "one run each",
-            "(AMD EPYC, 2 cores), seconds per epoch: horovod_tf before horovod_keras by 8 % on cnn at 2 ranks; "
-            "horovod_tf before horovod_keras by 7 % on transformer at 2 ranks (one run each, may change).",
-        ),
-        (
             "approximate",
             "(AMD EPYC, 2 cores), seconds per epoch: "
             "horovod_torch before ddp, with no difference shown (10 % (-4 to 24)), on cnn at 2 ranks (6 runs each, 95 % intervals).",

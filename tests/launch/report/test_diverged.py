@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from launch.report import table
-from launch.report.export import drawing, markdown, screen
+from launch.report.export import drawing, html, markdown, screen
 from launch.report.questions import failed
-from tests.support.answers import answered, page
+from tests.support.answers import answered
 from tests.support.made_records import made, repeats, step_breakdown, tensor_bytes, typed, valid
 
 LOSS = "the loss of step 3 of epoch 1 is nan, the first that is not finite; lower --learning-rate"
@@ -43,7 +43,7 @@ def as_terminal(answer):
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("text_of", [as_csv, markdown.text, page, as_terminal])
+@pytest.mark.parametrize("text_of", [as_csv, markdown.text, html.text, as_terminal])
 @pytest.mark.parametrize("others", [OTHERS, OTHERS[:1], []])
 @pytest.mark.parametrize("backend", ["fsdp", "ddp"])
 def test_no_output_has_its_times(text_of, others, backend, monkeypatch):

@@ -2,11 +2,12 @@
 
 import pytest
 
+from launch.report.export import charts
 from launch.report.questions import baseline, failed, first
 from launch.report.runs import comparisons
 from launch.report.table import epochs_to_target
 from launch.run.display import outcome
-from tests.support.answers import answered, drawn
+from tests.support.answers import answered
 from tests.support.made_records import made, not_reached, typed
 
 ERROR = {"metric": "metric", "lower_is_better": True, "target": 2.0, "accuracy": 1.5, "accuracies": [4.0, 1.5]}
@@ -35,7 +36,7 @@ def test_a_run_that_missed_it_is_named_with_its_least_value():
 
 
 def test_a_chart_has_its_name():
-    assert "Metric over time" in [chart.kind for chart in drawn(answered([made(**ERROR)]))["first"]]
+    assert "Metric over time" in [chart.kind for chart in charts.of(answered([made(**ERROR)]))["first"]]
 
 
 @pytest.mark.parametrize(

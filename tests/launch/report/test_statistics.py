@@ -44,12 +44,6 @@ def test_one_miss_counts_as_the_slowest_run_and_two_make_the_entry_invalid(times
     assert scored(times) == expected
 
 
-def test_a_single_run_on_a_side_gives_no_interval():
-    assert ratio([6.0], [2.0], paired=True) == Ratio(pytest.approx(3.0), None, None, 1, 1, True)
-    assert ratio([6.0, 6.0], [2.0], paired=False) == Ratio(pytest.approx(3.0), None, None, 2, 1, False)
-    assert ratio([6.0], [2.0], paired=True).is_difference is None
-
-
 @pytest.mark.parametrize(
     ("low", "high", "is_equal"), [(0.96, 1.04, True), (0.94, 1.04, False), (0.96, 1.06, False), (1.01, 1.04, True), (None, None, False)]
 )
@@ -133,7 +127,7 @@ def drawn(rng, shape, freedom, noisier, num_noisier=1):
 
 # Student's tail has 3 degrees of freedom. The last two have several backends that are noisier.
 CASES = [*itertools.product((2, 3, 5, 8, 10), (6, 12), (None, 3), (1, 3), (1,)), (8, 6, None, 3, 4), (10, 6, None, 3, 5)]
-FAST = {(num, 6, None, noisier, 1) for num in (2, 3, 5) for noisier in (1, 3)}
+FAST = {(2, 6, None, 1, 1), (3, 6, None, 1, 1), (5, 6, None, 3, 1)}
 
 
 @pytest.mark.parametrize(
@@ -166,14 +160,6 @@ def test_how_often_a_backend_that_takes_5_percent_more_is_called_slower(num_back
         assert np.mean([of_pair(sets, (0, 1), math.comb(num_backends, 2)).is_difference for sets in matrices]) == pytest.approx(
             share, abs=0.02
         )
-
-
-@pytest.mark.parametrize(("num_runs", "share_worse"), [(3, 0.02), (5, 0.02)])
-def test_how_often_an_unchanged_entry_is_worse_than_its_baseline_by_chance(num_runs, share_worse):
-    """With noise of 10 %, beyond the tolerance of 5 %."""
-    sets = np.exp(0.1 * np.random.default_rng(15).standard_normal((2000, 2, num_runs)))
-    ratios = [ratio(above, below, paired=False) for above, below in sets]
-    assert np.mean([estimate.low > 1 and estimate.value > 1.05 for estimate in ratios]) == pytest.approx(share_worse, abs=0.006)
 
 
 def test_the_interval_of_a_difference_is_students_about_its_mean():

@@ -50,10 +50,6 @@ PLAIN = "trace_moves(trace_bytes(count, datatype), TRACE_PAYLOAD)"
         ("MPI_Allreduce_init_c", "sendbuf recvbuf count datatype op comm info request", "trace_moves(0, TRACE_OTHER)"),
         ("MPI_Iallreduce_c", "sendbuf recvbuf count datatype op comm request", "trace_reduces(count, datatype, op)"),
         (
-            "MPI_Bcast", "buffer count datatype root comm",
-            "(root < 0 ? trace_moves(0, TRACE_PAYLOAD) : trace_spreads(count, datatype, 1))",
-        ),
-        (
             "MPI_Neighbor_alltoallv", "sendbuf sendcounts sdispls sendtype recvbuf recvcounts rdispls recvtype comm",
             "trace_moves(0, TRACE_PAYLOAD)",
         ),
@@ -61,14 +57,9 @@ PLAIN = "trace_moves(trace_bytes(count, datatype), TRACE_PAYLOAD)"
             "MPI_Put", "origin_addr origin_count origin_datatype target_rank target_disp target_count target_datatype win",
             "trace_moves(trace_bytes(origin_count, origin_datatype), TRACE_PAYLOAD)",
         ),
-        ("MPI_File_write_at", "fh offset buf count datatype status", PLAIN.replace("PAYLOAD", "IO")),
-        ("MPI_File_close", "fh", "trace_moves(0, TRACE_IO)"),
         ("MPI_Win_unlock_all", "win", "trace_moves(0, TRACE_COMPLETION)"),
         ("MPI_Improbe", "source tag comm flag message status", "trace_moves(0, TRACE_COMPLETION)"),
-        ("MPI_Barrier", "comm", "trace_moves(0, TRACE_CONTROL)"),
         ("MPI_Status_set_elements", "status datatype count", "trace_moves(0, TRACE_OTHER)"),
-        ("ncclSend", "sendbuff count datatype peer comm stream", "trace_nccl(count, datatype)"),
-        ("ncclGroupEnd", "", "trace_moves(0, TRACE_NCCL)"),
     ],
 )  # fmt: skip
 def test_bytes_and_kind_follow_from_the_standards_names(name, parameters, expression):
