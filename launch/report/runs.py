@@ -130,7 +130,12 @@ def check_comparable(records: Sequence[Record]) -> None:
     is accepted.
     """
     trained_records = [record for record in records if record.workload_digest]
-    check_training(records)
+    for record, first in _pairs(trained_records, group_of):
+        if record.workload_digest != first.workload_digest:
+            differences = setting_differences(record.settings, first.settings, [*COMPARED, *OF_MODEL])
+            trained = [text for name, text in differences.items() if name in (*TRAINING_SETTINGS, "epochs", *OF_MODEL)]
+            reason = ", ".join(trained) or "their data or rate factors differ"
+            raise UserError(f"{_names(record, first)} trained different things ({reason}); compare them separately")
     of_backend = attrgetter("workload", "scaling", "backend")
     for groups_of, names in ((group_of, COMPARED), (of_backend, COMPARED_OF_BACKEND)):
         for record, first in _pairs(trained_records, groups_of):
@@ -148,16 +153,6 @@ def check_one_machine(records: Iterable[Record]) -> None:
     """Raises UserError for records of several machines."""
     if len(machines := sorted({table.machine(record) for record in records})) > 1:
         raise UserError(f"the records are of several machines ({', '.join(machines)}); compare one, with another as its --baseline")
-
-
-def check_training(records: Iterable[Record]) -> None:
-    """Raises UserError for records of different training under one workload, scaling and way of reading the data, on any machines."""
-    for record, first in _pairs([record for record in records if record.workload_digest], group_of):
-        if record.workload_digest != first.workload_digest:
-            differences = setting_differences(record.settings, first.settings, [*COMPARED, *OF_MODEL])
-            trained = [text for name, text in differences.items() if name in (*TRAINING_SETTINGS, "epochs", *OF_MODEL)]
-            reason = ", ".join(trained) or "their data or rate factors differ"
-            raise UserError(f"{_names(record, first)} trained different things ({reason}); compare them separately")
 
 
 def _pairs(records: Iterable[Record], groups_of: Callable[[Record], Hashable]) -> Iterator[tuple[Record, Record]]:

@@ -37,14 +37,6 @@ TOTAL = re.compile(r"^([a-z ]+?) += ([\d.]+) \w+(?: \(including synchronization\
 TOTALS = ("total communication time", "total elapsed time", "user cpu time", "system time", "max resident set size")
 
 
-class Sums(NamedTuple):
-    """Number of calls, their bytes and seconds."""
-
-    num_calls: int
-    size_bytes: float
-    seconds: float
-
-
 class Profile(NamedTuple):
     """One rank's profile. `ended` names the end of the measured time: "MPI_Finalize()", or how the program ended without it.
 
@@ -60,9 +52,9 @@ class Profile(NamedTuple):
     user_seconds: float
     system_seconds: float
     max_resident_mebibytes: float
-    routines: dict[str, Sums]
-    nccl: dict[str, Sums]
-    kinds: dict[str, Sums] | None
+    routines: dict[str, MpiCalls]
+    nccl: dict[str, MpiCalls]
+    kinds: dict[str, MpiCalls] | None
 
     def payload_bytes_per_second(self) -> float | None:
         """Computes the bytes of payload per second of payload and completion calls; None without such calls."""
@@ -113,7 +105,7 @@ def read(path: Path) -> Profile:
         totals = {match[1]: float(match[2]) for line in lines if (match := TOTAL.match(line))}
         routines, nccl = ({name: _sums(*numbers) for name, *numbers in _rows(lines, library)} for library in ("MPI", "NCCL"))
         rows = [match.groups() for line in lines if (match := KIND_ROW.match(line))]
-        kinds = {kind: Sums(int(num_calls), int(size_bytes), float(seconds)) for kind, num_calls, size_bytes, seconds in rows}
+        kinds = {kind: MpiCalls(int(num_calls), int(size_bytes), float(seconds)) for kind, num_calls, size_bytes, seconds in rows}
     except ValueError as problem:
         raise UserError(f"{path} is damaged ({problem}); copy it again") from None
     if not text.endswith("\n") or not totals.keys() >= set(TOTALS) or (kinds and len(kinds) != len(KINDS)):
@@ -122,8 +114,8 @@ def read(path: Path) -> Profile:
     return Profile(int(head[1]), int(head[2]), times[1], in_mpi, elapsed, user, system, size, routines, nccl, kinds or None)
 
 
-def _sums(num_calls: str, average_bytes: str, seconds: str) -> Sums:
-    return Sums(int(num_calls), int(num_calls) * float(average_bytes), float(seconds))
+def _sums(num_calls: str, average_bytes: str, seconds: str) -> MpiCalls:
+    return MpiCalls(int(num_calls), int(num_calls) * float(average_bytes), float(seconds))
 
 
 def _rows(lines: Iterable[str], library: str) -> list[tuple[str, ...]]:
@@ -150,10 +142,9 @@ def summary(folder: Path) -> MpiProfile:
         except UserError as problem:
             problems.append(str(problem))
             continue
-        calls = {kind: MpiCalls(**sums._asdict()) for kind, sums in (of_rank.kinds or {}).items()}
         ranks[str(of_rank.rank)] = MpiOfRank(
             communication_seconds=of_rank.communication_seconds,
-            kinds=MpiKinds(**calls) if calls else None,
+            kinds=MpiKinds(**of_rank.kinds) if of_rank.kinds else None,
             payload_bytes_per_second=of_rank.payload_bytes_per_second(),
             elapsed_seconds=of_rank.elapsed_seconds,
             ended=of_rank.ended,

@@ -28,12 +28,13 @@ NUM_NAMED = 3
 class Result(NamedTuple):
     """What a backend at a size is compared by.
 
-    `ratio` is the ratio of its seconds per epoch to those of the fastest; None for the fastest itself. `has_smaller_batch`: under weak
-    scaling, ranks that compute one model together get one batch, and data-parallel ones each their own. `miss`: why it is not compared.
+    `value` is its seconds to the target, or its samples a second in a workload without one; None for a miss. `ratio` is the ratio of its
+    seconds per epoch to those of the fastest; None for the fastest itself. `has_smaller_batch`: under weak scaling, ranks that compute one
+    model together get one batch, and data-parallel ones each their own. `miss`: why it is not compared.
     """
 
     entry: Entry
-    time_to_solution_seconds: float | None
+    value: float | None
     epoch_seconds: float | None
     ratio: Ratio | None = None
     has_smaller_batch: bool = False
@@ -42,13 +43,6 @@ class Result(NamedTuple):
     @property
     def backend(self) -> str:
         return self.entry.backend
-
-    @property
-    def value(self) -> float | None:
-        """Its seconds to the target, or its samples a second in a workload without a target."""
-        if self.miss:
-            return None
-        return self.entry.trimmed_mean(RATE) if self.entry.target is None else self.time_to_solution_seconds
 
     @property
     def startup_seconds(self) -> float | None:
@@ -166,7 +160,7 @@ def results_of(candidates: Iterable[Entry]) -> list[Result]:
     Exact backends come first, then those with a smaller global batch, and approximate ones.
     """
     timed = [
-        Result(entry, time, seconds)
+        Result(entry, entry.trimmed_mean(RATE) if entry.target is None else time, seconds)
         for entry in candidates
         if (seconds := measures.epoch_seconds(entry)) and ((time := measures.time_of(entry)) is not None or entry.target is None)
     ]

@@ -162,7 +162,7 @@ file.Close()
 """
     counted = run_python(tmp_path, text).only()
     num_calls = sum(sums.num_calls for name, sums in counted.routines.items() if name.startswith("MPI_File_"))
-    assert counted.kinds["io"][:2] == (num_calls, NUM_WRITTEN)
+    assert of(counted.kinds)["io"] == (num_calls, NUM_WRITTEN)
     assert num_calls > 2
     # Communication is told in milliseconds.
     assert counted.kinds["io"].seconds > 0.005
@@ -209,5 +209,6 @@ def test_no_call_of_several_threads_is_lost(tmp_path):
     done = run(tmp_path, compiled(tmp_path, WITH_THREADS, "-pthread"))
     assert done.status == 0
     counted = done.only()
-    assert counted.routines["MPI_Comm_rank"].num_calls == 3 * 4 * 50_000
-    assert counted.routines["MPI_Allreduce"][:2] == (3 * 4 * 1000, 3 * 4 * 1000 * 4)
+    routines = of(counted.routines)
+    assert routines["MPI_Comm_rank"] == (3 * 4 * 50_000, 0)
+    assert routines["MPI_Allreduce"] == (3 * 4 * 1000, 3 * 4 * 1000 * 4)

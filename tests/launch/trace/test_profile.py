@@ -3,8 +3,8 @@
 import pytest
 
 from common.errors import UserError
+from common.record.parts import MpiCalls
 from launch.trace import profile
-from launch.trace.profile import Sums
 
 RULE, SHORT_RULE = "-" * 71, "-" * 65
 NEWER = f"""Data for MPI rank 0 of 2:
@@ -118,13 +118,13 @@ def test_the_layouts_of_mpitrace_and_the_additions_to_them(read):
     newer, older, ours = map(read, (NEWER, OLDER, OURS))
     assert newer[:8] == (0, 2, "MPI_Finalize()", 6.141, 60.5, 58.125, 1.5, 1024.5)
     assert list(newer.routines) == ["MPI_Comm_rank", "MPI_Allreduce", "MPI_Bcast", "MPI_Gatherv"]
-    assert newer.routines["MPI_Allreduce"] == Sums(12506, 12506 * 38210.5, 5.887)
+    assert newer.routines["MPI_Allreduce"] == MpiCalls(12506, 12506 * 38210.5, 5.887)
     assert (newer.kinds, newer.nccl, newer.payload_bytes_per_second()) == (None, {}, None)
     assert older[:8] == (3, 8, "MPI_Finalize()", 0.625, 2.0, 1.75, 0.125, 64.0)
-    assert older.routines == {"MPI_Send": Sums(100, 100_000.0, 0.125), "MPI_Barrier": Sums(7, 0.0, 0.5)}
+    assert older.routines == {"MPI_Send": MpiCalls(100, 100_000.0, 0.125), "MPI_Barrier": MpiCalls(7, 0.0, 0.5)}
     assert ours[:9] == newer[:9]
-    assert ours.kinds["control"] == Sums(12416, 198668, 5.889)
-    assert ours.nccl == {"ncclAllReduce": Sums(10, 40000.0, 0.001)}
+    assert ours.kinds["control"] == MpiCalls(12416, 198668, 5.889)
+    assert ours.nccl == {"ncclAllReduce": MpiCalls(10, 40000.0, 0.001)}
     assert ours.payload_bytes_per_second() == pytest.approx(482448364 / 0.302)
 
 
