@@ -1,22 +1,21 @@
 """How far a run is, as rank 0 shows it."""
 
 import math
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from common.bounds import FROM_0, FROM_1
 from common.metric import Metric
 
 
 class Progress(NamedTuple):
     """How far a run is. `loss` is that of rank 0, `accuracy` the `metric` of the last evaluation; None before there is one."""
 
-    epoch: Annotated[int, FROM_1]
-    num_epochs: Annotated[int, FROM_0]
-    step: Annotated[int, FROM_0]
-    num_steps: Annotated[int, FROM_0]
+    epoch: int
+    num_epochs: int
+    step: int
+    num_steps: int
     loss: float | None
     accuracy: float | None
-    elapsed_seconds: Annotated[float, FROM_0]
+    elapsed_seconds: float
     metric: Metric = "accuracy"
 
     def seconds_left(self) -> int | None:
