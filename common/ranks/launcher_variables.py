@@ -82,10 +82,8 @@ INNER = {"MPI_LOCALRANKID", OPEN_MPI.rank, PALS.rank}
 # Variables of launchers that set the rank but not the world size, which MPI then provides.
 ALPS_RANK = "ALPS_APP_PE"
 RANK_ONLY = (ALPS_RANK, "PMIX_RANK", "MPT_MPI_RANK", PALS.rank)
-# A pod of Kubernetes has one rank, where it has no number of its own there.
-POD = "KUBERNETES_SERVICE_HOST"
-# Variables of Slurm with the tasks of each node, such as 4(x2),3: of a step, else of its job.
-SLURM_TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
+# Slurm's variable with the tasks of a step on each node, such as 4(x2),3.
+SLURM_TASKS = "SLURM_STEP_TASKS_PER_NODE"
 
 # Set for its ranks by what plans them: the most that are on a node.
 RANKS_PER_NODE = "TANDEM_RANKS_PER_NODE"
@@ -107,7 +105,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
     start one daemon per node through srun. The inner launcher then takes precedence. Raises UserError, with the
     variables, if two launchers contradict each other, and where one says that there are other ranks but not which this one is.
     """
-    environ = _with_step_of_slurm(os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
     if "TORCHELASTIC_RUN_ID" in environ:
         return _read(TORCHRUN, environ)
     # With PMIx, PALS leaves the size out or empty.
@@ -133,16 +131,6 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Ranks:
         source for source in present if source is SLURM or any(name in environ for name in (*source.local_size, source.num_nodes))
     ]
     return _read([*with_local_size, first][0], environ)
-
-
-def _with_step_of_slurm(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the variables with the size of a step of Slurm, where only those of its job have it."""
-    task, step = environ.get(SLURM.rank, ""), environ.get("SLURM_STEP_ID", "")
-    if SLURM.size in environ or not (re.fullmatch(r"\d{1,7}", step) or re.fullmatch(r"0*[1-9]\d{0,6}", task)):
-        return environ
-    tasks = next((numbers for name in SLURM_TASKS if (numbers := _tasks(environ.get(name, "")))), [])
-    size = environ.get("SLURM_NTASKS") or (str(sum(tasks)) if tasks else "")
-    return {**environ, SLURM.size: size} if size else environ
 
 
 def _expect_alone(environ: Mapping[str, str]) -> None:
@@ -171,8 +159,6 @@ def _format(source: Source, environ: Mapping[str, str]) -> str:
 
 def _read(source: Source, environ: Mapping[str, str]) -> Ranks:
     rank, size = _rank_and_size(source, environ)
-    if source is TORCHRUN and POD in environ and source.local_rank[0] not in environ:
-        return Ranks(rank, size, 0, 1, source.name)
     local_size = _slurm_local_size(environ, size) if source is SLURM else _first(source.local_size, environ, _evenly(source, environ, size))
     local_rank = _first(source.local_rank, environ, rank % local_size if local_size > 0 else 0)
     if not 0 <= local_rank < local_size <= size:
@@ -200,16 +186,11 @@ def _evenly(source: Source, environ: Mapping[str, str], size: int) -> int:
 
 
 def _slurm_local_size(environ: Mapping[str, str], size: int) -> int:
-    """Counts the tasks on this node, from the first variable with those of each node that has all tasks of the step."""
-    name = SLURM_TASKS[0]
-    lists = [_tasks(environ.get(further, "")) for further in SLURM_TASKS[1:]]
-    # A job's --ntasks-per-node is one number for all nodes.
-    lists += [numbers * (size // numbers[0]) for numbers in lists if len(numbers) == 1 and numbers[0]]
-    tasks = _tasks(environ[name]) if name in environ else next((numbers for numbers in lists if sum(numbers) == size), [size])
+    """Counts the tasks of the step on this node."""
     try:
-        return tasks[int(environ.get("SLURM_NODEID", 0))]
+        return _tasks(environ.get(SLURM_TASKS, str(size)))[int(environ.get("SLURM_NODEID", 0))]
     except (ValueError, IndexError):
-        raise UserError(f"{name}={environ.get(name)} contradicts SLURM_NODEID={environ.get('SLURM_NODEID')}") from None
+        raise UserError(f"{SLURM_TASKS}={environ.get(SLURM_TASKS)} contradicts SLURM_NODEID={environ.get('SLURM_NODEID')}") from None
 
 
 def _tasks(text: str) -> list[int]:

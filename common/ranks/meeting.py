@@ -121,8 +121,8 @@ def held_port() -> Iterator[int]:
 def agree_on_master(ranks: Ranks) -> None:
     """Sets MASTER_ADDR and MASTER_PORT on every rank, unless they are set.
 
-    Rank 0 sends them to the other ranks over MPI; under srun without mpi4py they follow from its step. Raises UserError if only one of the
-    two is set, if MPI has a different number of ranks, or for a network interface that is not here.
+    Rank 0 sends them to the other ranks over MPI. Raises UserError if only one of the two is set, if MPI has a different number of ranks,
+    or for a network interface that is not here.
     """
     on_one_node = ranks.local_size == ranks.size
     if on_one_node and "MASTER_ADDR" not in os.environ:
@@ -138,16 +138,12 @@ def agree_on_master(ranks: Ranks) -> None:
         master = os.environ[MASTER[0]], os.environ[MASTER[1]]
     elif ranks.size == 1:
         master = LOOPBACK, free_port()
-    elif (problem := mpi.problem()) and (rendezvous := slurm.meeting_place()):
-        master = master_address(rendezvous.host, on_one_node), rendezvous.port
-    elif problem:
+    elif problem := mpi.problem():
         raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:
         master = gathered((master_address(socket.gethostname(), on_one_node), free_port()), ranks)[0]
     os.environ |= dict(zip(MASTER, map(str, master), strict=True))
     expect_master()
-    if on_one_node and os.environ["MASTER_ADDR"] == LOOPBACK:
-        expect_loopback()
 
 
 def expect_interface() -> None:
@@ -168,18 +164,6 @@ def expect_master() -> None:
         reason, suffix = getattr(problem, "strerror", None) or str(problem), os.environ.get(HOST_SUFFIX_VARIABLE)
         remedy = "correct host_suffix in the machine file" if suffix and address.endswith(suffix) else "give that of rank 0"
         raise UserError(f"MASTER_ADDR is {address!r}, which is the address of no host here ({reason}); {remedy}") from None
-
-
-def expect_loopback() -> None:
-    """Raises UserError if processes of this node cannot connect to each other."""
-    try:
-        with socket.create_server((LOOPBACK, 0)) as listener, socket.create_connection(listener.getsockname()):
-            pass
-    except OSError as problem:
-        raise UserError(
-            f"ranks of one node meet at {LOOPBACK}, and {socket.gethostname()} cannot connect to it ({problem.strerror}); "
-            f"ip link set {LOOPBACK_INTERFACE} up"
-        ) from None
 
 
 def listener(on_one_node: bool) -> socket.socket:

@@ -23,7 +23,6 @@ from common.ranks.meeting import (
     LOOPBACK,
     LOOPBACK_INTERFACE,
     expect_interface,
-    expect_loopback,
     expect_size,
     gathered,
     master_address,
@@ -84,9 +83,7 @@ def begin_over_gloo(ranks: Ranks) -> None:
     if ranks.source == HOROVODRUN.name:
         return
     on_one_node = ranks.local_size == ranks.size
-    if on_one_node:
-        expect_loopback()
-    else:
+    if not on_one_node:
         expect_interface()
     slots = slots_of(gathered((socket.gethostname(), ranks.local_rank), ranks))
     address = master_address(socket.gethostname(), on_one_node)

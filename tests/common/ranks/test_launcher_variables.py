@@ -58,8 +58,6 @@ def flux(rank, size, local_rank, num_nodes):
 
 JSM = {"JSM_NAMESPACE_RANK": "5", "JSM_NAMESPACE_SIZE": "8", "JSM_NAMESPACE_LOCAL_RANK": "1", "JSM_NAMESPACE_LOCAL_SIZE": "4"}
 MVAPICH = {f"MV2_COMM_WORLD_{name}": value for name, value in {"RANK": "5", "SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "4"}.items()}
-POD = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-ONLY_OF_JOB = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}
 
 
 ENVIRONMENTS = {
@@ -75,15 +73,6 @@ ENVIRONMENTS = {
     ),
     "MVAPICH2": (MVAPICH, (5, 8, 1, 4, "MVAPICH")),
     "MVAPICH2 with Slurm's PMI": (MVAPICH | step(5, 1, 1, 8, "4(x2)") | pmi2(5, 8), (5, 8, 1, 4, "MVAPICH")),
-    "a pod of one rank": (POD, (2, 4, 0, 1, "torchrun")),
-    "a pod of torchrun": (POD | torchrun(2, 4, 0, 2), (2, 4, 0, 2, "torchrun")),
-    "a task of Slurm with the tasks of its job": (ONLY_OF_JOB | {"SLURM_NTASKS_PER_NODE": "4(x2)"}, (5, 8, 1, 4, "Slurm")),
-    "a task of Slurm with the size of its job": (ONLY_OF_JOB | {"SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4"}, (5, 8, 1, 4, "Slurm")),
-    "the first task of Slurm with the tasks of its job": (SBATCH | {"SLURM_STEP_ID": "0"}, (0, 8, 0, 4, "Slurm")),
-    "a step of Slurm without its tasks": (
-        ONLY_OF_JOB | {"SLURM_STEP_NUM_TASKS": "8", "SLURM_TASKS_PER_NODE": "4(x2)"},
-        (5, 8, 1, 4, "Slurm"),
-    ),
     "alone": ({"HOME": "/home/me", "PATH": "/bin"}, (0, 1, 0, 1, "alone")),
     "Hydra": (HYDRA, (1, 4, 0, 2, "MPICH/Intel PMI")),
     "Intel MPI": (INTEL, (5, 8, 1, 4, "MPICH/Intel PMI")),

@@ -157,28 +157,6 @@ def test_horovod_over_gloo_is_refused_where_its_host_has_no_address_and_its_serv
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[1]",
-        "null",
-        '{"launched_at": "now"}',
-        '{"other": 1}',
-        '{"settings": {"epochs": 1}}',
-        "[" * 100_000,
-        '{"settings": {"trace": 5}}',
-        '{"ignored_variables": {"OMP_PLACES": 5}}',
-    ],
-)
-def test_a_launch_that_no_matrix_told_is_refused(text, monkeypatch):
-    monkeypatch.setenv("TANDEM_LAUNCH", text)
-    with refused("TANDEM_LAUNCH is ", "unset it"):
-        program.launch_by_matrix()
-    monkeypatch.setenv("TANDEM_LAUNCH", "")
-    assert program.launch_by_matrix() == {}
-
-
-@pytest.mark.parametrize(
     ("preloaded", "by_matrix", "settings"),
     [
         ("", "", {}),
@@ -312,7 +290,6 @@ def test_rank_0_proposes_the_address_that_the_others_can_reach(local_size, hostn
     monkeypatch.setattr(mpi, "problem", lambda: None)
     resolved = []
     monkeypatch.setattr(socket, "getaddrinfo", lambda *name, **_: resolved.append(name) or [])
-    monkeypatch.setattr(meeting, "expect_loopback", lambda: None)
     meeting.agree_on_master(Ranks(0, 4, 0, local_size))
     assert resolved == [(address, int(os.environ["MASTER_PORT"]))]
     assert os.environ["MASTER_ADDR"] == address
@@ -336,29 +313,8 @@ def raises(problem):
     return function
 
 
-def test_under_srun_without_mpi4py_ranks_meet_on_the_first_node_of_their_step_each_step_at_a_port_of_its_own(monkeypatch):
+def test_ranks_that_meet_over_mpi_without_mpi4py_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
-    monkeypatch.setenv("SLURM_STEP_NODELIST", "jwb[0007,0012]")
-    monkeypatch.setenv(meeting.HOST_SUFFIX_VARIABLE, "i")
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: None)
-    ports = set()
-    for job, step in ((41, 0), (41, 1), (42, 0)):
-        monkeypatch.setenv("SLURM_JOB_ID", str(job))
-        monkeypatch.setenv("SLURM_STEP_ID", str(step))
-        masters = set()
-        for rank in range(4):
-            for name in meeting.MASTER:
-                monkeypatch.delenv(name, raising=False)
-            meeting.agree_on_master(Ranks(rank, 4, rank % 2, 2))
-            masters.add(tuple(os.environ[name] for name in meeting.MASTER))
-        ((address, port),) = masters
-        assert (address, 10_000 <= int(port) < 30_000) == ("jwb0007i", True)
-        ports.add(port)
-    assert len(ports) == 3
-    # Where the first node of the step need not be that of rank 0.
-    monkeypatch.setenv("SLURM_DISTRIBUTION", "arbitrary")
-    for name in meeting.MASTER:
-        monkeypatch.delenv(name)
     with refused("Slurm started ranks that meet over MPI, and mpi4py cannot be used (", "); start with torchrun"):
         meeting.agree_on_master(Ranks(0, 4, 0, 2, "Slurm"))
 
