@@ -1,6 +1,7 @@
 """How the ranks of a run share the work: the data-parallel degree of a backend, and why it cannot train a workload."""
 
 import dataclasses
+from collections.abc import Iterator
 
 from common.backends import declaration_of, file_of
 from common.command_line import flag
@@ -35,61 +36,42 @@ def problem(name: str, settings: Settings, num_ranks: int) -> str | None:
     Raises UserError for invalid settings.
     """
     check(settings)
-    backend, workload = declaration_of(name), workload_of(settings)
     settings = dataclasses.replace(settings, **located(source_of(settings)))
-    if backend.framework not in workload.model.frameworks:
-        return f"{name} does not train {workload.name}: the model is {' and '.join(workload.model.frameworks)}'s"
-    if not trains(name, workload.model):
-        able = [workload_name for workload_name in WORKLOADS if trains(name, WORKLOADS[workload_name].model)]
-        return f"{name} does not train {settings.workload}; leave it out, or choose from the workloads {', '.join(able)}"
-    unused = workload.model.unused_parameters() if name.partition("@")[2] in backend.same_parameters else {}
+    return next(_problems(name, settings, workload_of(settings).model, num_ranks), None)
+
+
+def _problems(name: str, settings: Settings, model: Model, num_ranks: int) -> Iterator[str]:
+    """Yields the reasons, of which the first counts: what follows may not be computed."""
+    backend, workload = declaration_of(name), settings.workload
+    if backend.framework not in model.frameworks:
+        yield f"{name} does not train {workload}: the model is {' and '.join(model.frameworks)}'s"
+    if not trains(name, model):
+        able = [able_name for able_name in WORKLOADS if trains(name, WORKLOADS[able_name].model)]
+        yield f"{name} does not train {workload}; leave it out, or choose from the workloads {', '.join(able)}"
+    unused = model.unused_parameters() if name.partition("@")[2] in backend.same_parameters else {}
     if left_out := next((parameter for parameter, is_used in unused.items() if is_used), None):
-        return (
-            f"{name} needs ranks that use the same parameters, and a step of {workload.name} may leave {left_out} out; "
-            f"choose {file_of(name)}"
-        )
-    if reason := _problem_of_division(name, settings, workload.model, num_ranks):
-        return reason
-    if settings.recompute and not workload.model.has_layers():
-        reason = f"{workload.name}, which has no layers to compute again (a file names them in layers())"
-        return f"--recompute would save no memory of {reason}; leave it out"
-    num_ranks_of_model = _num_ranks_of_model(backend, settings, num_ranks)
-    num_shards = (num_ranks - backend.num_servers) // num_ranks_of_model
-    return _problem_of_batch(name, backend, settings, num_ranks_of_model, num_shards)
-
-
-def _problem_of_division(name: str, settings: Settings, model: Model, num_ranks: int) -> str | None:
-    """Returns why this number of ranks cannot divide a model under a backend, or a variant; None if it can."""
-    backend = declaration_of(name)
-    if reason := _problem_of_size(name, backend, num_ranks):
-        return reason
+        needed = f"{name} needs ranks that use the same parameters, and a step of {workload} may leave {left_out} out"
+        yield f"{needed}; choose {file_of(name)}"
+    if backend.one_rank and num_ranks > 1:
+        yield f"{name} runs with one rank; {num_ranks} ranks were started"
+    if num_ranks <= backend.num_servers:
+        yield f"{name} takes at least {backend.num_servers + 1} ranks, of which {backend.num_servers} is a server; choose other sizes"
     multiple = _num_ranks_of_model(backend, settings, num_ranks)
     if num_ranks % multiple:
-        return f"{name} takes a multiple of {multiple} ranks ({flag(backend.model_parallel)}), and {num_ranks} is none; choose other sizes"
+        yield f"{name} takes a multiple of {multiple} ranks ({flag(backend.model_parallel)}), and {num_ranks} is none; choose other sizes"
     if backend.divides and (size := getattr(model, backend.divides)) % multiple:
         divided = backend.divides.removeprefix("num_")
-        return f"{name} divides the {size} {divided} of {settings.workload} over its ranks, and {multiple} ranks do not divide them"
-    return None
-
-
-def _problem_of_batch(name: str, backend: Backend, settings: Settings, num_ranks_of_model: int, num_shards: int) -> str | None:
-    """Returns why a backend with this declaration cannot divide its batch over shards and micro-batches; None if it can."""
+        yield f"{name} divides the {size} {divided} of {workload} over its ranks, and {multiple} ranks do not divide them"
+    if settings.recompute and not model.has_layers():
+        reason = f"{workload}, which has no layers to compute again (a file names them in layers())"
+        yield f"--recompute would save no memory of {reason}; leave it out"
     try:
-        plan = batch_plan(settings, num_shards)
+        plan = batch_plan(settings, (num_ranks - backend.num_servers) // multiple)
     except UserError as reason:
-        return f"{name}: {reason}"
-    if not backend.pipelined:
-        return None
-    return pipeline_problem(name, settings, workload_of(settings).model, num_ranks_of_model, plan.micro_batch)
-
-
-def _problem_of_size(name: str, backend: Backend, num_ranks: int) -> str | None:
-    """Returns why a backend with this declaration cannot train at this number of ranks; None if it can."""
-    if backend.one_rank and num_ranks > 1:
-        return f"{name} runs with one rank; {num_ranks} ranks were started"
-    if num_ranks <= backend.num_servers:
-        return f"{name} takes at least {backend.num_servers + 1} ranks, of which {backend.num_servers} is a server; choose other sizes"
-    return None
+        yield f"{name}: {reason}"
+        return
+    if backend.pipelined and (reason := pipeline_problem(name, settings, model, multiple, plan.micro_batch)):
+        yield reason
 
 
 def trains(name: str, model: Model) -> bool:

@@ -42,7 +42,7 @@ def check(model: user_model.UserModel) -> None:
 def expect_the_same_samples(file: ModelFile) -> None:
     """Raises UserError where a data set has another sample at an index when it is asked again."""
     for dataset in user_data.data_of(file):
-        first, again = (user_data.digest_of(user_data.seeded_sample(file, dataset, 0, 0)) for _ in range(2))
+        first, again = (user_data.digest_of(user_data.seeded_samples(file, dataset, [0], 0)) for _ in range(2))
         if first != again:
             message = "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded"
             file.refuse("data", message)

@@ -9,7 +9,7 @@ import hashlib
 import pickle
 import random
 import threading
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -83,7 +83,7 @@ def read(file: ModelFile, in_threads: bool) -> tuple[UserSamples, UserSamples, s
     """
     data = data_of(file)
     draw = [draws(file, dataset) for dataset in data]
-    if in_threads and (any(draw) or collate_draws(file, data[0])):
+    if in_threads and (any(draw) or draws(file, data[0], collates=True)):
         raise UserError("--num-workers is for data that draw no random numbers, and those of the --model do; leave it out")
     train, test = (UserSamples(file, dataset, draws, in_threads=in_threads) for dataset, draws in zip(data, draw, strict=True))
     return train, test, _digest(train, test)
@@ -115,31 +115,21 @@ def states() -> tuple[bytes, bytes, tuple[Any, ...]]:
     return model_file.torch().get_rng_state().numpy().tobytes(), of_numpy, random.getstate()
 
 
-def draws(file: ModelFile, dataset: Any) -> bool:
-    """Returns whether one of the first samples of a data set draws random numbers, as augmentation does."""
+def draws(file: ModelFile, dataset: Any, collates: bool = False) -> bool:
+    """Returns whether one of the first samples draws random numbers, as augmentation does; or, if it `collates`, collate() of them."""
     with model_file.generators_kept():
         before = states()
-        for index in range(min(len(dataset), NUM_FIRST)):
-            sample(file, dataset, index)
-        return states() != before
-
-
-def collate_draws(file: ModelFile, dataset: Any) -> bool:
-    """Returns whether collate() draws random numbers for a batch of the first samples."""
-    with model_file.generators_kept():
         samples = [sample(file, dataset, index) for index in range(min(len(dataset), NUM_FIRST))]
-        before = states()
-        collated(file, samples)
+        if collates:
+            collated(file, samples)
         return states() != before
 
 
-def seeded_sample(file: ModelFile, dataset: Any, index: int, *seeds: int) -> Any:
-    """Returns a sample whose random numbers follow from the seeds and its index alone, and so not from the number of ranks."""
-    return seeded_samples(file, dataset, [index], *seeds)[0]
+def seeded_samples(file: ModelFile, dataset: Any, indices: Iterable[int], *seeds: int) -> list[Any]:
+    """Returns samples whose random numbers follow from the seeds and their index alone, and so not from the number of ranks.
 
-
-def seeded_samples(file: ModelFile, dataset: Any, indices: Sequence[int], *seeds: int) -> list[Any]:
-    """Does as `seeded_sample` for several: keeping the generators takes as long as seeding them."""
+    Keeping the generators takes as long as seeding them, which is done for each.
+    """
     samples = []
     with model_file.generators_kept():
         for index in indices:

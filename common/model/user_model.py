@@ -260,7 +260,7 @@ def _num_states(file: ModelFile, module: Any) -> float:
 def _first_of_data(model: UserModel) -> list[Any]:
     """Returns the first samples of the training data."""
     train, _ = user_data.data_of(model.file)
-    return [user_data.seeded_sample(model.file, train, index, 0) for index in range(min(len(train), NUM_FIRST))]
+    return user_data.seeded_samples(model.file, train, range(min(len(train), NUM_FIRST)), 0)
 
 
 def built(model: UserModel) -> Any:

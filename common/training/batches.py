@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from common import workloads
 from common.config import Settings
 from common.data.samples import Samples, read_ahead
 from common.data.sharding import Shard
+from common.model import user_data
 from common.model.description import Model
 from common.ranks.launcher_variables import values_by_rank
 from common.ranks.watchdog import Watchdog
@@ -128,8 +129,12 @@ def digest_of_samples(trainer: Trainer, log: BatchLog, shape: tuple[int, int], s
 def digest_of_data(trainer: Trainer, batch: Batch | None, shard: Shard) -> str:
     """Returns the SHA-256 of the inputs, targets and weights of all ranks in a step, shard by shard. All ranks call this."""
     sha256 = hashlib.sha256()
-    for array in map(np.asarray, _leaves(batch[:3] if batch else ())):
+
+    def update(numbers: Any) -> None:
+        array = np.asarray(numbers)
         sha256.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+
+    user_data.mapped(update, batch[:3] if batch else ())
     row = np.frombuffer(sha256.digest(), np.uint32).astype(np.float64)
     return hashlib.sha256(_of_all_shards(trainer, row[None], shard, batch is not None).tobytes()).hexdigest()
 
@@ -146,16 +151,3 @@ def _of_all_shards(trainer: Trainer, rows: np.ndarray, shard: Shard, has_samples
     total = trainer.sum(rows_by_shard)
     num_ranks = total[..., -1:]
     return np.where(num_ranks, total[..., :-1] / np.maximum(num_ranks, 1), -1.0)
-
-
-def _leaves(values: Any) -> Iterator[Any]:
-    """Yields what is in nested tuples, lists, dictionaries and objects, as the batches of a user's file are."""
-    if isinstance(values, Mapping):
-        values = tuple(values.values())
-    elif hasattr(values, "__dict__") and not hasattr(values, "dtype"):
-        values = tuple(vars(values).values())
-    if not isinstance(values, tuple | list):
-        yield values
-        return
-    for value in values:
-        yield from _leaves(value)

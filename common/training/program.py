@@ -33,8 +33,6 @@ from common.trainer import Batches, Trainer
 from common.training import checks, loop, speed, step_breakdown
 from common.training.clock import Turns
 
-# The keys that TANDEM_LAUNCH may have.
-LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict, "settings": dict}
 # The name of a library that traces MPI, Tandem's or IBM's, in LD_PRELOAD.
 TRACING_LIBRARY = re.compile(r"(tandem|mpi)trace[^/: ]*\.so")
 # Measures a run after its training, from the batches of its last epoch; the last argument ends a turn.
@@ -52,15 +50,6 @@ class Launch(NamedTuple):
     launched_at: float | None
     ignored_variables: dict[str, str]
     settings: dict[str, Any]
-
-
-class Begun(NamedTuple):
-    """A run that has begun: its resolved settings, a function that reads its data, its record, and the record's path on rank 0."""
-
-    settings: Settings
-    load: Callable[..., Dataset]
-    record: Record
-    path: Path | None
 
 
 @final
@@ -113,9 +102,9 @@ def run(trainer_class: type[Trainer], backend: str, so_far: SoFar, import_second
     write(path, record)
     # The run is ready; its first turn begins when the runs of its group are ready too.
     turns.end()
-    end_noise = speed.begin_noise(trainer)
+    speeds = speed.speeds_by_rank(trainer)
     batches = loop.train(trainer, settings, load, record, lambda data: workloads.digest(requested, data.digest), dog, turns)
-    record.machine_noise = end_noise()
+    record.machine_noise = speed.machine_noise(speeds, speed.speeds_by_rank(trainer))
     speed.add_throughput(trainer, settings, record)
     if run_afterwards and batches:
         # Saves the measurements before anything else can fail.
@@ -185,8 +174,13 @@ def fail(problem: BaseException, so_far: SoFar) -> NoReturn:
     ending.leave_failed(problem, status, error, so_far.ranks)
 
 
-def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, import_seconds: float, entered: float) -> Begun:
-    """Checks the settings and makes the record of a run, which rank 0 writes. Raises UserError for invalid settings."""
+def begin(
+    backend: str, requested: Settings, ranks: Ranks, launch: Launch, import_seconds: float, entered: float
+) -> tuple[Settings, Callable[..., Dataset], Record, Path | None]:
+    """Checks the settings and makes the record of a run. Raises UserError for invalid settings.
+
+    Returns the resolved settings, a function that reads the data, the record, and the record's path on rank 0.
+    """
     name = backends.name_of(backend, requested)
     degree = parallelism.degree(name, requested, ranks.size)
     settings = workloads.resolve(requested, degree)
@@ -200,7 +194,7 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
         record.launch_seconds = max(0.0, time.time() - launch.launched_at - import_seconds - (time.perf_counter() - entered))
     record.environment.ignored_variables = launch.ignored_variables | binding.removed_variables
     if ranks.rank:
-        return Begun(settings, load, record, None)
+        return settings, load, record, None
     folder = files.folder(settings)
     files.make_folder(folder)
     if settings.checkpoint_dir:
@@ -214,7 +208,7 @@ def begin(backend: str, requested: Settings, ranks: Ranks, launch: Launch, impor
         raise UserError(
             f"cannot write the record {path} ({error.strerror}); give another folder with --results, or a shorter name"
         ) from None
-    return Begun(settings, load, record, path)
+    return settings, load, record, path
 
 
 def prepare_process(ranks: Ranks, settings: Settings) -> Set[int]:
@@ -233,30 +227,11 @@ def launch_of(backend: str, ranks: Ranks) -> Launch:
 
     A run is traced where a library that is loaded traces MPI, unless its matrix says otherwise.
     """
-    command, by_matrix = shlex.join([PYTHON, "-m", f"frameworks.{backend}", *sys.argv[1:]]), launch_by_matrix()
+    command = shlex.join([PYTHON, "-m", f"frameworks.{backend}", *sys.argv[1:]])
+    by_matrix = json.loads(os.environ.get("TANDEM_LAUNCH") or "{}")
     is_traced = TRACING_LIBRARY.search(os.environ.get("LD_PRELOAD", ""))
     settings = ({"trace": "mpi"} if is_traced else {}) | by_matrix.get("settings", {})
     return Launch(ranks.source, command, None, {}, {})._replace(**by_matrix | {"settings": settings})
-
-
-def launch_by_matrix() -> dict[str, Any]:
-    """Reads the fields of a Launch from TANDEM_LAUNCH, which launch/matrix.py sets for its runs; none without it.
-
-    Raises UserError where the variable has another value.
-    """
-    text = os.environ.get("TANDEM_LAUNCH") or "{}"
-    refusal = UserError(f"TANDEM_LAUNCH is {text[:60]!r}; launch/matrix.sh sets it for its runs; unset it")
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        raise refusal from None
-    if not isinstance(fields, dict) or not all(isinstance(value, LAUNCH_TYPES.get(name, ())) for name, value in fields.items()):
-        raise refusal
-    settings, ignored = (fields.get(name, {}) for name in ("settings", "ignored_variables"))
-    is_known = settings.keys() <= config.not_for(config.SINGLE_RUN).keys()
-    if not is_known or not all(isinstance(text, str | None) for text in [*settings.values(), *ignored.values()]):
-        raise refusal
-    return fields
 
 
 def process_age_seconds() -> float:

@@ -126,5 +126,5 @@ def test_what_a_file_draws_leaves_the_generator_of_dropout_as_it_was(tmp_path):
     train, _ = user_data.data_of(file)
     assert user_data.draws(file, train)
     assert not user_data.draws(file, [(1, 2)])
-    user_data.seeded_sample(file, train, 3, 1)
+    user_data.seeded_samples(file, train, [3], 1)
     assert torch.equal(torch.get_rng_state(), before)

@@ -102,13 +102,12 @@ def test_the_first_data_may_be_nested_and_its_types_and_shapes_count():
     def digest(*parts):
         return batches.digest_of_data(Member(Together(1), Ranks()), Batch(*parts), Shard(0, 1))
 
-    nested = {"image": DATA[:4], "more": (np.arange(4), ["text"])}
+    nested = {"image": DATA[:4], "more": (np.arange(4), ["not counted"])}
     known = digest(nested, np.arange(4), np.ones(4))
     assert known == digest(nested | {"image": DATA[:4].copy()}, np.arange(4), np.ones(4))
     different = [
         digest(nested | {"image": DATA[:4] + 1e-9}, np.arange(4), np.ones(4)),
         digest(nested | {"image": DATA[:4].astype(np.float32)}, np.arange(4), np.ones(4)),
-        digest(nested | {"more": (np.arange(4), ["texts"])}, np.arange(4), np.ones(4)),
         digest(nested, np.arange(4)[::-1], np.ones(4)),
         digest(nested, np.arange(4), np.ones(4) / 2),
     ]

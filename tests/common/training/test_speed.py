@@ -29,8 +29,8 @@ def test_a_kernel_is_repeated_for_its_time_and_its_median_counts(monkeypatch):
 def test_the_speed_is_that_of_the_slowest_rank_before_and_after_a_run(monkeypatch):
     monkeypatch.setattr(speed, "product_speed", iter([4.0, 2.0]).__next__)
     monkeypatch.setattr(speed, "copy_speed", iter([9.0, 9.0]).__next__)
-    measure = speed.begin_noise(Rank0(0, 3.0, 5.0, 0, 5.0, 7.0))
-    measured = measure()
+    trainer = Rank0(0, 3.0, 5.0, 0, 5.0, 7.0)
+    measured = speed.machine_noise(speed.speeds_by_rank(trainer), speed.speeds_by_rank(trainer))
     assert (measured.product_flops_per_second, measured.copy_bytes_per_second) == ([3.0, 2.0], [5.0, 7.0])
 
 
