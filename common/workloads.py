@@ -4,10 +4,10 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from common.batch_plan import BatchPlan, plan_batch
 from common.command_line import Help, flag
 from common.config import SHARE, TRAINING_SETTINGS, Settings, as_json, check
 from common.errors import UserError
@@ -176,9 +176,29 @@ def learning_rates(settings: Settings, num_steps: int, scale: float) -> np.ndarr
     return np.reshape(of_model, scaled.shape) * scaled
 
 
+class BatchPlan(NamedTuple):
+    """The numbers of samples in a step: of all shards, of one shard, and of one micro-batch of a shard; and the number of shards."""
+
+    global_batch: int
+    local_batch: int
+    micro_batch: int
+    degree: int
+
+
 def batch_plan(settings: Settings, degree: int) -> BatchPlan:
-    """Plans the batch of a step under the settings, resolved or not. Raises UserError where it cannot be divided."""
-    return plan_batch(settings.batch_size or workload_of(settings).batch_size, settings.accumulate, settings.scaling, degree)
+    """Plans the batch of a step under the settings, resolved or not, at a data-parallel degree (common/cost/parallelism.py).
+
+    The batch size is that of a micro-batch: of each shard under weak scaling, of all shards under strong scaling. Raises UserError where
+    the shards of a micro-batch would not be equal.
+    """
+    batch_size, accumulate = settings.batch_size or workload_of(settings).batch_size, settings.accumulate
+    of_all_shards = batch_size * degree if settings.scaling == "weak" else batch_size
+    if of_all_shards % degree:
+        raise UserError(
+            f"a global batch of {of_all_shards} is not divisible into {degree} equal shards; make --batch-size a multiple of {degree}"
+        )
+    micro_batch = of_all_shards // degree
+    return BatchPlan(of_all_shards * accumulate, micro_batch * accumulate, micro_batch, degree)
 
 
 def digest(settings: Settings, data_digest: str) -> str:

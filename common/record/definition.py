@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 from common import backends, workloads
-from common.batch_plan import BatchPlan
 from common.bounds import Pattern
 from common.config import Settings
 from common.metric import Metric
@@ -40,7 +39,7 @@ from common.record.parts import (
     Timeline,
     Transport,
 )
-from common.workloads import WORKLOADS
+from common.workloads import WORKLOADS, BatchPlan
 
 # The errors of runs without a fault, which were ended from outside.
 INTERRUPTED, ENDED_BY_JOB = "interrupted", "ended by the time limit of the job; the same command with --resume goes on"

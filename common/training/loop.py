@@ -6,7 +6,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -61,14 +61,6 @@ class Run:
     joules: Meter
     delay: Delay
     shard: Shard
-
-
-class TrainedEpoch(NamedTuple):
-    """The losses of the steps of an epoch on this rank, the times at which they ended, in seconds on the clock, and which were skipped."""
-
-    losses: np.ndarray
-    step_ends: list[float]
-    skipped: np.ndarray
 
 
 def prepare(trainer: Trainer, settings: Settings, record: Record, heartbeat: Callable[[], object] = lambda: None) -> Turns:
@@ -260,8 +252,11 @@ def _train_and_evaluate(run: Run, data: Dataset, epoch_batches: SampleBatches) -
         _record_samples(run, epoch_batches)
 
 
-def _train_epoch(run: Run, epoch_batches: SampleBatches, report: Report) -> TrainedEpoch:
-    """Trains the steps of an epoch, and ends the turns within it."""
+def _train_epoch(run: Run, epoch_batches: SampleBatches, report: Report) -> tuple[np.ndarray, list[float], np.ndarray]:
+    """Trains the steps of an epoch, and ends the turns within it.
+
+    Returns the losses of the steps on this rank, the times at which they ended, in seconds on the clock, and which were skipped.
+    """
     trainer, turns = run.trainer, run.turns
     losses, step_ends, num_skipped = [], [], [trainer.num_skipped_steps()]
 
@@ -281,7 +276,7 @@ def _train_epoch(run: Run, epoch_batches: SampleBatches, report: Report) -> Trai
     numbers = np.array([float(loss) for loss in losses])
     run.delay.wait()
     step_ends[-1] = run.clock.now()
-    return TrainedEpoch(numbers, step_ends, np.diff(num_skipped) > 0)
+    return numbers, step_ends, np.diff(num_skipped) > 0
 
 
 def _evaluate(run: Run, data: Dataset) -> None:

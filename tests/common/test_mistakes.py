@@ -93,11 +93,6 @@ def test_a_run_refuses(backend, arguments, message, tmp_path):
     expect_refused(message, f"frameworks.{backend}", "--results", tmp_path, *arguments)
 
 
-def test_a_program_refuses_a_mistake_when_it_is_really_started():
-    done = completed(BIN / "python", "-m", "launch.matrix", "0")
-    assert (done.returncode, done.stdout, done.stderr[:7], done.stderr.count("\n")) == (2, "", "error: ", 1)
-
-
 @pytest.mark.matrix
 def test_only_rank_0_reports_a_mistake_of_all_ranks():
     done = completed(BIN / "mpiexec", "-n", "2", BIN / "python", "-m", "frameworks.ddp", "--epochs", "0")

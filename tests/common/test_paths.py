@@ -1,33 +1,16 @@
 """A path that cannot be read or written, and an output that is full, are one line and exit status 2 in every program."""
 
-import os
-import shutil
-import stat
-import tempfile
-from pathlib import Path
-
 import pytest
 
 from common.record import files
 from tests.support.forked import run_module
 from tests.support.made_records import made, typed
 from tests.support.mistakes import expect_refused
-from tests.support.running import BIN, ROOT, completed
+from tests.support.running import BIN, completed
 
 # Read only after what is to be written has been checked.
 RECORDS = "results/reference"
 LONG = "x" * 300
-NOBODY = 65534
-
-
-@pytest.fixture
-def closed_folder():
-    """A folder without permissions in one that all may enter."""
-    with tempfile.TemporaryDirectory() as parent:
-        os.chmod(parent, 0o755)
-        folder = Path(parent, "closed")
-        folder.mkdir(mode=0)
-        yield folder
 
 
 @pytest.mark.parametrize(
@@ -40,22 +23,6 @@ def closed_folder():
 )
 def test_a_name_that_is_too_long_is_refused(program, tmp_path):
     expect_refused("File name too long", *(part.format(folder=tmp_path) for part in program))
-
-
-def test_a_folder_that_may_not_be_entered_is_refused(closed_folder):
-    command = (BIN / "python", "-m", "launch.compare", RECORDS, "--html", closed_folder / "page.html")
-    if os.geteuid() == 0:
-        on_the_way = (*closed_folder.parents, ROOT, *ROOT.parents)
-        if not shutil.which("setpriv") or not all(path.stat().st_mode & stat.S_IXOTH for path in on_the_way):
-            pytest.skip("no setpriv, or another user cannot reach these folders")
-        as_nobody = ("setpriv", "--reuid", NOBODY, "--clear-groups")
-        # Its library may lie where another user cannot read it.
-        if completed(*as_nobody, BIN / "python", "-c", "").returncode:
-            pytest.skip("another user cannot start this Python")
-        command = (*as_nobody, *command)
-    done = completed(*command, variables={"HOME": "/", "PYTHONDONTWRITEBYTECODE": "1"})
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert "Permission denied" in done.stderr
 
 
 @pytest.fixture

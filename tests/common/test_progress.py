@@ -34,8 +34,3 @@ def test_a_run_that_is_started_directly_shows_a_line_for_a_person():
     line = "progress: epoch 3/16 step 22/44 loss 0.1234 accuracy 0.9694 elapsed 12.5 s left 68 s"
     assert format_line(Progress(3, 16, 22, 44, 0.1234, 0.9694, 12.5)) == line
     assert format_line(START) == "progress: epoch 1/16 step 0/44 loss - accuracy - elapsed 0.0 s left - s"
-
-
-def test_the_line_has_the_seconds_left():
-    assert format_line(Progress(2, 2, 5, 10, 1.0, 0.5, 9.0)).endswith("elapsed 9.0 s left 3 s")
-    assert format_line(Progress(1, 2, 5, 10, 1.0, None, 3.0)).endswith("elapsed 3.0 s left - s")

@@ -1,5 +1,6 @@
 """Workloads under settings: what sizes change, what is refused, and the learning rate of each step."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -97,3 +98,17 @@ def test_the_cosine_starts_at_the_peak_and_falls_to_0(warmup):
     assert falling[len(falling) // 2] == pytest.approx(0.04, rel=0.02)
     assert 0 <= falling[-1] < 0.08 * 1e-3
     assert scheduled.max() <= 0.08 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "accumulate", "degree", "expected"),
+    [
+        ("weak", 1, 1, (16, 16, 16, 1)), ("weak", 1, 4, (64, 16, 16, 4)), ("strong", 1, 4, (16, 4, 4, 4)),
+        ("weak", 3, 4, (192, 48, 16, 4)), ("strong", 3, 4, (48, 12, 4, 4)),
+    ],
+)  # fmt: skip
+def test_the_batch_of_a_step_is_divided_over_shards_and_micro_batches(scaling, accumulate, degree, expected):
+    settings = Settings(batch_size=16, scaling=scaling, accumulate=accumulate)
+    assert workloads.batch_plan(settings, degree) == expected
+    # It is that of the workload where none is given.
+    assert workloads.batch_plan(dataclasses.replace(settings, batch_size=None), degree) == expected

@@ -116,7 +116,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGXCPU])
 def test_a_signal_that_ends_a_process_is_heard_while_its_main_thread_waits(number):
     # Whoever runs the tests may ignore some.
     command = ["env", f"--default-signal={number.name.removeprefix('SIG')}", BIN / "python", "-c", WAITING]
@@ -205,20 +205,17 @@ def test_an_interface_that_is_not_here_is_refused_with_its_variable(monkeypatch)
 
 
 def test_a_port_is_none_that_linux_gives_to_others_and_held_no_one_else_can_have_it():
-    first_given = int(meeting.GIVEN_PORTS.read_text().split()[0])
-    assert all(meeting.FIRST_PORT <= meeting.free_port() < first_given for _ in range(20))
+    first_given, ports = int(meeting.GIVEN_PORTS.read_text().split()[0]), set()
+    for _ in range(20):
+        # Two runs with the same seed have other ports.
+        random.seed(0)
+        ports.add(meeting.free_port())
+    assert len(ports) > 1
+    assert all(meeting.FIRST_PORT <= port < first_given for port in ports)
     with meeting.held_port() as port, socket.socket() as listener, pytest.raises(OSError, match="in use"):
         listener.bind(("", port))
     with socket.socket() as listener:
         listener.bind(("", port))
-
-
-def test_two_runs_with_the_same_seed_have_other_ports():
-    ports = set()
-    for _ in range(3):
-        random.seed(0)
-        ports.add(meeting.free_port())
-    assert len(ports) > 1
 
 
 def test_a_port_in_use_is_not_taken_and_without_another_it_is_one_that_linux_gives(monkeypatch, tmp_path):
@@ -238,8 +235,6 @@ def test_a_port_in_use_is_not_taken_and_without_another_it_is_one_that_linux_giv
 @pytest.mark.parametrize("ranks", [Ranks(), Ranks(1, 4, 1, 4), Ranks(3, 4, 1, 2)])
 def test_the_launchers_address_is_kept(ranks, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "localhost")
-    with refused("MASTER_ADDR=localhost is set without the other; set both"):
-        meeting.agree_on_master(ranks)
     monkeypatch.setenv("MASTER_PORT", "29500")
     meeting.agree_on_master(ranks)
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("localhost", "29500")
