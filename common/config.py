@@ -80,7 +80,7 @@ class SharedSettings:
     workload: Annotated[str, Section("workload"), Role.TRAINS, IN_AXES] = "cnn"
     dataset: Annotated[str | None, Role.TRAINS] = None
     """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation) or tinystories, and for
-    transformer pydoc-types (one chapter of it); transformer-alcf and resnet50: random. mnist and tinystories are read from --data-dir."""
+    transformer pydoc-types (one chapter of it); resnet50: random. mnist and tinystories are read from --data-dir."""
     data_dir: Annotated[Path | None, Role.MAY_DIFFER] = None
     """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt.
     Text files with valid, val, test or dev as a word in their name are held out; without one, every tenth sequence is. With a
@@ -92,13 +92,13 @@ class SharedSettings:
     """Arguments of its model() as a JSON object, such as '{"width": 512}'."""
     # The digest of the workload has the sizes of its model.
     layers: Annotated[int | None, LAYERS, Role.MAY_DIFFER] = None
-    """Transformers: number of layers, of transformer-alcf in encoder and decoder each. Default of this and other sizes: the workload's."""
+    """Transformers: number of layers. Default of this and other sizes: the workload's."""
     width: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
     """Transformers: width of the model, which its heads divide."""
     heads: Annotated[int | None, FROM_1, Role.MAY_DIFFER] = None
     """Transformers: attention heads of a layer."""
     context: Annotated[int | None, CONTEXT, Role.MAY_DIFFER] = None
-    """Transformers but for transformer-alcf: tokens in a sample."""
+    """Transformers: tokens in a sample."""
     epochs: Annotated[int | None, Section("duration"), FROM_1] = None
     """Maximum number of epochs."""
     target: Annotated[float | None, NUMBER, Role.TRAINS] = None
@@ -130,7 +130,7 @@ class SharedSettings:
     seed: Annotated[Seed, Role.MAY_DIFFER] = 1
     """Seed of the initial parameters and the sample order."""
     dropout: Annotated[bool, Role.TRAINS] = False
-    """Use the dropout of the original model (cnn: 0.25 and 0.5, transformer-alcf: 0.1), with a different seed on each rank."""
+    """Use the dropout of the original model (cnn: 0.25 and 0.5), with a different seed on each rank."""
     recompute: bool = False
     """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
     takes less memory and a second forward pass, and trains the same."""

@@ -11,19 +11,17 @@ import numpy as np
 from common.command_line import Help, flag
 from common.config import SHARE, TRAINING_SETTINGS, Settings, as_json, check
 from common.errors import UserError
-from common.model import cnn, conventions, decoder, encoder_decoder, model_file, resnet, user_model
+from common.model import cnn, conventions, decoder, model_file, resnet, user_model
 from common.model.decoder import Decoder
 from common.model.description import Model, Workload
-from common.model.encoder_decoder import EncoderDecoder
 from common.model.weights import DTYPES
 
 RESOLVED = "the settings are resolved"
-WORKLOADS = {**cnn.WORKLOADS, **decoder.WORKLOADS, **encoder_decoder.WORKLOADS, **resnet.WORKLOADS}
+WORKLOADS = {**cnn.WORKLOADS, **decoder.WORKLOADS, **resnet.WORKLOADS}
 # The workloads of a matrix that names none.
 BY_DEFAULT = ("cnn", "transformer")
 
-Transformer = Decoder | EncoderDecoder
-# The field of a Transformer that each setting changes, if the Transformer has it.
+# The field of a Transformer that each setting changes.
 SIZES = {"layers": "num_layers", "width": "width", "heads": "num_heads", "context": "context"}
 CONSTANT = "constant"
 # Each gives the factor of the learning rate by the progress of the epochs after warm-up, from 0 to 1.
@@ -78,22 +76,19 @@ def described(source: str, arguments: str | None = None) -> Workload:
 
 
 def resized(model: Model, sizes: Mapping[str, int], workload: str) -> Model:
-    """Returns the model of a workload with these SIZES. The width inside of an encoder's and decoder's layers keeps its ratio.
+    """Returns the model of a workload with these SIZES.
 
     Raises UserError for a size that the model has not, and where its heads do not divide its width.
     """
-    for name in sizes:
-        if not (isinstance(model, Transformer) and hasattr(model, SIZES[name])):
-            raise UserError(f"{flag(name)} is not for {workload}, whose model has no such size; leave it out, or choose another workload")
-    if not (sizes and isinstance(model, Transformer)):
+    if not sizes:
         return model
+    if not isinstance(model, Decoder):
+        name = flag(next(iter(sizes)))
+        raise UserError(f"{name} is not for {workload}, whose model has no such size; leave it out, or choose another workload")
     changed = dataclasses.replace(model, **{SIZES[name]: size for name, size in sizes.items()})
-    if isinstance(model, EncoderDecoder):
-        changed = dataclasses.replace(changed, hidden=model.hidden * changed.width // model.width)
-    has_rotary = isinstance(changed, Decoder)
-    if changed.width % changed.num_heads or (has_rotary and changed.width // changed.num_heads % 2):
-        even = "an even width" if has_rotary else "a whole width"
-        raise UserError(f"--width {changed.width} is not {even} for each of {changed.num_heads} heads; choose other --heads")
+    # Rotary embeddings turn pairs of numbers.
+    if changed.width % (2 * changed.num_heads):
+        raise UserError(f"--width {changed.width} is not an even width for each of {changed.num_heads} heads; choose other --heads")
     return changed
 
 

@@ -1,6 +1,5 @@
 """Datasets by name. Nothing is downloaded: the defaults are embedded, the others are local files."""
 
-import hashlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,14 +8,12 @@ import numpy as np
 
 from common.config import Settings
 from common.data import images, stored, texts
-from common.data.samples import Dataset, InMemory
+from common.data.samples import Dataset
 from common.errors import UserError
 from common.model import user_checks, user_data, user_model
 from common.model.decoder import TEXTS
 from common.model.description import Model
-from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
-from common.model.weights import DTYPES
 from common.workloads import workload_of
 
 Reader = Callable[[], Dataset]
@@ -55,8 +52,8 @@ def _of_file(_: str, model: Any, settings: Settings) -> Reader:
     return lambda: Dataset(*user_data.read(model.file, in_threads=settings.num_workers > 0))
 
 
-def _random(_: str, model: Any, settings: Settings) -> Reader:
-    return partial(_random_images, model) if model.pixels else partial(_random_vectors, model, settings.precision)
+def _random(_: str, model: Any, __: Settings) -> Reader:
+    return partial(_random_images, model)
 
 
 # By the name of a data set, which the row of a workload has with a model that it is for.
@@ -64,7 +61,6 @@ READERS: dict[str, Callable[[str, Model, Settings], Reader]] = {
     "digits": images.reader, "mnist": images.reader, "pydoc-types": _of_texts,
     **dict.fromkeys(TEXTS, _of_texts), "random": _random, user_model.DATASET: _of_file,
 }  # fmt: skip
-NUM_RANDOM_SAMPLES = 2048
 NUM_RANDOM_IMAGES = 256
 
 
@@ -73,14 +69,3 @@ def _random_images(model: ResNet50) -> Dataset:
     stream = np.random.default_rng(0)
     pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
     return images.dataset_of_pixels(pixels, stream.integers(0, model.num_classes, len(pixels)))
-
-
-def _random_vectors(model: EncoderDecoder, precision: str) -> Dataset:
-    """Draws vectors in [0, 1), as in the ALCF tutorial: sources (2048, 1, 512), targets (2048, 20, 512).
-
-    The loss is PyTorch's cross entropy with the targets as probabilities over positions.
-    """
-    drawn = np.random.default_rng(0).random((NUM_RANDOM_SAMPLES, *model.input_shape))
-    values = drawn.astype(DTYPES[precision])
-    targets = values[:, model.source_length :].transpose(0, 2, 1)
-    return Dataset(InMemory(values, targets), InMemory(values[:0], targets[:0]), hashlib.sha256(drawn.data).hexdigest())

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
-from common.model.description import counted
-
 # Batches that each worker reads ahead, as many as those of PyTorch's DataLoader.
 NUM_AHEAD = 2
 
@@ -38,7 +36,7 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """Samples along the first axis of arrays. A target is an integer, ignored if negative, or a vector of probabilities, the last axis."""
+    """Samples along the first axis of arrays. A target is an integer, ignored if negative."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -70,7 +68,7 @@ class Dataset(NamedTuple):
 
 def count_losses(targets: np.ndarray) -> np.ndarray:
     """Returns the number of targets of each sample that count."""
-    counts = counted(targets)
+    counts = targets >= 0
     return counts.sum(axis=tuple(range(1, counts.ndim)))
 
 

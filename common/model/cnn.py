@@ -16,7 +16,6 @@ class Cnn(BuiltIn):
     input_shape: tuple[int, ...] = (28, 28)  # pyright: ignore[reportIncompatibleMethodOverride]
     target_shape: tuple[int, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]
     whole_inputs: bool = False
-    whole_targets: bool = True
 
     channels = 32, 64
     window, pooling = 3, 2

@@ -6,10 +6,8 @@
   changes the effective momentum during warm-up (Goyal et al. 2017, arXiv:1706.02677, remark 2).
 - All optimizer state starts at 0. PyTorch's first step, which sets v = gradient, is equivalent.
 - The loss is the mean over the counted targets of the global batch; gradients are averaged over ranks.
-- Cross entropy with probabilities is -sum(p * log softmax), also for p that do not add up to 1. TensorFlow's own has a
-  different gradient there.
 - No gradient clipping but of a user's file (DeepSpeed clips at 1.0 by default), no weight decay.
-- Epsilons of norms are below. PyTorch's RMSNorm defaults to that of the dtype, Keras's LayerNormalization to 1e-3.
+- Epsilons of norms are below. PyTorch's RMSNorm defaults to that of the dtype.
 - Batch norm uses the statistics of a rank's own micro-batch, with the biased variance. Keras's epsilon is 1e-3; ours stands in
   common/model/resnet.py.
 - Precisions. fp32, fp64: data, parameters, gradients, optimizer state and arithmetic are of this type. bf16 is mixed: these are
@@ -26,8 +24,6 @@ VERSION = 1
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 RMS_NORM_EPSILON = 1e-5
-LAYER_NORM_EPSILON = 1e-5
 ROTARY_BASE = 10_000.0
 
 CNN_DROPOUT = (0.25, 0.5)
-ENCODER_DECODER_DROPOUT = 0.1

@@ -29,7 +29,6 @@ class Decoder(BuiltIn):
     num_tokens: int = 256
     tied: bool = False
     whole_inputs: bool = True
-    whole_targets: bool = True
 
     @property
     def head_width(self) -> int:
@@ -74,7 +73,7 @@ class Decoder(BuiltIn):
         return (
             self._norm(f"{block}.attention_norm"),
             *(self._product(f"{block}.{name}", square, deviation, "columns") for name in ("query", "key", "value")),
-            Layer(f"{block}.scores", flops=attention_flops(self.context, self.context, self.width)),
+            Layer(f"{block}.scores", flops=attention_flops(self.context, self.width)),
             self._product(f"{block}.attended", square, deviation * self._residual, "rows"),
         )
 

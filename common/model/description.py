@@ -225,9 +225,8 @@ class BuiltIn(Model):
     pads = True
     pixels: ClassVar[bool] = False
     """Whether the inputs are integers from 0 to 255, which are moved to the device as bytes."""
-    # Whether inputs and targets are integers rather than numbers in the precision of a run.
     whole_inputs: bool
-    whole_targets: bool
+    """Whether inputs are integers rather than numbers in the precision of a run."""
 
     @property
     @abstractmethod
@@ -241,7 +240,8 @@ class BuiltIn(Model):
 
     @final
     def identity(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)  # pyright: ignore[reportArgumentType]
+        # Targets are whole numbers, which earlier digests have as a field.
+        return dataclasses.asdict(self) | {"whole_targets": True}  # pyright: ignore[reportArgumentType]
 
     @final
     def file_in(self, framework: str) -> ModelFile:
@@ -282,18 +282,17 @@ class BuiltIn(Model):
 
     @final
     def samples(self, inputs: np.ndarray, targets: np.ndarray, sample_weights: np.ndarray, precision: str) -> Samples:
-        counts = counted(targets)
+        counts = targets >= 0
         # The sample's weight; 0 for a target that does not count.
         loss_weights = (counts * sample_weights.reshape(-1, *[1] * (counts.ndim - 1))).astype(DTYPES[precision])
-        targets = targets.astype(np.int64) if np.issubdtype(targets.dtype, np.integer) else targets
-        return Samples(inputs.astype(self._input_type(precision), copy=False), np.maximum(targets, 0), loss_weights)
+        targets = np.maximum(targets.astype(np.int64), 0)
+        return Samples(inputs.astype(self._input_type(precision), copy=False), targets, loss_weights)
 
     @final
     def first_samples(self, num_samples: int, precision: str) -> Samples:
         inputs = np.zeros((num_samples, *self.input_shape), self._input_type(precision))
-        targets = np.zeros((num_samples, *self.target_shape), np.int64 if self.whole_targets else DTYPES[precision])
-        counts = counted(targets)
-        return Samples(inputs, targets, (counts / counts.size).astype(DTYPES[precision]))
+        targets = np.zeros((num_samples, *self.target_shape), np.int64)
+        return Samples(inputs, targets, np.full(targets.shape, 1 / targets.size, DTYPES[precision]))
 
     @final
     def first_batch(self, num_samples: int, start: int = 0) -> tuple[Any, Any]:
@@ -322,11 +321,6 @@ class BuiltIn(Model):
         return np.int64 if self.whole_inputs else DTYPES[precision]
 
 
-def counted(targets: np.ndarray) -> np.ndarray:
-    """Returns whether each target counts, booleans of shape (samples, …), one for each loss."""
-    return targets >= 0 if np.issubdtype(targets.dtype, np.integer) else np.ones(targets.shape[:-1], bool)
-
-
 def product(name: str, weight: Initial, num_products: int = 1, has_bias: bool = False, divided: str | None = None) -> Layer:
     """Returns a dense layer, or a convolution, whose weight multiplies `num_products` vectors, or windows, of a sample.
 
@@ -341,10 +335,10 @@ def norm(name: str, size: int, has_bias: bool = True, scale: float = 1.0) -> Lay
     return Layer(name, {"weight": constant((size,), scale)} | ({"bias": constant((size,))} if has_bias else {}))
 
 
-def attention_flops(num_queries: int, num_keys: int, width: int) -> int:
+def attention_flops(context: int, width: int) -> int:
     """Returns the operations of the scores, and of the sum of the values, over all heads.
 
     All are counted, although a causal mask needs half of them, as in Chowdhery et al. 2022, arXiv:2204.02311, appendix B, and in PyTorch's
     FlopCounterMode.
     """
-    return 2 * 2 * num_queries * num_keys * width
+    return 2 * 2 * context**2 * width

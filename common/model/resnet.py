@@ -31,7 +31,6 @@ class ResNet50(BuiltIn):
     pixel_means: tuple[float, ...] = (0.485, 0.456, 0.406)
     pixel_deviations: tuple[float, ...] = (0.229, 0.224, 0.225)
     whole_inputs: bool = True
-    whole_targets: bool = True
 
     pixels = True
 

@@ -42,11 +42,6 @@ def he_uniform(shape: tuple[int, ...]) -> Initial:
     return Initial(shape, "uniform", math.sqrt(6 / math.prod(shape[1:])))
 
 
-def xavier_uniform(shape: tuple[int, ...]) -> Initial:
-    """Returns the uniform distribution within sqrt(6 / (fan-in + fan-out)): Glorot and Bengio 2010, eq. 16."""
-    return Initial(shape, "uniform", math.sqrt(6 / sum(shape)))
-
-
 def normal(shape: tuple[int, ...], deviation: float) -> Initial:
     return Initial(shape, "normal", deviation)
 

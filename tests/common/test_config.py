@@ -143,7 +143,7 @@ def test_a_rank_has_a_core_for_each_of_its_threads():
     [
         ({"workload": "resnet"}, ["'resnet'", *workloads.WORKLOADS]),
         ({"dataset": "pydoc"}, ["--dataset pydoc is not for cnn", "digits, mnist"]),
-        ({"workload": "transformer-alcf", "target": 0.5}, ["--target is not for transformer-alcf", "throughput only"]),
+        ({"workload": "resnet50", "target": 0.5}, ["--target is not for resnet50", "throughput only"]),
         ({"scaling": "strong"}, ["batch of 16", "--batch-size a multiple of 3"]),
         # Three micro-batches of 16 samples do divide by 3, and one of them does not.
         ({"scaling": "strong", "accumulate": 3}, ["batch of 16", "--batch-size a multiple of 3"]),
@@ -182,7 +182,7 @@ def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, mo
         (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 16, 20, 0.94, "adam", 0.5)),
         (Settings(workload="transformer"), 2, ("pydoc-types", 8, 20, 0.46, "adam", 0.0015)),
         (Settings(workload="transformer", dataset="tinystories", optimizer="sgd"), 1, ("tinystories", 8, 20, 0.46, "sgd", 0.05)),
-        (Settings(workload="transformer-alcf"), 3, ("random", 32, 1, None, "sgd", 0.01)),
+        (Settings(workload="resnet50"), 3, ("random", 32, 1, None, "sgd", 0.0125)),
     ],
 )
 def test_defaults_come_from_the_workload(requested, num_ranks, expected):
@@ -234,7 +234,6 @@ def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monk
     [
         ("transformer", "context", 32),
         ("transformer", "tied", True),
-        ("transformer-alcf", "num_heads", 4),
         ("resnet50", "pixel_means", (0.5, 0.5, 0.5)),
     ],
 )

@@ -11,7 +11,6 @@ from common.config import Settings
 from common.errors import UserError
 from common.model.decoder import Decoder
 from common.model.description import parameters_of
-from common.model.encoder_decoder import EncoderDecoder
 from common.workloads import SCHEDULES, scheduled_rates
 
 STEPS = 14
@@ -39,19 +38,13 @@ def test_each_size_counts():
     assert workload(**SIZES | {"context": 64}).model.training_flops() > 2 * workload(**SIZES).model.training_flops()
 
 
-def test_the_width_inside_of_the_encoder_and_decoder_follows():
-    assert workload("transformer-alcf", width=128, heads=4, layers=2).model == EncoderDecoder(128, 4, 2, 512, 1, 20)
-
-
 @pytest.mark.parametrize(
     ("name", "sizes", "message"),
     [
         ("cnn", {"layers": 2}, "--layers is not for cnn, whose model has no such size"),
         ("resnet50", {"width": 32}, "--width is not for resnet50,"),
-        ("transformer-alcf", {"context": 2}, "--context is not for transformer-alcf,"),
         ("transformer", {"heads": 3}, "--width 64 is not an even width for each of 3 heads"),
         ("transformer", {"heads": 64}, "--width 64 is not an even width for each of 64 heads"),
-        ("transformer-alcf", {"heads": 3}, "--width 512 is not a whole width for each of 3 heads"),
         ("transformer", {"layers": 129}, "--layers is 129; it must be at least 1 and at most 128"),
         ("transformer", {"context": 0}, "--context is 0; it must be at least 1"),
         ("cnn", {"target": 97.0}, "--target is 97; it must be above 0 and at most 1, such as 0.97"),

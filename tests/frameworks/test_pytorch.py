@@ -3,31 +3,24 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 from common import workloads
 from common.config import Settings
 from common.model import model_file, weights
 from common.model.description import parts_of
-from common.model.encoder_decoder import EncoderDecoder
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
 from frameworks.shared.pytorch import fully_shard, modules, states, steps
 from tests.support import small_models
 from tests.support.user_models import PLAIN, written
 
-WORKLOADS = ("cnn", "transformer", "transformer-alcf", "resnet50")
+WORKLOADS = ("cnn", "transformer", "resnet50")
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Small models in the place of large ones."""
-    small = {
-        "transformer-alcf": EncoderDecoder(width=24, num_heads=4, num_layers=1, hidden=40, source_length=3, target_length=5),
-        "resnet50": small_models.RESNET,
-    }
-    for name, model in small.items():
-        monkeypatch.setitem(workloads.WORKLOADS, name, workloads.WORKLOADS[name]._replace(model=model))
+    """A small model in the place of a large one."""
+    monkeypatch.setitem(workloads.WORKLOADS, "resnet50", workloads.WORKLOADS["resnet50"]._replace(model=small_models.RESNET))
 
 
 def drawn(workload="cnn"):
@@ -62,12 +55,11 @@ def samples(workload, num_samples=2):
     return torch.from_numpy(stream.integers(0, 256, shape) if model.whole_inputs else stream.normal(size=shape))
 
 
-# What they keep is that of the formula (tests/common/cost/test_activations.py). Of dropout the same numbers are drawn again.
-@pytest.mark.parametrize(("workload", "dropout"), [("transformer", False), ("transformer-alcf", True), ("resnet50", False)])
-def test_layers_that_compute_their_activations_again_have_the_same_gradients(workload, dropout):
+@pytest.mark.parametrize("workload", ["transformer", "resnet50"])
+def test_layers_that_compute_their_activations_again_have_the_same_gradients(workload):
     gradients = []
     for recompute in (False, True):
-        model, _ = made(workload=workload, dropout=dropout, recompute=recompute)
+        model, _ = made(workload=workload, recompute=recompute)
         gradients.append(torch.autograd.grad(model(samples(workload)).square().sum(), list(model.parameters())))
     assert all(map(torch.equal, *gradients))
 
@@ -170,12 +162,11 @@ def test_adams_epsilon_is_outside_the_square_root():
         np.testing.assert_allclose(state[name], expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("workload", ["cnn", "transformer-alcf"])
-def test_dropout_is_off_unless_asked_for_and_then_another_on_each_rank(workload):
-    inputs = torch.ones(4, *workloads.WORKLOADS[workload].model.input_shape, dtype=torch.float64)
+def test_dropout_is_off_unless_asked_for_and_then_another_on_each_rank():
+    inputs = torch.ones(4, *workloads.WORKLOADS["cnn"].model.input_shape, dtype=torch.float64)
 
     def logits(**settings):
-        model, _ = made(workload=workload, **settings)
+        model, _ = made(**settings)
         return model.train()(inputs)
 
     assert torch.equal(logits(), logits(rank=1))
@@ -183,7 +174,7 @@ def test_dropout_is_off_unless_asked_for_and_then_another_on_each_rank(workload)
     assert not torch.equal(logits(dropout=True), logits(dropout=True, rank=1))
 
 
-@pytest.mark.parametrize(("workload", "probabilities"), [("cnn", [0.25, 0.5]), ("transformer-alcf", [0.1]), ("transformer", [])])
+@pytest.mark.parametrize(("workload", "probabilities"), [("cnn", [0.25, 0.5]), ("transformer", [])])
 def test_dropout_has_the_probabilities_of_the_conventions(workload, probabilities):
     model, _ = made(workload=workload, dropout=True)
     assert list(dict.fromkeys(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))) == probabilities
@@ -201,16 +192,6 @@ def test_each_token_has_a_weight_of_its_own():
     shares = logits.softmax(-1)
     expected = -sum(LOSS_WEIGHTS[i, j] * shares[i, j, targets[i, j]].log() for i in range(2) for j in range(3))
     assert torch.allclose(modules.Criterion(Settings()).loss(logits, targets, LOSS_WEIGHTS), expected)
-
-
-def test_probabilities_are_targets_along_the_last_axis():
-    logits, targets = random_logits(2, 3, 20), torch.from_numpy(np.random.default_rng(1).random((2, 3, 20)))
-    expected = -((targets * logits.log_softmax(-1)).sum(-1) * LOSS_WEIGHTS).sum()
-    assert torch.allclose(modules.Criterion(Settings()).loss(logits, targets, LOSS_WEIGHTS), expected)
-    # What the ALCF tutorial computes: its criterion takes the classes, here the positions, from the second axis.
-    swapped = [array.transpose(1, 2) for array in (logits, targets)]
-    even = torch.full((2, 3), 1 / 6, dtype=torch.float64)
-    assert torch.allclose(modules.Criterion(Settings()).loss(logits, targets, even), cross_entropy(*swapped))
 
 
 def test_a_step_has_micro_batches_of_equal_size_of_which_one_is_the_last():
@@ -240,7 +221,7 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
     assert totals.loss == pytest.approx((losses * counts).sum(), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["decoder", "encoder-decoder", "resnet"])
+@pytest.mark.parametrize("name", ["decoder", "resnet"])
 def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     sharded = []
     monkeypatch.setattr(fully_shard.dist, "get_world_size", lambda: 2)

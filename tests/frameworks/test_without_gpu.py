@@ -16,7 +16,7 @@ from tests.support import small_models
 
 pytestmark = pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this PyTorch has no CUDA; TANDEM_DEVICE=cuda launch/setup.sh")
 GPU = torch.device("cuda", 0)
-SMALL = {"cnn": "cnn", "transformer": "decoder", "transformer-alcf": "encoder-decoder", "resnet50": "resnet"}
+SMALL = {"cnn": "cnn", "transformer": "decoder", "resnet50": "resnet"}
 
 
 def moved(module, device, dtype):

@@ -5,7 +5,6 @@ import numpy as np
 from common.model import model_file
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
-from common.model.encoder_decoder import EncoderDecoder
 from common.model.resnet import ResNet50
 from common.training import batches
 
@@ -26,8 +25,6 @@ RESNET = ResNet50(blocks=(2, 1, 1, 1), width=4, image_size=48, num_classes=10)
 MODELS = {
     "decoder": Decoder(24, 3, 2, 10, num_tokens=70),
     "tied decoder": Decoder(48, 3, 3, 10, num_tokens=70, tied=True),
-    "encoder-decoder": EncoderDecoder(24, 4, 2, 56, source_length=5, target_length=7),
-    "encoder-decoder of one source position": EncoderDecoder(24, 4, 2, 56, source_length=1, target_length=7),
     "cnn": Cnn(),
     "resnet": RESNET,
 }

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from common.model import conventions
 from common.model.decoder import Decoder, rotary_tables
-from frameworks.shared.networks.layers_tensorflow import Low, Weights, Wrap, attention, heads, in_layers, merged
+from frameworks.shared.networks.layers_tensorflow import Low, Weights, Wrap
 
 
 def outputs(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: tf.Tensor, _: bool) -> tf.Tensor:
@@ -21,15 +22,20 @@ def outputs(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: t
     def block(layer: Weights, x: tf.Tensor) -> tf.Tensor:
         normed = rms_norm(x, layer["attention_norm.weight"])
         projected = (tf.cast(product(normed, layer[f"{name}.weight"]), x.dtype) for name in ("query", "key", "value"))
-        query, key, value = (heads(tensor, model.num_heads) for tensor in projected)
-        mixed = merged(attention(low, rotated(query, rotary), rotated(key, rotary), value, causal=True))
-        x += tf.cast(product(mixed, layer["attended.weight"]), x.dtype)
+        shape = (-1, model.context, model.num_heads, model.head_width)
+        query, key, value = (tf.transpose(tf.reshape(tensor, shape), (0, 2, 1, 3)) for tensor in projected)
+        mixed = attention(model, low, rotated(query, rotary), rotated(key, rotary), value)
+        joined = tf.reshape(tf.transpose(mixed, (0, 2, 1, 3)), (-1, model.context, model.width))
+        x += tf.cast(product(joined, layer["attended.weight"]), x.dtype)
         normed = rms_norm(x, layer["feed_norm.weight"])
         # Computed in the type of x, and then rounded.
         gate = low(tf.nn.silu(tf.cast(product(normed, layer["gate.weight"]), x.dtype)))
         return x + tf.cast(product(gate * product(normed, layer["up.weight"]), layer["down.weight"]), x.dtype)
 
-    normed = rms_norm(in_layers("blocks.", block, wrap, parameters, x), parameters["norm.weight"])
+    for prefix in (f"blocks.{number}." for number in range(model.num_layers)):
+        layer = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
+        x = wrap(block)(layer, x)
+    normed = rms_norm(x, parameters["norm.weight"])
     if model.tied:
         return tf.matmul(low(normed), low(parameters["embedding.weight"]), transpose_b=True)
     return product(normed, parameters["head.weight"])
@@ -44,3 +50,10 @@ def rotated(x: tf.Tensor, rotary: Sequence[tf.Tensor]) -> tf.Tensor:
     cosine, sine = rotary
     real, imaginary = tf.split(x, 2, axis=-1)
     return tf.concat((real * cosine - imaginary * sine, real * sine + imaginary * cosine), axis=-1)
+
+
+def attention(model: Decoder, low: Low, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """Computes causal attention; all are (samples, heads, context, head width)."""
+    scores = tf.cast(tf.matmul(low(query), low(key), transpose_b=True), query.dtype) / tf.sqrt(tf.cast(model.head_width, query.dtype))
+    past = np.tri(model.context, dtype=bool)
+    return low(tf.nn.softmax(tf.where(past, scores, scores.dtype.min))) @ low(value)

@@ -39,12 +39,9 @@ def zeroed(module: Module) -> Module:
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns the losses of logits (…, classes) and targets (…), or probabilities (…, classes), in one dimension.
-
-    Those of logits in bfloat16 are in float32.
-    """
+    """Returns the losses of logits (…, classes) and targets (…) in one dimension. Those of logits in bfloat16 are in float32."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(0, logits.dim() - 2), reduction="none")
+    return nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
 
 
 def is_right(logits: Tensor, targets: Tensor) -> Tensor:

@@ -36,7 +36,6 @@ def outputs(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels: 
     x = tf.nn.max_pool2d(tf.pad(x, ONE_PIXEL), resnet.POOLING_SIZE, resnet.POOLING_STRIDE, "VALID")
     for stage in resnet.stages(model):
         for block in stage:
-            # As in_layers does it.
             weights = {name: value for name, value in parameters.items() if name.startswith(f"{block.name}.")}
             x = wrap(functools.partial(computed, block))(weights, x)
     return tf.nn.bias_add(low(tf.reduce_mean(x, (1, 2))) @ low(parameters["fc.weight"]), low(parameters["fc.bias"]))

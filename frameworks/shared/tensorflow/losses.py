@@ -10,17 +10,9 @@ from common.trainer import Batch, Totals
 from frameworks.shared.tensorflow.models import Model
 
 
-def losses(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Computes cross entropies (…): logits (…, classes), targets (…) or probabilities (…, classes)."""
-    if targets.dtype.is_integer:
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
-    # softmax_cross_entropy_with_logits has a wrong gradient for probabilities that do not add up to 1, such as random ones.
-    return -tf.reduce_sum(targets * tf.nn.log_softmax(logits), -1)
-
-
 def weighted_loss(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Computes the weighted sum of `losses`."""
-    return tf.reduce_sum(losses(logits, targets) * weights)
+    """Computes the weighted sum of the cross entropies (…) of logits (…, classes) and targets (…)."""
+    return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits) * weights)
 
 
 def summed(loss: Callable[..., tf.Tensor], samples: Sequence[tf.Tensor], parameters: Sequence[tf.Variable], num_parts: int) -> tf.Tensor:

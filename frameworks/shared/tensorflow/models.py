@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from common.config import Settings
-from common.errors import UserError
 from common.model.description import Model as Described
 from common.model.description import parameters_of
 from common.ranks.launcher_variables import Ranks
@@ -40,11 +39,6 @@ class Model(tf.Module):
 
 
 def build(settings: Settings, ranks: Ranks) -> Model:
-    """Builds the model of the settings. Parameters are set before training; the random seed is for dropout.
-
-    Raises UserError for dropout that would be drawn again, and not be the same.
-    """
-    if settings.recompute and settings.dropout:
-        raise UserError("--recompute with --dropout: TensorFlow would draw other numbers in the backward pass; leave one of them out")
+    """Builds the model of the settings. Parameters are set before training; the random seed is for dropout."""
     tf.random.set_seed(settings.seed * 100_003 + ranks.rank)
     return Model(workload_of(settings).model, settings.precision, settings.recompute)

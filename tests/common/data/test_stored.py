@@ -66,7 +66,7 @@ def test_hdf5_is_read_without_a_lock(digits):
         assert len(load(**digits["hdf5"]).train)
 
 
-@pytest.mark.parametrize(("workload", "name"), [*(("transformer", name) for name in FORMATS), ("transformer-alcf", FORMATS[-1])])
+@pytest.mark.parametrize(("workload", "name"), [*(("transformer", name) for name in FORMATS), ("resnet50", FORMATS[-1])])
 def test_texts_and_data_of_which_none_is_held_out_are_read_too(workload, name, tmp_path):
     on_disk, in_memory = load(**convert(tmp_path / "data", name, workload)), load(workload=workload)
     assert_same_samples(on_disk.train, in_memory.train)

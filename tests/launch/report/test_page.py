@@ -36,7 +36,7 @@ def page_records():
         ended("failed", backend="deepspeed_zero", num_ranks=2) | {"error": "</script><b>it broke</b> & more"},
         made(**strong),
         made(num_ranks=2, seconds=6.0, **strong),
-        made(workload="transformer-alcf", workload_digest="f" * 64),
+        made(workload="resnet50", workload_digest="f" * 64),
         made(num_ranks=2) | {"backend": "</text></svg><script>x"},
     ]
 
@@ -80,7 +80,7 @@ def test_the_page_has_every_kind_of_chart_the_summary_and_escaped_text_from_reco
         [ended("failed")],
         [ended("started"), ended("timeout", backend="single")],
         [not_reached()],
-        [made(workload="transformer-alcf")],
+        [made(workload="resnet50")],
         [made(losses=[None], step_seconds=[None], train_seconds=[None], eval_seconds=[None], accuracies=[None])],
         [made(num_ranks=8, oversubscribed=True)],
         [made(launch_seconds=None, load_seconds=None, eval_seconds=[], resumed_after_epochs=1, time_to_solution_seconds=None)],

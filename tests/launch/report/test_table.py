@@ -100,7 +100,7 @@ def test_a_run_that_diverged_has_no_speed_of_training():
         (not_reached(accuracies=[0.5, 0.9]), None),
         (made(resumed_after_epochs=1, time_to_solution_seconds=None), None),
         (ended("failed"), None),
-        (made(workload="transformer-alcf"), None),
+        (made(workload="resnet50"), None),
     ],
 )
 def test_epochs_to_the_target(record, number):

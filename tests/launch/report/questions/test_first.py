@@ -170,18 +170,17 @@ def test_with_start_up_another_backend_may_be_first():
 def test_a_workload_without_a_target_is_ranked_by_seconds_per_epoch_and_has_its_throughput():
     records = [
         run for backend, seconds, rate in (("ddp", 10.0, 18.0), ("fsdp", 8.0, 24.0))
-        for run in six(seconds, backend=backend, workload="transformer-alcf", samples_per_second=rate)
+        for run in six(seconds, backend=backend, workload="resnet50", samples_per_second=rate)
     ]  # fmt: skip
     fsdp, ddp = lines(records, "first")
     assert (ddp[TIME], ddp["reached"], ddp["accuracy"], ddp["verdict"], ddp[RATE]) == (None, None, None, "slower", 18.0)
     assert fsdp["verdict"] == "fastest"
     (sentence,) = section(records, "first").sentences
     assert sentence == (
-        "transformer-alcf, weak scaling, 1 rank: fsdp has the highest throughput, 24 samples a second. "
-        "ddp's epochs take 33 % (33 to 33) longer."
+        "resnet50, weak scaling, 1 rank: fsdp has the highest throughput, 24 samples a second. ddp's epochs take 33 % (33 to 33) longer."
     )
     assert section(records, "failed").sentences == ["Nothing: all 12 runs completed."]
-    assert answered(records).answer.sentences[0].startswith("transformer-alcf, 1 rank: fsdp has the highest throughput")
+    assert answered(records).answer.sentences[0].startswith("resnet50, 1 rank: fsdp has the highest throughput")
 
 
 def test_of_a_pair_the_epochs_count_that_both_trained():
