@@ -93,7 +93,9 @@ def answer_of(runs: Runs) -> Answer:
     sizes = {entry.num_ranks for comparison in comparisons for entry in _at_largest_size(comparison)}
     size = ranks_of(*sizes) if len(sizes) == 1 else ""
     workloads = list(names.values()) if size and len(comparisons) <= MAX_IN_HEADING else []
-    causes = [*_slow_products(comparisons), *_factors(comparisons, workloads), *_communication(comparisons)]
+    completed = [record for entry in runs.entries for record in entry.ok]
+    products = [Cause("products", slow.text, {}) for slow in environments.slow_products(completed)]
+    causes = [*products, *_factors(comparisons, workloads), *_communication(comparisons)]
     causes_at = f"{size}, on {listed(workloads)}" if workloads else size
     return Answer(
         rankings, _certainty(rankings), causes, causes_at, reliability_of(runs), advice_on(comparisons), _quotation(runs, rankings),
@@ -170,13 +172,8 @@ def _leaders(rankings: Iterable[Ranking]) -> str:
         for group in ranking.leading_groups:
             if group.fastest and group.second and group.second.ratio:
                 percents.setdefault(group.fastest.backend, []).append(100 * (group.second.ratio.value - 1))
-    return "".join(f"{backend} by {_span(of_backend, 0)} %, " for backend, of_backend in percents.items()) or "the order "
-
-
-def _slow_products(comparisons: Iterable[Comparison]) -> list[Cause]:
-    """Returns a cause for each framework whose matrix products are far below the fastest on the machine."""
-    records = [record for comparison in comparisons for entry in comparison.entries for record in entry.ok]
-    return [Cause("products", slow.text, {}) for slow in environments.slow_products(records)]
+    spans = {backend: dict.fromkeys(f"{bound(of_backend):.0f}" for bound in (min, max)) for backend, of_backend in percents.items()}
+    return "".join(f"{backend} by {' to '.join(span)} %, " for backend, span in spans.items()) or "the order "
 
 
 def _at_largest_size(comparison: Comparison) -> list[Entry]:
@@ -214,11 +211,6 @@ def _communication(comparisons: Sequence[Comparison]) -> list[Cause]:
     exposed = {names[comparison.name]: step.describe_exposed(comparison, _at_largest_size(comparison)) for comparison in comparisons}
     texts = [f"{text} on {workload}" for workload, text in exposed.items() if text]
     return [Cause("step", f"{step.EXPOSED} {'; '.join(texts)}", {})] if texts else []
-
-
-def _span(values: Sequence[float], num_decimals: int = 1) -> str:
-    low, high = (f"{value:.{num_decimals}f}" for value in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
 
 
 def as_json(machine: str, answer: Answer) -> str:

@@ -11,7 +11,6 @@ from common.record.parts import Environment, Processor
 
 # A framework whose product is below this share of the limit is named.
 LOW_SHARE = 0.8
-GIGA = 10**9
 
 
 class Limit(NamedTuple):
@@ -125,12 +124,6 @@ def _slow_product(framework: str, share: float, record: Record) -> SlowProduct:
     # PyTorch's wheels have MKL, which multiplies no bfloat16.
     is_mkl_slow = framework == "PyTorch" and not gpu and record.settings.precision != "bf16" and "AMD" in record.environment.cpu
     return SlowProduct(framework, 100 * share, processor, is_mkl_slow)
-
-
-def describe_limits(records: Iterable[Record]) -> list[str]:
-    """Returns each limit of the records, with its library."""
-    texts = (f"{limit.flops_per_second / GIGA:.0f} GFLOP/s ({limit.library})" for limit in limits_of(records).values())
-    return list(dict.fromkeys(texts))
 
 
 def _framework(record: Record) -> str:

@@ -15,7 +15,7 @@ from launch.report.ratio_text import span
 from launch.report.runs import Runs
 from launch.report.statistics import present
 
-TERA = 10**12
+GIGA, TERA = 10**9, 10**12
 QUESTION = "What does each backend cost?"
 # The stages that precede the timed part.
 STARTUP = ("launch", "import", "init")
@@ -24,7 +24,8 @@ STARTUP = ("launch", "import", "init")
 def answer(runs: Runs) -> Findings:
     """Answers for all comparisons; numbers are trimmed means over the completed runs."""
     records = [record for entry in runs.entries for record in entry.ok]
-    products = environments.describe_limits(records)
+    limits = environments.limits_of(records).values()
+    products = list(dict.fromkeys(f"{limit.flops_per_second / GIGA:.0f} GFLOP/s ({limit.library})" for limit in limits))
     sentences, tables = [f"The fastest matrix product of a rank reaches {listed(products)}."] if products else [], []
     sentences += [f"{slow.text}." for slow in environments.slow_products(records)]
     for comparison in runs.comparisons:
