@@ -85,16 +85,14 @@ def split(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
     Raises UserError where no run may be compared.
     """
     records = list(records)
-    compared, not_compared = [], []
-    for record in records:
-        (compared if is_compared(record) else not_compared).append(record)
+    compared = list(filter(is_compared, records))
     if records and not compared:
         if any(map(is_traced, records)):
             raise UserError(f"all of these runs were {SLOWED_DOWN}; compare runs that were not")
         raise UserError(
             "all of these runs are controls of a matrix (--control) or of a search of the best; compare them together with other runs"
         )
-    return compared, not_compared
+    return compared, [record for record in records if not is_compared(record)]
 
 
 def is_compared(record: Record) -> bool:

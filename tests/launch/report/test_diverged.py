@@ -44,8 +44,7 @@ def as_terminal(answer):
 
 
 @pytest.mark.parametrize("text_of", [as_csv, markdown.text, html.text, as_terminal])
-@pytest.mark.parametrize("others", [OTHERS, OTHERS[:1], []])
-@pytest.mark.parametrize("backend", ["fsdp", "ddp"])
+@pytest.mark.parametrize(("others", "backend"), [(OTHERS, "fsdp"), (OTHERS, "ddp"), ([], "ddp")])
 def test_no_output_has_its_times(text_of, others, backend, monkeypatch):
     # What is drawn is also in words.
     monkeypatch.setattr(drawing, "svgs", lambda specs, **_: [""] * len(specs))
