@@ -17,16 +17,12 @@ from common.errors import UserError
 from common.ranks import binding
 from common.record import files
 from common.record.definition import Record
-from common.terminal import Table
 from common.workloads import help_of_settings, located
 from launch.launchers import commands, detect, machine_files
-from launch.report import statistics, table
-from launch.report.answer import answer_of
+from launch.report import statistics
 from launch.report.export import output_files, screen
-from launch.report.findings import Section
 from launch.report.ratio_text import interval
-from launch.report.report import Report, report_of
-from launch.report.runs import Runs
+from launch.report.report import report_of
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.run import available, best, check, job_scripts, lock, resume, runner, verify
 from launch.run.best import Gain
@@ -37,7 +33,6 @@ from launch.run.session import run_all
 PROGRAM = "launch/matrix.sh"
 # Options with which a matrix prints something and runs nothing.
 INSTEAD_OF_RUNNING = ("dry_run", "check", "print_jobs")
-RELOAD_SECONDS = 5
 
 # Settings with the path of a file or folder.
 PATHS = [name for name, kind in get_type_hints(Settings).items() if Path in (kind, *get_args(kind))]
@@ -143,24 +138,21 @@ def start(prepared: Prepared) -> int:
         if not jobs:
             print(f"all runs of {stamp} have completed; without --resume a new matrix begins")
         page = folder / f"{stamp}.html"
-        report = functools.partial(write_report, page) if not matrix.verify else lambda *_: None
+        report = functools.partial(write_report, page) if not matrix.verify else lambda _: None
         status = run_all(matrix, run_records, jobs, launcher, report)
         if matrix.best:
             status = max(status, best.run(all_jobs, stamp, launcher, matrix.repeats, matrix.time_limit, gain_of))
-    return verify.show(run_records, functools.partial(write_verification, page, run_records)) if matrix.verify else status
+    return verify.show(run_records) if matrix.verify else status
 
 
-def write_report(page: Path, run_records: Sequence[Record], has_ended: bool) -> None:
-    """Writes the page of a matrix, which a browser reloads while it runs. Of one that has ended, also prints the answer on one screen."""
-    if not has_ended:
-        output_files.write_page(page, lambda: report_of(run_records), RELOAD_SECONDS)
-        return
+def write_report(page: Path, run_records: Sequence[Record]) -> None:
+    """Writes the page of a matrix that has ended, and prints the answer on one screen."""
     try:
         report = report_of(run_records)
     except ModuleNotFoundError as problem:
         print(f"no report: {problem}; launch.compare reports these records in the environment of launch/setup.sh", file=sys.stderr)
         return
-    output_files.write_page(page, lambda: report)
+    output_files.write_page(page, report)
     # The sentence to paste is one line, as where the rest is.
     screen.show(report.answer, [*filter(None, [report.answer.quotation]), *links_to(page)])
 
@@ -169,13 +161,6 @@ def links_to(page: Path) -> list[str]:
     """Returns where the page of a matrix is, and the command that prints all of its tables."""
     tables = f"all tables: {SHELL_PYTHON} -m launch.compare {shlex.quote(str(page.with_suffix('')))}-*.json --full"
     return [f"page: {page}", tables] if page.exists() else [tables]
-
-
-def write_verification(page: Path, run_records: Sequence[Record], question: str, sentences: list[str], tables: list[Table]) -> list[str]:
-    """Writes the page of a verification and returns where it is; nothing where it could not be written."""
-    section = Section("verify", question, sentences, tables)
-    output_files.write_page(page, lambda: Report(table.machine(run_records[0]), Runs(), answer_of(Runs()), [section]))
-    return [f"page: {page}"] if page.exists() else []
 
 
 def gain_of(above: list[float], below: list[float]) -> Gain:

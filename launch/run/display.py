@@ -1,12 +1,10 @@
-"""Shows a matrix while it runs: a bar with the time left on a terminal, a line now and then elsewhere, and a line for each group."""
+"""Shows a matrix while it runs: how far it is, in the last line of a terminal or elsewhere now and then, and a line for each group."""
 
 import contextlib
 import time
 from collections.abc import Callable, Sequence
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.console import Console
 from rich.text import Text
 
 from common.errors import printable
@@ -17,7 +15,6 @@ from launch.run.estimate import Estimate
 from launch.run.plan import Job
 
 PLAIN_INTERVAL_SECONDS = 30.0
-BAR_WIDTH = 40
 
 
 class Display:
@@ -36,23 +33,17 @@ class Display:
         self.startup_seconds = 0.0
         self.group: Sequence[Job] = ()
         self.num_started, self.group_records = 0, list[Record]()
-        self.waits_for = ""
         self.printed_at: float | None = None
-        self.live = (
-            Live(get_renderable=self.state, console=self.console, refresh_per_second=4, transient=True)
-            if self.console.is_terminal
-            else None
-        )
+        self.status = self.console.status("")
 
     def __enter__(self) -> "Display":
-        if self.live:
-            self.live.start()
+        if self.console.is_terminal:
+            self.status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.live:
-            with contextlib.suppress(BrokenPipeError):
-                self.live.stop()
+        with contextlib.suppress(BrokenPipeError):
+            self.status.stop()
 
     def print_line(self, text: str) -> None:
         self.console.print(Text(printable(text)), soft_wrap=True)
@@ -101,11 +92,13 @@ class Display:
             self.start_began = None
 
     def show(self, waits_for: str) -> None:
-        """Shows what is waited for: on a terminal beside the bar, elsewhere as a line, of which there are few."""
-        self.waits_for = printable(waits_for)
-        if not self.live and (self.printed_at is None or self.now() - self.printed_at >= PLAIN_INTERVAL_SECONDS):
+        """Shows how far the matrix is and what it waits for: in the last line of a terminal, elsewhere in lines, of which there are few."""
+        line = f"{self.how_far()}; {waits_for}"
+        if self.console.is_terminal:
+            self.status.update(Text(printable(line), no_wrap=True, overflow="ellipsis"))
+        elif self.printed_at is None or self.now() - self.printed_at >= PLAIN_INTERVAL_SECONDS:
             self.printed_at = self.now()
-            self.print_line(f"{self.how_far()}; {waits_for}")
+            self.print_line(line)
 
     def how_far(self) -> str:
         """Returns how many runs have ended, in which time, and how long the others take."""
@@ -113,12 +106,6 @@ class Display:
         expected = max(seconds_left, 0.0) + self.estimate.seconds(self.jobs[self.num_begun :])
         left = f", about {duration(expected)} left" if expected else ""
         return f"{self.num_ended}/{len(self.jobs)} runs in {duration(self.now() - self.began)}{left}"
-
-    def state(self) -> Group:
-        """Returns what a terminal shows: what is waited for, and the bar below it."""
-        bar = ProgressBar(total=max(len(self.jobs), 1), completed=self.num_ended, width=BAR_WIDTH)
-        lines = [Text(text, no_wrap=True, overflow="ellipsis") for text in (self.waits_for, self.how_far())]
-        return Group(*lines, bar)
 
 
 def duration(seconds: float) -> str:

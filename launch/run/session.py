@@ -1,4 +1,4 @@
-"""The runs of a matrix: group after group, shown while they run, with the report of those that are done.
+"""The runs of a matrix: group after group, shown while they run, and then reported.
 
 What would not end before the allocation around the matrix does is not begun.
 """
@@ -25,14 +25,14 @@ from launch.run.turns import Run
 
 # The program of a matrix, by its path from where it was started; the matrix goes to another folder.
 PROGRAM = os.path.relpath(ROOT / "launch" / "matrix.sh") if ROOT.is_relative_to(Path.cwd()) else str(ROOT / "launch" / "matrix.sh")
-# Reports the records of a matrix that runs, or has ended.
-Report = Callable[[Sequence[Record], bool], object]
+# Reports the records of a matrix that has ended.
+Report = Callable[[Sequence[Record]], object]
 
 
 def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], launcher: Launcher, report: Report) -> int:
     """Runs the jobs, those of a group side by side, shows them while they run, and returns the exit status.
 
-    `report` is called with the records, also those that were done before, and with whether the matrix has ended.
+    `report` is called at the end with the records, also those that were done before.
     """
     cores = num_cores()
     estimate = Estimate(cores, batch_systems.end_time())
@@ -40,15 +40,13 @@ def run_all(matrix: Matrix, run_records: list[Record], jobs: Sequence[Job], laun
     try:
         with Display(jobs, estimate) as display:
             for group in groups(jobs, matrix.side_by_side, cores):
-                if run_records:
-                    report(run_records, False)
                 if not estimate.has_time_for(group):
                     not_begun += group
                     continue
                 run_group(group, launcher, matrix.time_limit, display, run_records)
     finally:
         if run_records:
-            report(run_records, True)
+            report(run_records)
         if not_begun:
             print(describe_left(not_begun))
     all_ok = all(record.status == "ok" and not record.launcher_error for record in run_records)

@@ -14,7 +14,7 @@ from common.declarations import BASELINE
 from common.errors import UserError
 from common.record import comparison
 from common.record.definition import Record
-from common.terminal import Table, filled, print_tables
+from common.terminal import filled, print_tables
 from launch.launchers.machine_files import Machine
 from launch.run import experiments, observations
 from launch.run.experiments import Examination
@@ -149,11 +149,8 @@ def _by_rank(plain: Job, sizes: Iterable[int]) -> Iterator[Job]:
             yield plain._replace(settings=dataclasses.replace(plain.settings, **of_ranks, run_id=run_id))
 
 
-def show(records: Sequence[Record], write_page: Callable[[str, list[str], list[Table]], list[str]]) -> int:
-    """Prints a line for each run and returns the exit status: 1 where one differs.
-
-    `write_page` takes the question, sentences and tables for a page, and returns lines that say where it is.
-    """
+def show(records: Sequence[Record]) -> int:
+    """Prints a line for each run and returns the exit status: 1 where one differs."""
     runs = sorted(verified(records), key=lambda run: (run.workload, run.num_ranks, run.backend))
     rows = [
         {
@@ -166,8 +163,7 @@ def show(records: Sequence[Record], write_page: Callable[[str, list[str], list[T
     ]  # fmt: skip
     # Once, though micro-batches have references too.
     findings = list({record.workload: examined(record.settings) for record in records if is_reference(record)}.items())
-    sentences, tables = answer(runs, findings), filled("verify", rows)
-    print_tables(tables, [QUESTION, *sentences, *write_page(QUESTION, sentences, tables)])
+    print_tables(filled("verify", rows), [QUESTION, *answer(runs, findings)])
     return 1 if not runs or any(run.problem for run in runs) or any(finding.wrong for _, finding in findings) else 0
 
 

@@ -104,17 +104,6 @@ def optimizer(parameters):
 """,
         "optimizer() never changes 0.weight, 0.bias, 2.weight, 2.bias",
     ),
-    "held-out-samples-of-training": Bug(
-        """
-def data():
-    train, _ = pairs(numbers(64, 4), classes(64))
-    return train, torch.utils.data.Subset(train, range(32))
-
-def model():
-    return nn.Linear(4, 3)
-""",
-        "about 100% of the held-out samples have the inputs of a training sample",
-    ),
     "samples-mixed-before-a-norm": Bug(
         VECTORS
         + """
@@ -150,17 +139,6 @@ def model():
 """,
         "the backward pass changes gradients before they are averaged over the ranks, as where they are clipped (hooks of 0.weight",
     ),
-    "samples-that-count-their-reads": Bug(
-        LABELS
-        + """
-def read(self, index):
-    self.num_reads += 1
-    return self.inputs[index] * (1 if self.num_reads < 100 else 2), self.targets[index]
-
-Labelled.__getitem__ = read
-""",
-        "data()[i] differs from call to call",
-    ),
     "rare-augmentation-without-a-seed": Bug(
         LABELS
         + """
@@ -191,22 +169,6 @@ class Net(nn.Module):
         return self.head(x / self.scale)
 """,
         "a step reads scale, which the steps before it have made from their samples",
-    ),
-    "statistics-in-a-buffer": Bug(
-        VECTORS
-        + """
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(4, 3)
-        self.register_buffer("center", torch.zeros(4))
-
-    def forward(self, x):
-        if self.training:
-            self.center += 0.1 * (x.detach().mean(0) - self.center)
-        return self.head(x - self.center)
-""",
-        "a step reads center, which the steps before it have made",
     ),
     "memory-of-features": Bug(
         VECTORS
@@ -264,21 +226,6 @@ def model():
 """,
         "the parameters of model() differ from process to process",
     ),
-    "mask-without-a-seed": Bug(
-        VECTORS
-        + """
-import numpy as np
-
-class Net(nn.Linear):
-    def __init__(self):
-        super().__init__(4, 3)
-        self.register_buffer("mask", torch.from_numpy(np.random.default_rng().random(4)).float())
-
-    def forward(self, x):
-        return super().forward(x * self.mask)
-""",
-        "the buffers of model() differ from process to process, so that they follow no seed (mask)",
-    ),
     "mask-by-rank": Bug(
         RANK
         + VECTORS
@@ -292,16 +239,6 @@ class Net(nn.Linear):
         return super().forward(x * self.mask)
 """,
         f"the buffers of model() {BY_RANK} (mask)",
-    ),
-    "model-seeded-by-rank": Bug(
-        RANK
-        + VECTORS
-        + """
-def model():
-    torch.manual_seed(rank)
-    return nn.Linear(4, 3)
-""",
-        f"the parameters of model() {BY_RANK}",
     ),
     "data-seeded-by-rank": Bug(
         RANK
@@ -327,10 +264,6 @@ def model():
     return nn.Linear(4, 3)
 """,
         "the numbers of samples of data() differ from one process to 2 ranks",
-    ),
-    "loss-by-size": Bug(
-        RANK + PERCEPTRON + "\ndef loss(outputs, targets):\n    return nn.functional.cross_entropy(outputs, targets) / num_ranks\n",
-        f"the losses of loss() {BY_SIZE}",
     ),
     "loss-by-the-process-group": Bug(
         PERCEPTRON

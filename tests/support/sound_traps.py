@@ -91,14 +91,6 @@ def model():
     net[0].requires_grad_(False)
     return net
 """,
-    "few-different-samples": """
-def data():
-    inputs = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 4)
-    return pairs(inputs.repeat(4, 1), inputs.repeat(4, 1).sum(1).long() % 3)
-
-def model():
-    return nn.Linear(4, 3)
-""",
     "group-norm-and-augmented-images": IMAGES
     + """
 def model():
@@ -122,29 +114,6 @@ def metric(outputs, targets):
 def finish(sums, num_samples):
     errors, total, squares = sums
     return (errors / (squares - total**2 / num_samples)) ** 0.5
-""",
-    "derivatives-in-the-model": """
-def data():
-    return pairs(numbers(32, 2), numbers(32, 1))
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
-
-    def forward(self, x):
-        x = x.detach().requires_grad_()
-        u = self.body(x)
-        return u, torch.autograd.grad(u.sum(), x, create_graph=True)[0]
-
-def loss(outputs, targets):
-    u, slope = outputs
-    return ((u - targets) ** 2).mean() + ((slope.sum(1) - u[:, 0]) ** 2).mean()
-
-TARGET, LOWER_IS_BETTER = 0.1, True
-
-def metric(outputs, targets):
-    return ((outputs[0] - targets) ** 2).sum()
 """,
     # The loss takes the gradient of the outputs by the inputs.
     "gradient-penalty": VECTORS

@@ -1,6 +1,5 @@
 """The report as one self-contained page: the answer in words, charts and tables; it runs no script."""
 
-import time
 from pathlib import Path
 
 import jinja2
@@ -17,8 +16,8 @@ FOLDER = Path(__file__).parent
 LONG = 60
 
 
-def text(report: Report, reload_seconds: int | None = None) -> str:
-    """Returns the whole page; with `reload_seconds` a browser reloads it that often. Raises NotDrawn where its charts cannot be drawn."""
+def text(report: Report) -> str:
+    """Returns the whole page. Raises NotDrawn where its charts cannot be drawn."""
     template = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined)
     charts_of = charts.of(report)
     every_chart = [chart for of_section in charts_of.values() for chart in of_section]
@@ -28,7 +27,7 @@ def text(report: Report, reload_seconds: int | None = None) -> str:
         sections=[section for section in report.sections if section.key != RELIABILITY],
         charts={key: [(chart, Markup(next(pictures))) for chart in of_section] for key, of_section in charts_of.items()},
         facts=_facts(report.runs.compared), colour=charts.colours_of(report.runs.backends).get, long=LONG, text_of=text_of,
-        style=Markup((FOLDER / "page.css").read_text("utf-8")), reload_seconds=reload_seconds, now=time.strftime("%Y-%m-%d %H:%M:%S"),
+        style=Markup((FOLDER / "page.css").read_text("utf-8")),
     )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """Output files: checked before anything is computed, written atomically; and the page of a matrix, which nothing in it may end."""
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -45,20 +44,14 @@ def write_all(text_of: dict[Path, Callable[[], str]]) -> str:
     return "; ".join(failures)
 
 
-def write_page(path: Path, report_of: Callable[[], Report], reload_seconds: int | None = None) -> None:
-    """Writes the page of a report of a matrix. Where that fails, prints a message, once, and returns, so that the matrix continues."""
+def write_page(path: Path, report: Report) -> None:
+    """Writes the page of a report of a matrix. Where that fails, prints a message: the matrix has more to say."""
     try:
         # Beside a site's Python there may be no jinja2.
         from launch.report.export import html
 
-        write(path, html.text(report_of(), reload_seconds))
+        write(path, html.text(report))
     except ModuleNotFoundError:
         return
     except (UserError, OSError) as problem:
-        _print_once(f"{path} was not written: {printable(str(problem))}")
-
-
-@functools.cache
-def _print_once(line: str) -> None:
-    """Prints a line once, since the page is written again for every group of runs, and fails again for the same reason."""
-    print(line, file=sys.stderr)
+        print(f"{path} was not written: {printable(str(problem))}", file=sys.stderr)
