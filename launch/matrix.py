@@ -130,7 +130,7 @@ def start(prepared: Prepared) -> int:
     files.make_folder(folder)
     with lock.locked(folder, jobs, matrix.share_machine), resume.locked(resume.path_of(folder, prepared.identity)) as file:
         beginning = begin(prepared, jobs)
-        resume.write(file, resume.MatrixFile(prepared.identity, *beginning, matrix.repeats, resume.runs_of(jobs)))
+        resume.write(file, resume.MatrixFile(prepared.identity, *beginning))
         stamp = beginning.stamp
         all_jobs = resume.named(jobs, *beginning)
         resume.wait_until_ended(all_jobs)
@@ -189,7 +189,7 @@ def begin(prepared: Prepared, jobs: list[Job]) -> Beginning:
     if run.resume and (resumed := matrices.get(resume.path_of(folder, identity))):
         stamp, first_seed = resumed.stamp, resumed.first_seed
     else:
-        stamp, first_seed = files.new_stamp(), resume.first_seed(jobs, records_in(folder), matrices.values())
+        stamp, first_seed = files.new_stamp(), resume.first_seed(jobs, records_in(folder))
         if run.resume:
             print(resume.describe_none(folder, matrices.values(), identity), file=sys.stderr)
     if run.seed is not None:

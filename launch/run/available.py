@@ -27,7 +27,7 @@ from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
-from launch.run.node import WITH_NODE, Answer, DeviceName
+from launch.run.node import Answer, DeviceName
 from launch.run.place import MARKER, Place
 from launch.run.plan import Job
 from launch.run.runner import Command
@@ -105,8 +105,8 @@ def asked(jobs: Sequence[Job], launcher: Launcher) -> Runnable:
     return runnable_by(ask_for(jobs, launcher), jobs)
 
 
-def ask_for(jobs: Sequence[Job], launcher: Launcher, with_node: bool = False) -> dict[str, Answer]:
-    """Asks the backends of jobs, where the ranks will run, whether they can train; `with_node` about the node too.
+def ask_for(jobs: Sequence[Job], launcher: Launcher) -> dict[str, Answer]:
+    """Asks the backends of jobs, where the ranks will run, whether they can train.
 
     Raises UserError if the launcher cannot start a program.
     """
@@ -114,7 +114,7 @@ def ask_for(jobs: Sequence[Job], launcher: Launcher, with_node: bool = False) ->
     answers: dict[str, Answer] = {backend: {"error": reason} for backend in backends if (reason := mpi_problem(backend, launcher.name))}
     with Console(stderr=True).status("checking which backends can run, and on which device"):
         unknown = [backend for backend in backends if backend not in answers]
-        return answers | answers_of(unknown, jobs[0], launcher, runs_elsewhere(jobs, launcher), with_node)
+        return answers | answers_of(unknown, jobs[0], launcher, runs_elsewhere(jobs, launcher))
 
 
 def runnable_by(answers: Mapping[str, Answer], jobs: Sequence[Job]) -> Runnable:
@@ -156,12 +156,12 @@ def waits_for_nodes(launcher: Launcher) -> bool:
     return commands.LAUNCHERS[commands.agent_launcher_of(launcher).name].places == "cluster" and commands.allocation() is None
 
 
-def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_launcher: bool, with_node: bool = False) -> dict[str, Answer]:
-    """Returns the answers of backends where a rank of the job runs, each `with_node` there. Raises UserError if there are none."""
+def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_launcher: bool) -> dict[str, Answer]:
+    """Returns the answers of backends where a rank of the job runs. Raises UserError if there are none."""
     if not backends:
         return {}
     files = sorted(set(map(file_of, backends)))
-    program = (*launcher.python, "-m", "launch.run.node", *[WITH_NODE] * with_node, job.settings.precision, *files)
+    program = (*launcher.python, "-m", "launch.run.node", job.settings.precision, *files)
     argv = on_a_node(program, job, launcher).argv() if through_launcher else [*program]
     printed, error = ask(Command(argv, launcher.variables), job, launcher)
     if not printed:

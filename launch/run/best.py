@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 from common import workloads
 from common.backends import settings_of_library
 from common.config import NO_SETTING
-from common.cost import state_memory
 from common.ranks import gpus, machine
 from common.record import files
 from common.record.definition import Record
@@ -62,13 +61,12 @@ class Measured(NamedTuple):
 class SearchSpace(NamedTuple):
     """What is searched: from which batch, among which settings, within which memory of a rank.
 
-    `batch_ratio` is the global batch over the batch size, and `state_bytes` what a rank holds whatever its batch.
+    `batch_ratio` is the global batch over the batch size.
     """
 
     default_batch: int
     settings: tuple[str, ...]
     limit_bytes: float
-    state_bytes: float
     batch_ratio: int
     num_pairs: int
     has_target: bool
@@ -132,7 +130,6 @@ def space_of(job: Job, num_pairs: int) -> SearchSpace:
         default_batch=batch_size,
         settings=tuple(settings_of_library(job.backend)),
         limit_bytes=free_bytes(settings.device, job.ranks_per_node),
-        state_bytes=state_memory.needed(job.backend, settings, job.num_ranks, job.ranks_per_node, settings.device).rank_bytes,
         batch_ratio=plan.global_batch // batch_size,
         num_pairs=num_pairs,
         has_target=settings.target is not None,
@@ -254,19 +251,15 @@ def end_of_batches(runs: Runs, space: SearchSpace) -> str | None:
     num_samples = measured[-1].num_samples
     if 2 * batches[-1] * space.batch_ratio * LEAST_STEPS > num_samples:
         return f"an epoch has {num_samples:,} samples"
-    if (needed := expected_bytes([run.rank_bytes for run in measured], space.state_bytes)) and needed > space.limit_bytes:
+    if (needed := expected_bytes([run.rank_bytes for run in measured])) and needed > space.limit_bytes:
         return f"a batch of {2 * batches[-1]} would need {needed / 1e9:.1f} GB"
     return None
 
 
-def expected_bytes(bytes_by_batch: list[float | None], state_bytes: float) -> float | None:
-    """Returns the memory of a rank with twice the last batch: the line through the last two, or at most twice all beyond the state."""
-    last = bytes_by_batch[-1]
-    if last is None:
-        return None
-    before = bytes_by_batch[-2] if len(bytes_by_batch) > 1 else None
-    growth = last - state_bytes if before is None else 2 * (last - before)
-    return last + max(growth, 0.0)
+def expected_bytes(bytes_by_batch: list[float | None]) -> float | None:
+    """Returns the memory of a rank with twice the last batch, by the line through the last two; None where these are not known."""
+    before, last = [None, *bytes_by_batch][-2:]
+    return None if before is None or last is None else last + 2 * max(last - before, 0.0)
 
 
 def row_of(workload: str, num_ranks: int, backend: str, runs: Runs, space: SearchSpace, gain_of: GainOf) -> dict[str, Any] | None:

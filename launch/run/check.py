@@ -24,9 +24,8 @@ from launch.launchers import batch_systems, commands, detect
 from launch.launchers.commands import LAUNCHERS, PYTHON, Launcher
 from launch.run import available, lock
 from launch.run.available import Step
-from launch.run.node import Node
 from launch.run.options import Matrix
-from launch.run.place import Place
+from launch.run.place import Node, Place
 from launch.run.plan import Job
 
 Severity = Literal["ok", "note", "problem"]
@@ -47,8 +46,6 @@ class Facts(NamedTuple):
 
     settings: Settings
     jobs: list[Job]
-    # A node of the ranks; None where none was asked.
-    node: Node | None = None
     launcher: Launcher | None = None
     # The jobs that can run, on the device of the matrix, and by backend or size why the others cannot.
     runnable: tuple[Job, ...] = ()
@@ -61,6 +58,16 @@ class Facts(NamedTuple):
     # The values of --backends and --share-machine.
     requested: str | None = None
     shares_machine: bool = False
+
+    @property
+    def node(self) -> Node | None:
+        """What rank 0 has found on its node; None where no ranks were started, or they have failed."""
+        return next((step.places[0].of_node for step in self.steps if step.places), None)
+
+    @property
+    def host(self) -> str:
+        """The name of that node."""
+        return next((step.places[0].host for step in self.steps if step.places), "")
 
 
 def run(matrix: Matrix, settings: Settings, jobs: list[Job], choose: Callable[[], Launcher]) -> int:
@@ -96,10 +103,9 @@ def facts_of(matrix: Matrix, settings: Settings, jobs: list[Job], choose: Callab
         if available.waits_for_nodes(launcher):
             return facts
         facts = facts._replace(steps=tuple(steps_of(jobs, launcher)))
-        answers = available.ask_for(jobs, launcher, with_node=True)
+        answers = available.ask_for(jobs, launcher)
         gpu_problems = dict.fromkeys(problem for answer in answers.values() if (problem := answer.get("cuda") or "").endswith(FINDS_NONE))
-        asked_node = next((answer["node"] for answer in answers.values() if "node" in answer), None)
-        facts = facts._replace(node=asked_node, gpu_problems=tuple(gpu_problems))
+        facts = facts._replace(gpu_problems=tuple(gpu_problems))
         runnable, reasons = available.runnable_by(answers, jobs)
         facts = facts._replace(runnable=tuple(runnable), reasons=reasons)
         available.expect_memory(runnable, launcher)
@@ -193,7 +199,7 @@ def gpus(facts: Facts) -> Lines:
     device, requested = (facts.runnable or facts.jobs)[0].settings.device, facts.settings.device
     if facts.node and facts.node["num_gpus"]:
         models = ", ".join(dict.fromkeys(facts.node["gpu"]))
-        text = f"{facts.node['num_gpus']} visible on {facts.node['host']} ({models})"
+        text = f"{facts.node['num_gpus']} visible on {facts.host} ({models})"
         if device == "cuda" or requested == "cpu":
             yield OK, text
         else:
@@ -202,14 +208,14 @@ def gpus(facts: Facts) -> Lines:
         selected = "".join(f", with {name}={value!r}" for name, value in facts.node["visible"].items())
         why = f" ({', '.join(facts.gpu_problems)})" if facts.gpu_problems else ""
         remedy = "ask the batch system for GPUs, such as --gres=gpu:4 or ngpus=4, or give --device cpu"
-        yield PROBLEM, f"{facts.node['host']} shows none{selected}{why}; {remedy}"
+        yield PROBLEM, f"{facts.host} shows none{selected}{why}; {remedy}"
 
 
 def cores(facts: Facts) -> Lines:
     if not facts.node:
         return
     needed, total = cores_per_rank(facts.settings), facts.node["num_cores"]
-    yield OK, f"{facts.node['host']} has {total}; {needed} and {facts.settings.threads} threads for each rank"
+    yield OK, f"{facts.host} has {total}; {needed} and {facts.settings.threads} threads for each rank"
     if ignored := binding.owned_variables(facts.node["ignored_variables"] | (facts.launcher.variables if facts.launcher else {})):
         yield NOTE, binding.describe_ignored(ignored)
     fewest = min((place.num_allowed for step in facts.steps for place in step.places), default=needed)

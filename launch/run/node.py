@@ -1,8 +1,7 @@
-"""What is found on the node where this runs: on which devices backends can train, and what a matrix checks of a node.
+"""On which devices backends can train on the node where this runs.
 
-python -m launch.run.node [--node] PRECISION BACKEND… prints the answers of backends as one line of JSON, with --node also the node. A node
-caches the answers for an hour. What may end a process has one of its own, also of this program: --import BACKEND… imports backends.
-Horovod's libraries are only resolved: where they do not fit together, importing them may kill.
+python -m launch.run.node PRECISION BACKEND… prints the answers of backends as one line of JSON. A node caches them for an hour. What may
+end a process has one of its own, also of this program: --import BACKEND… imports backends.
 """
 
 import contextlib
@@ -19,43 +18,23 @@ from collections import ChainMap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypedDict
 
 from common import durable
 from common.declarations import ROOT, declared
-from common.ranks import binding, gpus, machine
+from common.ranks import binding, gpus
 from common.record import environment
 from launch.run import failures, place
 
 PROGRAM = (sys.executable, "-m", "launch.run.node")
 DeviceName = Literal["cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = ("cpu", "cuda")
-WITH_NODE, IMPORT = "--node", "--import"
+IMPORT = "--import"
 # The variables by which programs and libraries are found.
 PATHS = re.compile(r"PATH|(?:LD|PYTHON)\w+")
 MAX_AGE = timedelta(hours=1)
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-# Some link the library of MPI's C++ bindings too, which is not this one.
-RESOLVED = re.compile(r"^\s*libmpi(?!\w*cxx)\w*\.so\S* => (not found|\S+)", re.MULTILINE)
-
-
-class Node(TypedDict):
-    """What is found on a node."""
-
-    host: str
-    num_cores: int
-    ignored_variables: dict[str, str]
-    # As SharedMemory of common/ranks/machine.py.
-    shared_memory: tuple[int, int] | None
-    # The path of Horovod's MPI library, or `not found`; None where Horovod has none.
-    horovod: str | None
-    # The model of each GPU, and last the driver's version.
-    gpu: list[str]
-    num_gpus: int
-    # The variables that select GPUs.
-    visible: dict[str, str]
 
 
 class Answer(TypedDict, total=False):
@@ -71,21 +50,15 @@ class Answer(TypedDict, total=False):
     precision: dict[DeviceName, str | None]
     # GPUs for all ranks of the node; None where that is not known.
     num_gpus: int | None
-    node: Node
 
 
-def main(*arguments: str) -> None:
-    """Prints the answers of backends about a precision, as a matrix asks for them: [--node] PRECISION BACKEND…."""
-    with_node = arguments[0] == WITH_NODE
-    precision, *names = arguments[with_node:]
+def main(precision: str, *names: str) -> None:
+    """Prints the answers of backends about a precision, as a matrix asks for them."""
     of_node: Answer = {
         "precision": {device: gpus.precision_problem(precision, device) for device in DEVICES},
         "num_gpus": binding.num_gpus_to_share(gpus.count()),
     }
-    if with_node:
-        of_node["node"] = describe()
-    answers = ask(names) if with_node else cached_or_asked(names, of_node["num_gpus"])
-    place.answer({name: answer | of_node for name, answer in answers.items()})
+    place.answer({name: answer | of_node for name, answer in cached_or_asked(names, of_node["num_gpus"]).items()})
 
 
 def cached_or_asked(names: Sequence[str], num_gpus: int | None) -> dict[str, Answer]:
@@ -128,14 +101,11 @@ def read_cached(file: Path | None) -> dict[str, Answer]:
 
 
 def write_cached(file: Path | None, answers: dict[str, Answer]) -> None:
-    """Writes answers into their file and removes old files beside it, where that can be done."""
+    """Writes answers into their file, where that can be done."""
     if file and answers:
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             durable.write_text(file, json.dumps(answers))
-            for path in file.parent.glob("*.json"):
-                if time.time() - path.stat().st_mtime > MAX_AGE.total_seconds():
-                    path.unlink(missing_ok=True)
 
 
 def ask(names: Sequence[str]) -> dict[str, Answer]:
@@ -168,34 +138,6 @@ def imported(name: str) -> Answer:
     except Exception:
         return {"error": traceback.format_exc().splitlines()[-1]}
     return {"cpu": cpu, "cuda": cuda, "mkl_kernels": mkl_kernels}
-
-
-def describe() -> Node:
-    """Returns what the lines of launch/run/check.py are derived from."""
-    described = environment.describe()
-    num_gpus = gpus.count()
-    return {
-        "host": described.host,
-        "num_cores": described.num_cores,
-        "ignored_variables": binding.ignored_variables({}),
-        "shared_memory": machine.shared_memory(),
-        "horovod": of_horovod(),
-        "gpu": gpus.all_models() if num_gpus else [],
-        "num_gpus": num_gpus or 0,
-        "visible": {name: os.environ[name] for name in binding.VISIBLE_GPUS if name in os.environ},
-    }
-
-
-def of_horovod() -> str | None:
-    """Returns the path of Horovod's MPI library, or `not found`; None where Horovod is not installed, has no MPI or ldd is missing."""
-    if not (spec := find_spec("horovod")) or not spec.origin:
-        return None
-    libraries = sorted(Path(spec.origin).parent.glob("*/mpi_lib*.so"))
-    try:
-        process = subprocess.run(["ldd", *libraries], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return next(iter(RESOLVED.findall(process.stdout)), None)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Finds whether a matrix is new or resumes one that was interrupted, its seeds, and which of its jobs are still to be run.
 
 A folder of records has a file for each identity of a matrix, with what the latest matrix of this identity runs. It is locked for as long as
-that matrix runs. The seeds of a new matrix follow those that other matrices give the same runs, also where these run at the same moment.
+that matrix runs. The seeds of a new matrix follow those of the records of the same runs.
 """
 
 import contextlib
@@ -39,14 +39,11 @@ class Divided(NamedTuple):
 
 @dataclass(frozen=True)
 class MatrixFile:
-    """What the file of a matrix contains: its identity, the beginning of the names of its runs, and their seeds."""
+    """What the file of a matrix contains: its identity, the beginning of the names of its runs, and their first seed."""
 
     identity: dict[str, Any]
     stamp: Annotated[str, NAME_OF_RUN]
     first_seed: Seed
-    num_seeds: Seed
-    runs: list[list[str | int]]
-    """The backend, workload and number of ranks of each run."""
 
 
 def identity(
@@ -119,21 +116,11 @@ def differences(content: Mapping[str, Any], identity: Mapping[str, Any]) -> list
     return [name if name == "sizes" else flag(name) for name in identity if earlier.get(name) != later.get(name)]
 
 
-def first_seed(jobs: list[Job], present: Iterable[Record], matrices: Iterable[MatrixFile]) -> int:
-    """Returns the first seed of a new matrix: the next after the last seed that another matrix gives any of its runs, or the default.
-
-    `present`: the records in its folder. `matrices`: those there, also those that run now.
-    """
-    runs = runs_of(jobs)
-    drawn = [record.seed for record in present if [record.backend, record.workload, record.num_ranks] in runs]
-    drawn += [matrix.first_seed + matrix.num_seeds - 1 for matrix in matrices if any(run in runs for run in matrix.runs)]
-    return max([*drawn, Settings.seed - 1]) + 1
-
-
-def runs_of(jobs: Iterable[Job]) -> list[list[str | int]]:
-    """Returns the backend, workload and number of ranks of each run of jobs, as the file of a matrix has them."""
+def first_seed(jobs: list[Job], present: Iterable[Record]) -> int:
+    """Returns the first seed of a new matrix: the next after the last of the records of any of its runs, or the default."""
     runs = {(job.backend, job.settings.workload, job.num_ranks) for job in jobs}
-    return [list(run) for run in sorted(runs)]
+    drawn = [record.seed for record in present if (record.backend, record.workload, record.num_ranks) in runs]
+    return max([*drawn, Settings.seed - 1]) + 1
 
 
 def named(jobs: Iterable[Job], stamp: str, first_seed: int) -> list[Job]:

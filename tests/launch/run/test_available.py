@@ -59,7 +59,7 @@ def answering(around, monkeypatch):
     through = []
 
     def make(**answers):
-        def ask(names, job, launcher, through_launcher, with_node):
+        def ask(names, job, launcher, through_launcher):
             through.append(through_launcher)
             return {name: answers[name] for name in names}
 

@@ -17,7 +17,7 @@ from tests.support.made_records import ended, made, typed
 from tests.support.mistakes import refused
 
 SPACE = SearchSpace(
-    default_batch=16, settings=("cap=1", "view=True"), limit_bytes=8e9, state_bytes=1e9, batch_ratio=2,
+    default_batch=16, settings=("cap=1", "view=True"), limit_bytes=8e9, batch_ratio=2,
     num_pairs=0, has_target=False,
 )  # fmt: skip
 
@@ -61,14 +61,10 @@ def test_an_epoch_has_at_least_four_steps(num_samples, largest):
 
 
 @pytest.mark.parametrize(
-    ("bytes_by_batch", "state_bytes", "expected"),
-    [
-        ([3e9], 1e9, 5e9), ([3e9, 4e9], 1e9, 6e9), ([3e9, 4e9, 6e9], 1e9, 10e9), ([3e9, 2e9], 1e9, 2e9), ([None], 1e9, None),
-        ([None, 3e9], 1e9, 5e9),
-    ],
-)  # fmt: skip
-def test_the_memory_of_twice_the_batch_follows_from_the_last_two(bytes_by_batch, state_bytes, expected):
-    assert best.expected_bytes(bytes_by_batch, state_bytes) == expected
+    ("bytes_by_batch", "expected"), [([3e9], None), ([3e9, 4e9], 6e9), ([3e9, 4e9, 6e9], 10e9), ([3e9, 2e9], 2e9), ([None, 3e9], None)]
+)
+def test_the_memory_of_twice_the_batch_follows_from_the_last_two(bytes_by_batch, expected):
+    assert best.expected_bytes(bytes_by_batch) == expected
 
 
 def test_a_batch_that_would_not_fit_is_not_tried():

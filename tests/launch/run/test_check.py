@@ -13,7 +13,7 @@ from common.config import Settings
 from common.errors import UserError
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
-from launch.run import available, check, lock, node
+from launch.run import available, check, lock, place
 from launch.run.available import Step
 from launch.run.place import Place
 from launch.run.plan import Job
@@ -21,7 +21,7 @@ from tests.support.running import BIN, ROOT, completed
 
 MPICH = ("MPICH Version: 5.0.2", "/its/libmpi.so.12")
 NODE = {
-    "host": "n1", "num_cores": 8, "ignored_variables": {}, "shared_memory": (10**9, 10**9),
+    "num_cores": 8, "ignored_variables": {}, "shared_memory": (10**9, 10**9),
     "horovod": MPICH[1], "gpu": [], "num_gpus": 0, "visible": {},
 }  # fmt: skip
 LOCAL, SRUN = Launcher("mpich", "true", python=(".venv/bin/python",)), Launcher("srun", "true", mpi="pmi2", python=(".venv/bin/python",))
@@ -53,7 +53,7 @@ def root(tmp_path, monkeypatch):
 def step(*cores, error=None, **changes):
     """The Step of ranks that have these cores of one node."""
     job = Job("ddp", len(cores), len(cores), Settings())
-    places = [Place(rank, "n1", "its boot", of_rank, 8, None, MPICH, None)._replace(**changes) for rank, of_rank in enumerate(cores)]
+    places = [Place(rank, "n1", "its boot", of_rank, 8, None, MPICH, None, NODE)._replace(**changes) for rank, of_rank in enumerate(cores)]
     return Step(job, [] if error else places, error)
 
 
@@ -61,8 +61,8 @@ def facts(folder, node=None, settings=None, **changes):
     """The Facts of a matrix of one size that goes well, but for the changes."""
     of_runs = Settings(workload="cnn", results=folder / "results", machine="here", **settings or {})
     jobs = [Job(name, 2, 2, of_runs) for name in ("ddp", "horovod_torch")]
-    values = {"launcher": LOCAL, "runnable": tuple(jobs), "steps": (step([0], [1]),)} | changes
-    return check.Facts(of_runs, jobs, NODE | (node or {}), **values)
+    values = {"launcher": LOCAL, "runnable": tuple(jobs), "steps": (step([0], [1], of_node=NODE | (node or {})),)} | changes
+    return check.Facts(of_runs, jobs, **values)
 
 
 def not_ok(facts_of_matrix):
@@ -106,8 +106,8 @@ def test_a_fault_has_one_line_with_its_remedy(changes, subject, what, remedy, ro
 
 @pytest.mark.parametrize(("threads", "severity"), [(16, "problem"), (8, "ok")])
 def test_a_launcher_that_counts_hardware_threads_as_cores_is_a_problem(threads, severity, root, tmp_path):
-    started = of(step([*range(threads)]))
-    launched = facts(tmp_path, node={"num_cores": 64}, settings={"threads": threads}, launcher=SRUN, **started)
+    started = of(step([*range(threads)], of_node=NODE | {"num_cores": 64}))
+    launched = facts(tmp_path, settings={"threads": threads}, launcher=SRUN, **started)
     lines = [line for line in check.screen(launched) if line[1] == "cores"]
     text = "srun gives a rank 8 physical cores of the 16 that it needs; hardware threads"
     assert any(text in line[2] for line in lines) == (severity == "problem")
@@ -142,7 +142,7 @@ def test_what_is_usual_or_not_certain_is_a_note(changes, subject, what, root, tm
 
 def test_the_mpi_of_horovod_is_not_that_of_its_cxx_bindings():
     resolved = {"libmpi_cxx.so.40": "/a/cxx", "libmpicxx.so.12": "not found", "libmpi_gnu_123.so.12": "/b/gnu", "libmpi.so.12": "not found"}
-    assert node.RESOLVED.findall("".join(f"\t{name} => {path} (0x1)\n" for name, path in resolved.items())) == ["/b/gnu", "not found"]
+    assert place.RESOLVED.findall("".join(f"\t{name} => {path} (0x1)\n" for name, path in resolved.items())) == ["/b/gnu", "not found"]
 
 
 def raises(number):
@@ -190,8 +190,8 @@ MATRIX = SimpleNamespace(backends="ddp", share_machine=False)
 def asked(launcher, tmp_path, answer, monkeypatch):
     questions = []
 
-    def answers_of(backends, job, launcher, through_launcher, with_node):
-        questions.append((through_launcher, with_node))
+    def answers_of(backends, job, launcher, through_launcher):
+        questions.append(through_launcher)
         if isinstance(answer, UserError):
             raise answer
         return dict.fromkeys(backends, answer)
@@ -203,12 +203,12 @@ def asked(launcher, tmp_path, answer, monkeypatch):
     return check.facts_of(MATRIX, planned.settings, planned.jobs[:1], choose), questions
 
 
-ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "node": NODE, "num_gpus": 0}
+ANSWER = {"cpu": None, "cuda": "PyTorch finds no GPU", "num_gpus": 0}
 
 
 @pytest.mark.parametrize(
     ("launcher", "variables", "expected"),
-    [(LOCAL, {}, [(False, True)]), (SRUN, {}, []), (SRUN, {"SLURM_JOB_ID": "7"}, [(True, True)])],
+    [(LOCAL, {}, [False]), (SRUN, {}, []), (SRUN, {"SLURM_JOB_ID": "7"}, [True])],
 )
 def test_the_backends_are_asked_once_where_the_ranks_run_and_outside_an_allocation_not(
     launcher, variables, expected, root, tmp_path, monkeypatch
@@ -221,13 +221,13 @@ def test_the_backends_are_asked_once_where_the_ranks_run_and_outside_an_allocati
     assert any("outside an allocation" in text for _, _, text in check.screen(found)) is not bool(expected)
 
 
-def test_where_no_launcher_is_or_answers_nothing_is_said_of_a_node(root, tmp_path, monkeypatch):
+def test_where_no_launcher_is_or_none_answers_the_rest_is_said(root, tmp_path, monkeypatch):
     def missing():
         raise detect.NotFound("no mpiexec found; load a module")
 
     for launcher, answer in ((missing, ANSWER), (LOCAL, UserError("no mpiexec found; load a module"))):
         found, _ = asked(launcher, tmp_path, answer, monkeypatch)
-        assert (found.node, found.errors) == (None, ("no mpiexec found; load a module",))
+        assert found.errors == ("no mpiexec found; load a module",)
         assert {line[1] for line in check.screen(found)} >= {"results", "environment"}
 
 
@@ -282,6 +282,7 @@ def test_the_ranks_of_a_step_are_started_and_meet_as_those_of_a_run(variables, j
         assert (found.places, str(found.error).startswith(error.format(host=host))) == ([], True), found.error
     else:
         assert ([(place.rank, place.host) for place in found.places], found.error) == ([(0, host), (1, host)], None)
+        assert [bool(place.of_node) for place in found.places] == [True, False]
         assert found.places[0].mpi[0].startswith("MPICH Version: ")
 
 

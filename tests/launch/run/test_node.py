@@ -67,13 +67,6 @@ def test_without_a_folder_or_a_place_in_it_nothing_is_kept(monkeypatch, tmp_path
     assert node.read_cached(node.cache_file(0)) == {}
 
 
-def test_old_files_are_removed(file):
-    node.write_cached(file, ANSWERS)
-    os.utime(file, (0, 0))
-    node.write_cached(file.with_name("another.json"), ANSWERS)
-    assert not file.exists()
-
-
 def test_what_a_backend_answers_is_cached_but_no_failure(monkeypatch, file):
     asked = []
 

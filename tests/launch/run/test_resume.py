@@ -64,7 +64,7 @@ def begin(folder, stamp, **changes):
     """Leaves the file of a matrix with this stamp, and returns its path."""
     identity = identity_in(folder, **changes)
     with resume.locked(path := resume.path_of(folder, identity)) as file:
-        resume.write(file, resume.MatrixFile(identity, stamp, 1, 1, [["ddp", "cnn", 1]]))
+        resume.write(file, resume.MatrixFile(identity, stamp, 1))
     return path
 
 
@@ -100,7 +100,7 @@ def test_a_matrix_of_before_a_setting_was_there_is_resumed_and_an_empty_file_is_
 @pytest.mark.parametrize(
     "content",
     [
-        "[1]", '{"stamp": "a"}', "[" * 100_000, {"stamp": "a\x1b[8m"}, {"first_seed": 10**30}, {"runs": [["ddp", {}, 1]]}, {"identity": []},
+        "[1]", '{"stamp": "a"}', "[" * 100_000, {"stamp": "a\x1b[8m"}, {"first_seed": 10**30}, {"identity": []},
     ],
     ids=lambda content: str(content)[:40],
 )  # fmt: skip
@@ -188,18 +188,8 @@ FIRST = "20260101-000000"
 )
 def test_seeds_go_on_after_those_of_earlier_matrices_of_the_same_runs(earlier, drawn):
     jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
-    first = resume.first_seed(jobs, typed(earlier), [])
+    first = resume.first_seed(jobs, typed(earlier))
     assert [job.settings.seed for job in resume.named(jobs, FIRST, first)] == [seed for seed in drawn for _ in range(2)]
-
-
-@pytest.mark.parametrize(
-    # The same runs in part, and others.
-    ("runs", "first"),
-    [([["ddp", "cnn", 2], ["fsdp", "cnn", 2]], 7), ([["ddp", "cnn", 4], ["fsdp", "cnn", 2]], 1)],
-)
-def test_seeds_go_on_after_those_that_another_matrix_has_drawn(runs, first):
-    jobs = plan(["ddp", "horovod_tf"], ["cnn"], (2,), 2, None, Settings())
-    assert resume.first_seed(jobs, [], [resume.MatrixFile({}, FIRST, 4, 3, runs), resume.MatrixFile({}, FIRST, 9, 1, [])]) == first
 
 
 @pytest.mark.parametrize(("arguments", "seed"), [([], "--seed 3 "), (["--seed", "1"], ""), (["--seed", "9"], "--seed 9 ")])
