@@ -52,6 +52,7 @@ OF_RANK_1 = {
     "killed": "os.kill(os.getpid(), signal.SIGKILL)",
     "stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
     "raised": "raise RuntimeError('rank 1 has had enough')",
+    "without_proxy": "os.kill(os.getppid(), signal.SIGKILL)",
 }
 
 
@@ -73,14 +74,14 @@ def faulty(backend, fault):
 WATCHDOG_SECONDS = 15
 
 
-def test_a_crash_and_killed_and_stopped_ranks_leave_the_others_their_records_and_no_process(checkout, tmp_path):
+def test_a_crash_killed_and_stopped_ranks_and_a_killed_proxy_leave_the_others_their_records_and_no_process(checkout, tmp_path):
     faults = {
         "raised": ("ddp", "raised"), "killed": ("ddp", "killed"), "killed_horovod": ("horovod_torch", "killed"),
-        "stopped_horovod": ("horovod_torch", "stopped"),
+        "stopped_horovod": ("horovod_torch", "stopped"), "without_proxy": ("ddp", "without_proxy"),
     }  # fmt: skip
     texts = {name: faulty(*fault) for name, fault in faults.items()}
     killed = {"killed@mpi": "mpi", "killed_horovod@gloo": "gloo"}
-    failing = ["raised", *killed, "stopped_horovod"]
+    failing = ["raised", *killed, "stopped_horovod", "without_proxy"]
     settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--batch-size", "32", "--watchdog-timeout", WATCHDOG_SECONDS)
     with with_backends(checkout, texts):
         done = matrix(checkout, tmp_path, "2", "--backends", ",".join([*failing, "ddp"]), *settings, variables=BOUND)
@@ -102,6 +103,9 @@ def test_a_crash_and_killed_and_stopped_ranks_leave_the_others_their_records_and
     assert record["error"].startswith("rank 1 hung without a report")
     assert f"step 6/12 of epoch 1 for {WATCHDOG_SECONDS} s" in record["error"]
     assert any("train_epoch" in line for line in record["output_tail"])
+    # Its ranks are stopped, and end with it, or run.
+    error = record_of_backend["without_proxy"]["error"]
+    assert re.search(r"^hydra_pmi_proxy \(pid \d+\)|^ended with exit status 255, since its hydra_pmi_proxy", error)
     record = record_of_backend["ddp"]
     assert (record["num_ranks"], record["num_nodes"], record["launcher"], record["in_sync"]) == (2, 1, "mpich", True)
     assert len(record["losses"]) == len(record["step_seconds"]) == 2 * (record["samples_per_epoch"] // 64)
@@ -196,28 +200,6 @@ def test_matrices_at_once_in_folders_of_their_own_end_with_their_own_records(che
         assert [(record["status"], record["seed"]) for record in records_in(folder)] == [("ok", 1)]
 
 
-def test_a_run_whose_proxy_is_killed_fails_and_those_beside_it_go_on(checkout, tmp_path):
-    arguments = ("--epochs", "3", "--launcher", "mpich")
-    process = kills.start(checkout, tmp_path, *arguments, backends="ddp,horovod_torch")
-    try:
-        kills.wait_until_training(tmp_path, num_runs=2)
-        shared_memory = kills.shared_memory_of(kills.ranks_of(tmp_path))
-        launchers = [child for child in psutil.Process(process.pid).children() if child.name() == "mpiexec"]
-        (launcher,) = (child for child in launchers if "frameworks.ddp" in child.cmdline())
-        (proxy,) = launcher.children()
-        proxy.kill()
-        output, _ = process.communicate(timeout=120)
-    finally:
-        process.terminate()
-    assert process.returncode == 1, output
-    error_of = {record["backend"]: record["error"] for record in records_in(tmp_path)}
-    assert error_of["horovod_torch"] is None
-    # Its ranks are stopped, and end with it, or run.
-    assert re.search(rf"^hydra_pmi_proxy \(pid {proxy.pid}\)|^ended with exit status 255, since its hydra_pmi_proxy", error_of["ddp"])
-    assert left_over(checkout) == []
-    assert not any(path.exists() for path in shared_memory)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, and so takes root")
 @pytest.mark.parametrize(
     ("statement", "reason"),
@@ -239,19 +221,11 @@ def test_a_matrix_whose_results_are_deleted_or_full_names_the_runs_whose_record_
     assert "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def pasted(checkout, tmp_path_factory):
-    """(the completed commands that a dry run has printed, the folder of their records)."""
-    folder = tmp_path_factory.mktemp("dry") / "it's here"
-    arguments = ("1", "--workloads", "cnn", "--backends", ",".join(ALONE), "--epochs", "1", "--dry-run")
-    dry = matrix(checkout, folder, *arguments)
-    assert dry.returncode == 0, dry.stderr
-    assert list(folder.parent.iterdir()) == []
-    return completed("bash", "-c", dry.stdout, cwd=checkout), folder
-
-
-def test_what_a_dry_run_prints_can_be_pasted(pasted):
-    done, folder = pasted
+def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
+    folder = tmp_path / "it's here"
+    dry = matrix(checkout, folder, "1", "--workloads", "cnn", "--backends", ",".join(ALONE), "--epochs", "1", "--dry-run")
+    assert (dry.returncode, list(tmp_path.iterdir())) == (0, []), dry.stderr
+    done = completed("bash", "-c", dry.stdout, cwd=checkout)
     assert done.returncode == 0, done.stderr
     records = records_in(folder)
     assert [(record["backend"], record["num_ranks"], record["status"]) for record in records] == [(name, 1, "ok") for name in ALONE]
