@@ -76,6 +76,8 @@ class Machine:
     """The option by which a job names its queue to Slurm."""
     queues: dict[str, Annotated[int, FROM_1]] = field(default_factory=dict)
     """The longest time of a job in each queue, in minutes."""
+    queue_nodes: dict[str, Annotated[int, FROM_1]] = field(default_factory=dict)
+    """The most nodes of a job in each queue."""
 
 
 def read(name: str) -> Machine:

@@ -11,6 +11,7 @@ import itertools
 import math
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -44,6 +45,8 @@ LARGE = 1e6
 NUM_OPTIMIZER_STEPS, NUM_MODELS = 4, 4
 # Where a step is not reached.
 STEP_SECONDS = 1.0
+# A share of the held-out samples; fewer may be alike by chance.
+LEAST_OVERLAP = 0.01
 MAX_NAMED = 100
 
 
@@ -79,7 +82,7 @@ def examine(settings: Settings) -> Examination:
     wrong = {"training": of_steps, "optimizer": of_optimizer}
     if len(subject.test):
         held_out = halved(subject, subject.test)
-        wrong |= {"evaluation": _of_evaluation(subject, held_out), "metric": _of_metric(subject, held_out)}
+        wrong |= {"evaluation": _of_evaluation(subject, held_out), "metric": _of_metric(subject, held_out), "data": _of_overlap(subject)}
     return Examination({of: text for of, text in wrong.items() if text}, of_ranks, of_shards, without_gradient, _step_seconds(subject))
 
 
@@ -205,6 +208,17 @@ def _of_reading(train: Samples) -> str | None:
     if names := [index for index, digest in first.items() if again.get(index, digest) != digest]:
         return f"data()[i] differs from call to call ({shortened(', '.join(names), MAX_NAMED)}): it keeps a state, or draws without a seed"
     return None
+
+
+def _of_overlap(subject: Subject) -> str | None:
+    """Looks for held-out samples among those of training. Data of few values have equal samples in training too."""
+    trained, held_out = (list(digests_of(samples, part=0).values()) for samples in (subject.train, subject.test))
+    times = Counter(trained)
+    # Of the training data a part may have been read.
+    share = sum(digest in times for digest in held_out) / len(held_out) * len(subject.train) / len(trained)
+    if share < LEAST_OVERLAP or share < 2 * sum(number for number in times.values() if number > 1) / len(trained):
+        return None
+    return f"about {min(1.0, share):.0%} of the held-out samples have the inputs of a training sample"
 
 
 def _of_optimizer(subject: Subject) -> tuple[str | None, str | None]:

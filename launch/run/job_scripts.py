@@ -72,7 +72,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
     `folder`: where the command was given, from which its paths are.
     """
     kind, jobs = JOB_SYNTAXES[system], list(jobs)
-    _expect_taken(system, matrix.queue, machine)
+    _expect_taken(system, matrix.queue, max(job.num_nodes for job in jobs), machine)
     prologue = f"{{ {machine.prologue.strip()}\n}} || exit" if machine.prologue else ""
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), prologue)
     modules = "\n".join(filter(None, lines)) or "# module load …"
@@ -90,7 +90,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
     return "".join(parts)
 
 
-def _expect_taken(system: str, queue: str | None, machine: Machine) -> None:
+def _expect_taken(system: str, queue: str | None, num_nodes: int, machine: Machine) -> None:
     """Raises UserError for jobs that the machine's batch system or their queue would not take."""
     if queue is not None and len(queue.split()) != 1:
         raise UserError(f"--queue is {queue!r}; give the name of one queue, a word")
@@ -99,6 +99,10 @@ def _expect_taken(system: str, queue: str | None, machine: Machine) -> None:
     if systems and system not in systems:
         launcher = f"the machine file's launcher, {machine.launcher}, starts ranks under {systems[0]}"
         raise UserError(f"--print-jobs is {system}, and {launcher}; give --print-jobs {systems[0]}")
+    if num_nodes > (most_nodes := machine.queue_nodes.get(queue or "", num_nodes)):
+        raise UserError(
+            f"{num_nodes} nodes are planned, and a job in {queue} has {most_nodes} at most; give another --queue, or fewer ranks"
+        )
 
 
 def noted_at_setup(files: Iterable[Path]) -> dict[str, str]:

@@ -87,11 +87,12 @@ def batch_of(subject: Subject, samples: Samples, indices: np.ndarray, weight: fl
     return Batch(*(to_tensor(lambda tensor: tensor, part) for part in batch))
 
 
-def digests_of(samples: Samples, indices: Iterable[int] | None = None) -> dict[str, str]:
-    """Returns digests of samples by index: all, or as many spread ones as the limits let."""
+def digests_of(samples: Samples, indices: Iterable[int] | None = None, part: int | None = None) -> dict[str, str]:
+    """Returns digests of samples, or of their inputs (part 0), by index: all, or as many spread ones as the limits let."""
     digests, begun = {}, time.perf_counter()
     for index in np.unique(np.linspace(0, len(samples) - 1, MAX_READ).astype(int)) if indices is None else indices:
-        digests[str(index)] = user_data.digest_of(samples.batch(np.array([index])))
+        sample = samples.batch(np.array([index]))
+        digests[str(index)] = user_data.digest_of(sample if part is None else sample[part])
         if time.perf_counter() - begun > LIMIT_SECONDS:
             break
     return digests

@@ -104,6 +104,17 @@ def optimizer(parameters):
 """,
         "optimizer() never changes 0.weight, 0.bias, 2.weight, 2.bias",
     ),
+    "held-out-samples-of-training": Bug(
+        """
+def data():
+    train, _ = pairs(numbers(64, 4), classes(64))
+    return train, torch.utils.data.Subset(train, range(32))
+
+def model():
+    return nn.Linear(4, 3)
+""",
+        "about 100% of the held-out samples have the inputs of a training sample",
+    ),
     "samples-mixed-before-a-norm": Bug(
         VECTORS
         + """

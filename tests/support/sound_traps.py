@@ -91,6 +91,14 @@ def model():
     net[0].requires_grad_(False)
     return net
 """,
+    "few-different-samples": """
+def data():
+    inputs = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 4)
+    return pairs(inputs.repeat(4, 1), inputs.repeat(4, 1).sum(1).long() % 3)
+
+def model():
+    return nn.Linear(4, 3)
+""",
     "group-norm-and-augmented-images": IMAGES
     + """
 def model():

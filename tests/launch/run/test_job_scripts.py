@@ -222,20 +222,22 @@ def test_one_job_runs_all_sizes_on_the_nodes_of_the_largest(system, nodes, tmp_p
     assert '\necho "1 rank, 2 ranks, 8 ranks: $previous"\n' in text
 
 
-WITH_PALS = Machine(launcher="pals")
+OF_TWO_NODES = Machine(launcher="pals", queue_nodes={"debug": 2})
 
 
 @pytest.mark.parametrize(
     ("system", "machine", "options", "message"),
     [
         ("slurm", PLAIN, {"queue": "a b"}, "--queue is 'a b'"),
-        ("slurm", WITH_PALS, {}, "--print-jobs is slurm, and the machine file's launcher, pals, starts ranks under pbs"),
+        ("slurm", OF_TWO_NODES, {}, "--print-jobs is slurm, and the machine file's launcher, pals, starts ranks under pbs"),
         ("pbs", Machine(launcher="srun"), {}, "srun, starts ranks under slurm; give --print-jobs slurm"),
+        ("pbs", OF_TWO_NODES, {"queue": "debug", "ranks_per_node": 2}, "4 nodes are planned, and a job in debug has 2 at most; give"),
     ],
 )
 def test_jobs_that_the_batch_system_would_not_take_are_refused(system, machine, options, message, tmp_path):
     with refused(message):
         printed(tmp_path, system, machine=machine, **options)
+    printed(tmp_path, "pbs", machine=OF_TWO_NODES, queue="debug", ranks_per_node=4)
 
 
 def test_what_would_fail_in_the_job_is_refused_before_the_queue():

@@ -143,7 +143,7 @@ def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(cap
 
 def test_the_cause_of_a_difference_is_that_of_processes_then_of_a_step_and_of_shards(found):
     nothing = found["in_one_process"]
-    found["in_one_process"] = nothing._replace(wrong={"training": "loss()", "metric": "no sum"}, of_ranks=["state"], of_shards="norms")
+    found["in_one_process"] = nothing._replace(wrong={"training": "loss()", "data": "overlap"}, of_ranks=["state"], of_shards="norms")
     assert verified(LATE).verdict == "wrong: loss(); state; norms"
     assert verified(LATE, num_ranks=1).verdict == "wrong: norms"
     found["between_processes"] = "the samples differ"
