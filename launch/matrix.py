@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from common import backends, command_line, config
 from common.config import Settings
@@ -50,13 +50,6 @@ class Prepared:
     """What it runs; a matrix with the same identity can be resumed."""
     choose: Callable[..., commands.Launcher]
     folder: Path
-
-
-class Beginning(NamedTuple):
-    """How the names and the seeds of a matrix's runs begin."""
-
-    stamp: str
-    first_seed: int
 
 
 def run(matrix: Matrix) -> int:
@@ -129,10 +122,9 @@ def start(prepared: Prepared) -> int:
     jobs = runnable(prepared, launcher)
     files.make_folder(folder)
     with lock.locked(folder, jobs, matrix.share_machine), resume.locked(resume.path_of(folder, prepared.identity)) as file:
-        beginning = begin(prepared, jobs)
-        resume.write(file, resume.MatrixFile(prepared.identity, *beginning))
-        stamp = beginning.stamp
-        all_jobs = resume.named(jobs, *beginning)
+        stamp, first_seed = begin(prepared, jobs)
+        resume.write(file, resume.MatrixFile(prepared.identity, stamp, first_seed))
+        all_jobs = resume.named(jobs, stamp, first_seed)
         resume.wait_until_ended(all_jobs)
         run_records, jobs = resume.divided(all_jobs)
         if not jobs:
@@ -179,8 +171,8 @@ def runnable(prepared: Prepared, launcher: commands.Launcher) -> list[Job]:
     return jobs
 
 
-def begin(prepared: Prepared, jobs: list[Job]) -> Beginning:
-    """Finds how the names and the seeds of the runs begin: as in the matrix that is resumed, else as in no other matrix.
+def begin(prepared: Prepared, jobs: list[Job]) -> tuple[str, int]:
+    """Returns how the names of the runs begin, and their first seed: as in the matrix that is resumed, else as in no other matrix.
 
     What a user would not expect of it is printed beside the output, which a shell may run.
     """
@@ -193,10 +185,10 @@ def begin(prepared: Prepared, jobs: list[Job]) -> Beginning:
         if run.resume:
             print(resume.describe_none(folder, matrices.values(), identity), file=sys.stderr)
     if run.seed is not None:
-        return Beginning(stamp, run.seed)
+        return stamp, run.seed
     if first_seed != Settings.seed:
         print(f"first seed: {first_seed}, after those of earlier matrices; --seed {Settings.seed} repeats these", file=sys.stderr)
-    return Beginning(stamp, first_seed)
+    return stamp, first_seed
 
 
 def records_in(folder: Path) -> list[Record]:

@@ -1,7 +1,6 @@
 """The matrix that verifies workloads: every backend against one process, in float64, and why one differs."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,7 +44,7 @@ class Verified(NamedTuple):
     """How a run agrees with that of one process; `first_step` is the first whose loss differs by more than the bound, from 1.
 
     `difference_by_rank` is the largest from one process whose micro-batches are the batches of the ranks; None without such a run.
-    `problem` says what differs, and `find_cause` looks for its cause by experiments.
+    `problem` says what differs, and `cause` why, as experiments have found; None where they find nothing.
     """
 
     workload: str
@@ -56,12 +55,7 @@ class Verified(NamedTuple):
     bound: float
     first_step: int | None
     problem: str | None
-    find_cause: Callable[[], str | None]
-
-    @property
-    def cause(self) -> str | None:
-        """The cause of the problem; None where none is found."""
-        return self.find_cause() if self.problem else None
+    cause: str | None
 
     @property
     def is_by_rank(self) -> bool:
@@ -74,7 +68,7 @@ class Verified(NamedTuple):
             return f"as {self.num_ranks} micro-batches of one process; statistics are by rank"
         if self.problem is None:
             return "agrees"
-        return f"wrong: {cause}" if (cause := self.cause) else f"{self.problem}; {NO_CAUSE}"
+        return f"wrong: {self.cause}" if self.cause else f"{self.problem}; {NO_CAUSE}"
 
 
 QUESTION = "Does each backend train the model as one process does?"
@@ -205,15 +199,15 @@ def _compared(record: Record, references: dict[tuple[str, int], Record]) -> Veri
     first_step = _first_step(differences, bound)
     agrees_by_rank = bool(differences_by_rank) and _first_step(differences_by_rank, bound) is None
     if problem := _problem(record, reference):
-        find_cause = functools.partial(_cause_of_failure, record, reference)
+        cause = _cause_of_failure(record, reference)
     elif first_step and not agrees_by_rank:
         problem = f"differs from step {first_step} on"
-        find_cause = functools.partial(_cause, record)
+        cause = _cause(record)
     else:
         problem = None if first_step else _difference_of_evaluations(record, reference, max(bound, JUMP * max(differences, default=0.0)))
-        find_cause = functools.partial(_wrong, record, "evaluation", "metric")
+        cause = _wrong(record, "evaluation", "metric") if problem else None
     largest, largest_by_rank = max(differences, default=None), max(differences_by_rank, default=None)
-    return Verified(record.workload, record.backend, record.num_ranks, largest, largest_by_rank, bound, first_step, problem, find_cause)
+    return Verified(record.workload, record.backend, record.num_ranks, largest, largest_by_rank, bound, first_step, problem, cause)
 
 
 def _differences(record: Record, reference: Record | None) -> list[float]:
