@@ -296,17 +296,6 @@ def scheduler(optimizer, num_steps):
 """,
         f"the learning rates of scheduler() {BY_SIZE}",
     ),
-    "decay-by-size": Bug(
-        RANK
-        + PERCEPTRON
-        + """
-LEARNING_RATE = 0.1
-
-def optimizer(parameters):
-    return torch.optim.SGD(parameters, lr=LEARNING_RATE, weight_decay=0.1 * num_ranks)
-""",
-        f"the losses of training {BY_SIZE}",
-    ),
     "noise-seeded-by-rank": Bug(
         RANK
         + VECTORS

@@ -33,7 +33,6 @@ def test_interpreters_that_order_sets_otherwise_are_compared(tmp_path, monkeypat
     assert found.startswith(OF_PROCESSES[OF_INTERPRETERS].cause)
 
 
-@pytest.mark.parametrize("name", ["global-augmentation", "one-fixed-mask"])
-@pytest.mark.parametrize("further", ["", ENDS_RANKS])
+@pytest.mark.parametrize(("name", "further"), [("global-augmentation", ""), ("one-fixed-mask", ENDS_RANKS)])
 def test_nothing_differs_where_all_follows_a_seed_and_a_process_that_ends_is_no_difference(name, further, tmp_path):
     assert difference(tmp_path, name, LOOK_WRONG[name] + further) is None
