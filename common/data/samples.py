@@ -1,5 +1,6 @@
 """The samples of a dataset as the training loop reads them, a batch at a time and also ahead."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,8 @@ class Samples(Protocol):
     """Samples with their targets."""
 
     @property
-    def num_losses(self) -> np.ndarray:
-        """The number of targets of each sample that count."""
+    def num_losses(self) -> int:
+        """The number of losses of each sample."""
         ...
 
     def __len__(self) -> int: ...
@@ -36,7 +37,7 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """Samples along the first axis of arrays. A target is an integer, ignored if negative."""
+    """Samples along the first axis of arrays. A target is an integer."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -45,8 +46,8 @@ class InMemory:
         return len(self.inputs)
 
     @property
-    def num_losses(self) -> np.ndarray:
-        return count_losses(self.targets)
+    def num_losses(self) -> int:
+        return math.prod(self.targets.shape[1:])
 
     def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.inputs[indices], self.targets[indices]
@@ -64,12 +65,6 @@ class Dataset(NamedTuple):
     train: Samples
     test: Samples
     digest: str
-
-
-def count_losses(targets: np.ndarray) -> np.ndarray:
-    """Returns the number of targets of each sample that count."""
-    counts = targets >= 0
-    return counts.sum(axis=tuple(range(1, counts.ndim)))
 
 
 def read_ahead(read: Callable[[Item], Result], items: Iterable[Item], num_workers: int) -> Iterator[Result]:

@@ -44,21 +44,20 @@ def num_trained_steps(num_samples: int, global_batch: int) -> int:
     return min(num_possible, int(os.environ.get(STEPS_VARIABLE) or num_possible))
 
 
-def training_shard(epoch: Epoch, shard: Shard, num_losses: int | np.ndarray = 1) -> tuple[np.ndarray, np.ndarray]:
+def training_shard(epoch: Epoch, shard: Shard, num_losses: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices and the weights of the samples of one shard in an epoch, each of shape (steps, samples of a shard).
 
     One permutation per seed and epoch is split into global batches, and each of these into contiguous shards, without model
     parallelism one per rank: N ranks with batch b process at each step the samples of one rank with batch N*b.
     Weights are scaled so that the sum of weight * loss of a shard, averaged over shards, is the mean loss of the global batch.
-    `num_losses` is the number of losses of each sample, over which the mean is taken.
+    `num_losses` is the number of losses of a sample.
     """
     num_samples, global_batch = epoch.num_samples, epoch.global_batch
     local_batch = global_batch // shard.degree
     steps = num_steps(num_samples, global_batch)
     stream = np.random.default_rng([epoch.seed, epoch.number])
     indices = stream.permutation(num_samples)[: steps * global_batch].reshape(steps, global_batch)
-    num_counted = np.broadcast_to(num_losses, num_samples)[indices].sum(axis=1, keepdims=True)
-    weights = np.broadcast_to(shard.degree / num_counted, indices.shape)
+    weights = np.full(indices.shape, shard.degree / (global_batch * num_losses))
     of_shard = slice(shard.number * local_batch, (shard.number + 1) * local_batch)
     return indices[:, of_shard], weights[:, of_shard]
 

@@ -1,10 +1,11 @@
 """Samples in files of NumPy or HDF5, from which a run reads those of each batch when it needs them (--data-format).
 
-A folder has the three arrays NAMES of the parts `train` and `test`, in `data.h5` or in a .npy file each, and `source.json`, which says what
+A folder has the arrays NAMES of the parts `train` and `test`, in `data.h5` or in a .npy file each, and `source.json`, which says what
 data they are, with the digest of the same data in memory. This file is written last: without it the folder is not complete.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from common.model.weights import DTYPES
 if TYPE_CHECKING:
     import h5py
 
-NAMES = ("inputs", "targets", "num_losses")
+NAMES = ("inputs", "targets")
 SOURCE = "source.json"
 HDF5 = "data.h5"
 CONVERT = f"write it with {SHELL_PYTHON} -m launch.convert_data into an empty folder"
@@ -35,10 +36,13 @@ class OnDisk:
 
     inputs: "np.ndarray | h5py.Dataset"
     targets: "np.ndarray | h5py.Dataset"
-    num_losses: np.ndarray
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    @property
+    def num_losses(self) -> int:
+        return math.prod(self.targets.shape[1:])
 
     def seeded(self, *_: int) -> Self:
         return self
@@ -76,9 +80,7 @@ def find(folder: Path, settings: Settings) -> Dataset:
         source = json.loads(durable.read_bytes(folder / SOURCE))
         _expect_source(folder, source, settings)
         arrays = _open(folder, settings.data_format)
-        train, test = (
-            OnDisk(arrays[f"{split}_inputs"], arrays[f"{split}_targets"], arrays[f"{split}_num_losses"][:]) for split in ("train", "test")
-        )
+        train, test = (OnDisk(arrays[f"{split}_inputs"], arrays[f"{split}_targets"]) for split in ("train", "test"))
         inputs_type, digest = train.inputs.dtype, source["digest"]
     except FileNotFoundError as error:
         raise UserError(f"{error.filename or folder} is not there, so the data is not complete; {CONVERT}") from None

@@ -5,7 +5,7 @@
 - SGD: v = momentum * v + gradient; parameter = parameter - learning_rate * v. Keras accumulates learning_rate * gradient, which
   changes the effective momentum during warm-up (Goyal et al. 2017, arXiv:1706.02677, remark 2).
 - All optimizer state starts at 0. PyTorch's first step, which sets v = gradient, is equivalent.
-- The loss is the mean over the counted targets of the global batch; gradients are averaged over ranks.
+- The loss is the mean over the targets of the global batch; gradients are averaged over ranks.
 - No gradient clipping but of a user's file (DeepSpeed clips at 1.0 by default), no weight decay.
 - Epsilons of norms are below. PyTorch's RMSNorm defaults to that of the dtype.
 - Batch norm uses the statistics of a rank's own micro-batch, with the biased variance. Keras's epsilon is 1e-3; ours stands in

@@ -282,11 +282,10 @@ class BuiltIn(Model):
 
     @final
     def samples(self, inputs: np.ndarray, targets: np.ndarray, sample_weights: np.ndarray, precision: str) -> Samples:
-        counts = targets >= 0
-        # The sample's weight; 0 for a target that does not count.
-        loss_weights = (counts * sample_weights.reshape(-1, *[1] * (counts.ndim - 1))).astype(DTYPES[precision])
-        targets = np.maximum(targets.astype(np.int64), 0)
-        return Samples(inputs.astype(self._input_type(precision), copy=False), targets, loss_weights)
+        # Every loss of a sample has the sample's weight.
+        loss_weights = np.ones(targets.shape) * sample_weights.reshape(-1, *[1] * (targets.ndim - 1))
+        inputs = inputs.astype(self._input_type(precision), copy=False)
+        return Samples(inputs, targets.astype(np.int64), loss_weights.astype(DTYPES[precision]))
 
     @final
     def first_samples(self, num_samples: int, precision: str) -> Samples:

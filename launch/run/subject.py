@@ -77,7 +77,7 @@ def halved(subject: Subject, samples: Samples) -> Halved:
     """Collates samples that are spread over a data set, and each half of them."""
     half = max(1, min(len(samples), NUM_SAMPLES) // 2)
     indices = np.linspace(0, len(samples) - 1, 2 * half).astype(int)
-    weight = 1 / samples.num_losses[indices].sum()
+    weight = 1 / (samples.num_losses * len(indices))
     return Halved(*(batch_of(subject, samples, part, weight) for part in (indices, indices[:half], indices[half:])))
 
 

@@ -51,35 +51,15 @@ def test_an_epoch_holds_every_sample_once_but_those_dropped(drawn):
     assert len(np.unique(indices)) == indices.size == epoch.num_samples - epoch.num_samples % epoch.global_batch
 
 
-@st.composite
-def counted_epochs(draw):
-    """Returns (an epoch, a number of ranks, how many losses each sample has: a number for all, or an array)."""
-    epoch, num_ranks = draw(epochs())
-    of_each = st.lists(st.integers(1, 6), min_size=epoch.num_samples, max_size=epoch.num_samples)
-    return epoch, num_ranks, draw(st.one_of(st.integers(1, 6), of_each.map(np.array)))
-
-
 @examples
-@given(counted_epochs())
-def test_averaging_weighted_losses_over_ranks_gives_the_mean_over_losses_however_many_a_sample_has(drawn):
-    epoch, num_ranks, counts = drawn
-    stream = np.random.default_rng(epoch.seed)
-    losses = [stream.uniform(0.1, 10, count) for count in np.broadcast_to(counts, epoch.num_samples)]
-    sums = np.array([sample.sum() for sample in losses])
-    shards = shards_of(epoch, num_ranks, counts)
-    averaged = sum((weights * sums[indices]).sum(axis=1) for indices, weights in shards) / num_ranks
+@given(epochs(), st.integers(1, 6))
+def test_averaging_weighted_losses_over_ranks_gives_the_mean_over_losses_however_many_a_sample_has(drawn, num_losses):
+    epoch, num_ranks = drawn
+    losses = np.random.default_rng(epoch.seed).uniform(0.1, 10, (epoch.num_samples, num_losses))
+    shards = shards_of(epoch, num_ranks, num_losses)
+    averaged = sum((weights * losses.sum(axis=1)[indices]).sum(axis=1) for indices, weights in shards) / num_ranks
     ((whole, _),) = shards_of(epoch, 1)
-    means = [np.concatenate([losses[sample] for sample in step]).mean() for step in whole]
-    np.testing.assert_allclose(averaged, means, rtol=1e-12)
-    # Counts do not change the order.
-    for (indices, _), (plain_indices, _) in zip(shards, shards_of(epoch, num_ranks), strict=True):
-        np.testing.assert_array_equal(indices, plain_indices)
-
-
-def test_a_sample_without_losses_takes_no_share_of_the_mean():
-    counts = np.arange(8) % 2 * 3
-    _, weights = training_shard(Epoch(8, 8, 1, 0), ALONE, counts)
-    np.testing.assert_allclose(weights, 1 / 12, rtol=1e-12)
+    np.testing.assert_allclose(averaged, losses[whole].mean(axis=(1, 2)), rtol=1e-12)
 
 
 def test_epochs_and_seeds_have_orders_of_their_own():
