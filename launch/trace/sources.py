@@ -11,7 +11,7 @@ from common import chrome_trace
 from common.chrome_trace import Event, Report
 from common.errors import UserError
 from frameworks.shared.horovod import horovod_timeline
-from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Item, Negotiation, Operation
+from frameworks.shared.horovod.horovod_timeline import Activity, Item, Negotiation, Operation
 from frameworks.shared.pytorch.collective_names import NCCL_KERNEL, library_of
 from launch.trace import horovod_summary
 
@@ -200,10 +200,6 @@ def _place_horovod(items: Iterable[Item]) -> Iterator[Placed]:
     """Places collectives and negotiations on rank 0, and a rank's readiness, as seen on rank 0, on that rank."""
     operations, negotiations = [], []
     for item in items:
-        if isinstance(item, Cycle):
-            mark = {"ph": "i", "s": "t", "name": "CYCLE_START", "ts": item.start, "args": {"tensors": item.num_tensors}}
-            yield Placed(0, "collectives", "Horovod cycles", mark)
-            continue
         unfinished = {} if item.finished else {"unfinished": True}
         if isinstance(item, Negotiation):
             track = "Horovod negotiation" + _nth(lane_for(negotiations, item.start, item.end))

@@ -1,8 +1,8 @@
-"""Horovod's timeline: negotiations, buffers and cycles, also in truncated files."""
+"""Horovod's timeline: negotiations and buffers, also in truncated files."""
 
 import pytest
 
-from frameworks.shared.horovod.horovod_timeline import Activity, Cycle, Negotiation, Operation, read, size_of, start_microseconds
+from frameworks.shared.horovod.horovod_timeline import Activity, Negotiation, Operation, read, size_of, start_microseconds
 
 EPOCH = {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1795283289401788}}
 
@@ -21,10 +21,6 @@ def end(pid, ts, **args):
 
 def tick(pid, ts, rank):
     return {"ph": "X", "name": str(rank), "ts": ts, "pid": pid, "dur": 0}
-
-
-def cycle(ts):
-    return {"ph": "i", "name": "CYCLE_START", "ts": ts, "s": "g"}
 
 
 NAMES = [named(1, "grad.bias"), named(2, "grad.weight")]
@@ -96,11 +92,12 @@ ONLY_WAITS = [begin(1, 0, "BARRIER"), begin(1, 1, "WAIT_FOR_DATA"), end(1, 2), e
         (ONLY_WAITS, [Operation("BARRIER", 0, 3, ("1",), None, (Activity("WAIT_FOR_DATA", 1, 2),), True)]),
         ([ONLY_WAITS[0], ONLY_WAITS[-1]], [Operation("BARRIER", 0, 3, ("1",), None, (), True)]),
         # What is open ends with the file.
-        ([*ONLY_WAITS[:2], cycle(9)], [Operation("BARRIER", 0, 9, ("1",), None, (Activity("WAIT_FOR_DATA", 1, 9),), False)]),
-        # Cycles count the tensors that they brought.
         (
-            [cycle(0), cycle(1000), *NAMES, *NEGOTIATED, *FUSED, cycle(6000), cycle(7000)],
-            [Cycle(0, 1000, 0), *NEGOTIATIONS, FUSED_OPERATION, Cycle(1000, 6000, 2), Cycle(6000, 7000, 0)],
+            [*ONLY_WAITS[:2], begin(2, 9, "NEGOTIATE_BARRIER")],
+            [
+                Operation("BARRIER", 0, 9, ("1",), None, (Activity("WAIT_FOR_DATA", 1, 9),), False),
+                Negotiation("2", "NEGOTIATE_BARRIER", 9, 9, {}, False),
+            ],
         ),
     ],
 )  # fmt: skip

@@ -87,6 +87,17 @@ def test_the_transport_is_what_horovod_uses(on_gpu, nccl, over_mpi, transport, m
     assert horovod.begin(built(nccl, over_mpi), Settings(), Ranks(), on_gpu) == transport
 
 
+@pytest.mark.parametrize("value", ["gloo", "GLOO"])
+def test_gloo_under_the_controller_of_mpi_is_refused(value, monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
+    monkeypatch.setenv("HOROVOD_CPU_OPERATIONS", value)
+    with refused("MPI controller crashes with HOROVOD_CPU_OPERATIONS=gloo; unset it"):
+        horovod.begin(built(0, True), Settings(), Ranks(), False)
+    assert horovod.begin(built(0, False), Settings(), Ranks(), False) == "gloo"
+    monkeypatch.setenv("HOROVOD_CONTROLLER", value)
+    assert horovod.begin(built(0, True), Settings(), Ranks(), False) == "mpi"
+
+
 @pytest.mark.parametrize(
     ("begin", "message"),
     [

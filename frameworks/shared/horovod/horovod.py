@@ -53,7 +53,7 @@ OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATT
 def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Transport:
     """Initializes Horovod and returns the transport of its gradients: mpi, gloo or nccl.
 
-    Raises UserError if Horovod has a different number of ranks, or for Gloo on GPUs.
+    Raises UserError if Horovod has a different number of ranks, or for Gloo on GPUs or under the controller of MPI.
     """
     os.environ |= variables(settings)
     # Allows start_timeline later; no timeline is written until then.
@@ -62,6 +62,8 @@ def begin(hvd: ModuleType, settings: Settings, ranks: Ranks, on_gpu: bool) -> Tr
         if on_gpu:
             raise UserError("Horovod does not average gradients of GPUs over Gloo; use --device cpu, or leave gloo out for NCCL or MPI")
         begin_over_gloo(ranks)
+    elif is_gloo("HOROVOD_CPU_OPERATIONS") and hvd.mpi_built() and not is_gloo("HOROVOD_CONTROLLER"):
+        raise UserError("Horovod's MPI controller crashes with HOROVOD_CPU_OPERATIONS=gloo; unset it, and give --transport gloo for Gloo")
     elif ranks.source not in meeting.WITHOUT_MPI and mpi.problem() is None:
         # Horovod takes MPI as it finds it, and would wait in it without a limit.
         meeting.joined(ranks)
@@ -138,6 +140,11 @@ def slots_of(processes: Sequence[tuple[str, int]]) -> list["SlotInfo"]:
     return slots
 
 
+def is_gloo(variable: str) -> bool:
+    """Returns whether an environment variable of Horovod chooses Gloo."""
+    return os.environ.get(variable, "").lower() == "gloo"
+
+
 def end(hvd: ModuleType, ranks: Ranks) -> None:
     """Leaves Horovod."""
     over_mpi = hvd.mpi_enabled()
@@ -161,8 +168,7 @@ def variables(settings: Settings) -> dict[str, str]:
     """Returns environment variables for --library-setting and the timeline, for which it creates the trace folder."""
     by_name = {name: str(value) for name, value in library_setting(settings).items()}
     if settings.timeline:
-        timeline = files.make_trace_folder(settings, "--timeline") / horovod_timeline.FILE
-        by_name |= {"HOROVOD_TIMELINE": str(timeline), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+        by_name["HOROVOD_TIMELINE"] = str(files.make_trace_folder(settings, "--timeline") / horovod_timeline.FILE)
     return by_name
 
 

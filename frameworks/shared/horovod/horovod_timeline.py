@@ -3,7 +3,7 @@
 Layout of the files of Horovod 0.28.1: each tensor is a `pid` from 1, named by an M event; pid 0's M event holds the epoch
 time of ts 0. `B NEGOTIATE_<OP>`; an X of duration 0, named by the rank, when rank 0 receives that this rank is ready; `E`. Then
 `B <OP>`, activities as B and E, and an `E` with the tensor's dtype and shape. Tensors fused into one buffer have the same
-activities at the same time. CYCLE_START marks each of Horovod's cycles, if enabled, and has no pid.
+activities at the same time.
 """
 
 import itertools
@@ -60,15 +60,7 @@ class Operation(NamedTuple):
     finished: bool
 
 
-class Cycle(NamedTuple):
-    """One of Horovod's cycles, and the number of tensors whose collective it started; microseconds since the start."""
-
-    start: int
-    end: int
-    num_tensors: int
-
-
-Item = Negotiation | Operation | Cycle
+Item = Negotiation | Operation
 # An event of Chrome's trace format, and the tensor in it.
 Event = dict[str, Any]
 Pid = int | str
@@ -91,7 +83,7 @@ def read(events: Iterable[Event]) -> Iterator[Item]:
     end without a beginning is dropped.
     """
     reader = _Reader()
-    handlers = {"M": reader.metadata, "i": reader.mark, "B": reader.begin, "X": reader.tick, "E": reader.end}
+    handlers = {"M": reader.metadata, "B": reader.begin, "X": reader.tick, "E": reader.end}
     for event in events:
         handle = handlers.get(event.get("ph", ""))
         if handle and (item := handle(event)):
@@ -139,25 +131,17 @@ class _Reader:
         self.names: dict[Pid, str] = {}
         self.tensors: defaultdict[Pid, _Tensor] = defaultdict(_Tensor)
         self.forming = _Buffer()
-        self.cycle_start: int | None = None
-        self.num_tensors, self.last, self.is_over = 0, 0, False
+        self.last, self.is_over = 0, False
 
     def metadata(self, event: Event) -> None:
         if event["name"] == "process_name" and "name" in event.get("args", {}):
             self.names[event["pid"]] = str(event["args"]["name"])
 
-    def mark(self, event: Event) -> Cycle | None:
-        ended = None if self.cycle_start is None else Cycle(self.cycle_start, event["ts"], self.num_tensors)
-        self.cycle_start, self.num_tensors, self.last = event["ts"], 0, max(self.last, event["ts"])
-        return ended
-
     def begin(self, event: Event) -> None:
         pid, name = event["pid"], event["name"]
         tensor = self.tensors[pid]
         self.last = max(self.last, event["ts"])
-        if not tensor.open:
-            self.num_tensors += not name.startswith(NEGOTIATE)
-        elif tensor.buffer is None and name not in WAITS:
+        if tensor.open and tensor.buffer is None and name not in WAITS:
             # All tensors of a buffer begin an activity before any of them ends it.
             if self.forming.is_closed or self.forming.first_activity != name:
                 self.forming = _Buffer(name)

@@ -12,7 +12,7 @@ from common.errors import UserError
 from launch.trace import sources
 from launch.trace.sources import Clock, ClockOfRank, Placed, Source
 from launch.trace.timeline import MARGIN_NANOSECONDS, MERGED, describe_file, gather, merge
-from tests.frameworks.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED, cycle
+from tests.frameworks.test_horovod_timeline import EPOCH, FUSED, NAMES, NEGOTIATED
 from tests.support.running import BIN, completed
 
 EPOCH_NANOSECONDS = 1795283289401788 * 1000
@@ -71,7 +71,7 @@ def run_folder(tmp_path_factory):
         # The profiler's step 3 begins 5 microseconds after step 2 of the loop has ended.
         origin = EPOCH_NANOSECONDS + (1000 - 5 - 2 * 2000 - 1990) * 1000 + rank * ahead
         spans_file(folder, rank, origin, [(origin + step * 1000, origin + step * 1000 + 400) for step in range(3)])
-    (folder / "horovod_timeline.json").write_text(json.dumps([EPOCH, *NAMES, cycle(0), *NEGOTIATED, *FUSED, cycle(6000)]))
+    (folder / "horovod_timeline.json").write_text(json.dumps([EPOCH, *NAMES, *NEGOTIATED, *FUSED]))
     return folder
 
 
@@ -107,7 +107,7 @@ def test_a_run_becomes_one_trace(gathered, events):
         "collectives: Gloo, thread 8",
         "collectives: NCCL, stream 21", "collectives: Horovod: ready on rank 0",
     }  # fmt: skip
-    horovod = {f"collectives: Horovod{name}" for name in ("", " cycles", " negotiation", " negotiation 2")}
+    horovod = {f"collectives: Horovod{name}" for name in ("", " negotiation", " negotiation 2")}
     assert tracks.keys() == {(rank, name) for rank in (0, 1) for name in of_each_rank} | {(0, name) for name in horovod}
     assert [event["name"] for event in tracks[1, "collectives: Gloo, thread 8"]] == ["gloo:all_reduce", "gloo:all_reduce"]
     assert tracks[0, "collectives: Gloo, thread 8"][0]["args"] == {"bytes": 4 * 1181066}
