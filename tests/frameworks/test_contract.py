@@ -1,6 +1,5 @@
 """Every backend has a row of the contract, which has nothing of what is not there, and runs with all settings that a backend reads."""
 
-import itertools
 import re
 
 import pytest
@@ -9,7 +8,7 @@ from common import backends
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS
 from common.cost import sharing
-from tests.support.agreement_runs import ACCUMULATED, CHANGES, FLOAT64, MIXED
+from tests.support.agreement_runs import ACCUMULATED, DROPOUT, FLOAT64, MIXED
 from tests.support.backends import DISTRIBUTED
 from tests.support.contract import REDUCED, ROW_OF_BACKEND, ROWS
 from tests.support.forked import run_module
@@ -38,14 +37,14 @@ def test_every_setting_of_training_that_a_backend_reads_is_changed_in_the_runs_o
     settings = {name for name in re.findall(r"settings\.(\w+)", sources) if name in TRAINING_SETTINGS}
     changed = {word for run in (*FLOAT64, *MIXED, ACCUMULATED) for word in run.arguments({True: {}, False: {}})}
     assert settings
-    assert {name for name in settings if flag(name) not in {*changed, *itertools.chain(*(change.arguments for change in CHANGES))}} == set()
+    assert {name for name in settings if flag(name) not in {*changed, *DROPOUT}} == set()
 
 
 def test_the_tests_of_one_backend_train_its_runs_and_their_references_alone():
     _, listed, _ = run_module("pytest", "--collect-only", "-p", "no:cacheprovider", "tests/frameworks", "-k", "fsdp")
     num_runs = {name: int(num) for num, name in re.findall(r"(\d+) of (\w+)", re.search(r"runs to train: .*", listed)[0])}
     assert set(num_runs) == {"fsdp", "single", "ddp"}
-    assert 20 < num_runs["fsdp"] < 40
+    assert 10 < num_runs["fsdp"] < 30
     assert num_runs["single"] + num_runs["ddp"] < num_runs["fsdp"]
 
 

@@ -45,19 +45,9 @@ SMALL = {
 }  # fmt: skip
 
 
-def is_forecast(name):
-    """Whether there is a forecast of a backend: not of a server's worker, nor where a library frees the gradients within the step."""
-    _, gradients, _ = HELD[name].get("after_step", (1, 1, 1))
-    return gradients > 0 and not declared()[file_of(name)].num_servers
-
-
-@pytest.mark.matrix
-@pytest.mark.runs(needed=lambda name: [(name, 2, FLOAT32)])
-@pytest.mark.parametrize("name", [name for name in HELD if is_forecast(name)])
-def test_the_forecast_is_what_the_rank_with_most_holds_after_a_step(name, trained):
+def expect_forecast(name, held):
+    """The rank with most holds as much after a step as is forecast."""
     settings = workloads.resolve(dataclasses.replace(settings_of(name, Settings()), scaling="weak", batch_size=8), 1)
-    record, _ = trained(name, 2, FLOAT32)
-    held = record["tensor_bytes_by_rank"]["after_step"]
     (forecast,) = memory.forecast([name], settings, {name: 2})
     most = max(range(2), key=lambda rank: sum(held[part][rank] for part in sharing.PARTS))
     ranks = [most] if declared()[file_of(name)].pipelined else range(2)
@@ -68,7 +58,7 @@ def test_the_forecast_is_what_the_rank_with_most_holds_after_a_step(name, traine
 @pytest.mark.matrix
 @pytest.mark.runs(needed=lambda name: [(name, 2, FLOAT32)])
 @pytest.mark.parametrize("name", HELD)
-def test_a_rank_holds_its_share(name, trained):
+def test_a_rank_holds_its_share_and_what_is_forecast(name, trained):
     record, _ = trained(name, 2, FLOAT32)
     assert record["status"] == "ok", record["error"]
     for point, shares in HELD[name].items():
@@ -79,6 +69,10 @@ def test_a_rank_holds_its_share(name, trained):
     assert (theory is None) == (sharing.of(name) is None)
     if theory:
         assert volumes.state_bytes(typed_record) / theory == pytest.approx(named("off_theory").get(name, 1), abs=0.01)
+    # Not of a server's worker, nor where a library frees the gradients within the step.
+    _, gradients, _ = HELD[name].get("after_step", (1, 1, 1))
+    if gradients and not declared()[file_of(name)].num_servers:
+        expect_forecast(name, record["tensor_bytes_by_rank"]["after_step"])
 
 
 @pytest.fixture

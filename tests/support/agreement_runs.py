@@ -14,19 +14,9 @@ OPTIMIZERS = ("sgd", "adam")
 SAME_TRAINING = ("--scaling", "strong", "--batch-size", "8", "--epochs", "1", "--learning-rate-factor", "4", "--warmup-epochs", "0.66")
 
 
-class Change(NamedTuple):
-    """Settings that a backend could ignore; `framework`: that of the only backends that have them."""
-
-    arguments: tuple
-    is_random: bool = False
-    """Whether ranks draw other numbers than one process, so that nothing has the losses of another run."""
-    framework: str | None = None
-
-
-# The runs in micro-batches have the other momentum; the decoder has no dropout.
-MOMENTUM = Change(("--momentum", "0.5"))
-CHANGES = (Change(("--dropout",), is_random=True),)
-OTHER_MOMENTUM = (*SAME_TRAINING, *MOMENTUM.arguments)
+# Settings that a framework's code could ignore: all its backends build the model and its optimizer by the same functions.
+DROPOUT, MOMENTUM = ("--dropout",), ("--momentum", "0.5")
+OTHER_MOMENTUM = (*SAME_TRAINING, *MOMENTUM)
 # The same in micro-batches of 2 samples, at two ranks of one sample.
 MICRO_BATCHES = (*(("2" if word == "8" else word) for word in OTHER_MOMENTUM), "--accumulate", "4")
 RECOMPUTE = (*SAME_TRAINING, "--recompute")
@@ -85,8 +75,6 @@ class Comparison(NamedTuple):
     steps: slice = slice(None)
     reference: tuple | None = None
     """The name, the ranks and the run; default: the plain run."""
-    framework: str | None = None
-    """That of the only backends for which it holds."""
 
 
 CNN, CNN_ADAM, DECODER, DECODER_ADAM = (Run(workload, optimizer) for workload in WORKLOADS for optimizer in OPTIMIZERS)
@@ -148,17 +136,11 @@ def in_mixed_precision(compared, variant="", ranks=2, below=MIXED_BOUND):
         yield Comparison(run, variant, ranks, below=1e-2, above=1e-5, steps=slice(0, 2), reference=full)
 
 
-def changed(run, *changes, ranks=2, variant="", differs=False):
-    """With each change a run has the losses of the baseline with the same settings.
-
-    One that `differs`, or is random, has not those of the plain run, which has the defaults.
-    """
+def changed(*changes):
+    """With each change one process has other losses than with the defaults."""
     for change in changes:
-        with_change, plain = (each._replace(training=(*each.training, *change.arguments)) for each in (run, run.plain))
-        if differs or change.is_random:
-            yield Comparison(with_change, variant, ranks, below=EVER, above=1e-4, framework=change.framework)
-        else:
-            yield Comparison(with_change, variant, ranks, reference=(BASELINE, 1, plain), framework=change.framework)
+        with_change = SHORT_CNN._replace(training=(*SAME_TRAINING, *change))
+        yield Comparison(with_change, ranks=1, below=EVER, above=1e-4, reference=(BASELINE, 1, SHORT_CNN))
 
 
 def of_resnet(below=1e-10):
@@ -194,7 +176,6 @@ WEIGHT_AVERAGING = [
     Comparison(CNN, "1"),
     Comparison(CNN_ADAM, "1", below=EVER, above=1e-4),
     Comparison(ACCUMULATED, "1"),
-    *changed(SHORT_CNN, *CHANGES, variant="1"),
     Comparison(WHOLE_DECODER, below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
 ]
 # Post-local SGD that is local from the first step, after LATER_STEPS, and never. The average after the first local step is of equal
@@ -204,14 +185,13 @@ LOCAL, _LATER = ((*SAME_TRAINING, "--local-after", number) for number in ("0", s
 POST_LOCAL_SGD = [
     Comparison(CNN._replace(training=LOCAL), "1"),
     Comparison(CNN_ADAM._replace(training=LOCAL), "1", below=EVER, above=1e-4),
-    *changed(SHORT_CNN._replace(training=LOCAL), MOMENTUM, *CHANGES, variant="1"),
     Comparison(WHOLE_DECODER._replace(training=LOCAL), below=0.2, above=1e-3, steps=slice(0, NUM_STEPS - 1)),
     Comparison(WHOLE_DECODER._replace(training=_LATER), steps=slice(0, LATER_STEPS + 2)),
     Comparison(WHOLE_DECODER._replace(training=_LATER), below=0.2, above=1e-4, steps=slice(LATER_STEPS + 2, NUM_STEPS)),
     Comparison(CNN_ADAM),
 ]
 # Of one worker, and of two.
-SERVER = [*map(Comparison, FLOAT64), *changed(SHORT_CNN, MOMENTUM, *CHANGES), Comparison(ONE_STEP, ranks=3)]
+SERVER = [*map(Comparison, FLOAT64), Comparison(ONE_STEP, ranks=3)]
 
 
 def of_zero(variant):
@@ -219,13 +199,10 @@ def of_zero(variant):
 
     At its default learning rate the CNN is compared only with plain training that rounds to float32 as ZeRO does.
     """
-    yield to_rounding(SMALL_LEARNING_RATE, variant, ranks=1)
     yield to_rounding(SMALL_LEARNING_RATE, variant, ranks=4)
-    # Parameters that are sharded are gathered again.
-    for run in (DECODER_ADAM, RECOMPUTED._replace(fault="tied"), ACCUMULATED_DECODER):
+    for run in (DECODER_ADAM, ACCUMULATED_DECODER):
         yield to_rounding(run, variant)
     yield in_float32(FLOAT32, variant)
-    yield from in_mixed_precision([MIXED_DECODER], variant)
     # A sum in another order may round a master parameter the other way.
     yield to_rounding(CNN._replace(fault="not_fused"), variant, below=1e-7, reference=("ddp", 2, CNN._replace(fault="float32_masters")))
 
@@ -244,10 +221,11 @@ def of_stage_0():
 
 ZERO = [
     *(comparison for variant in ("", "2", "3") for comparison in of_zero(variant)),
-    # Whichever of both the processor computes in.
-    *(to_rounding(SHORT_DECODER._replace(fault=fault), "3") for fault in ("float16_supported", "float16_not_supported")),
+    to_rounding(SMALL_LEARNING_RATE, ranks=1),
+    *in_mixed_precision([MIXED_DECODER]),
+    # Gradients are reduced in the backward pass, for which parameters that are sharded are gathered again.
+    *(to_rounding(RECOMPUTED._replace(fault="tied"), variant) for variant in ("2", "3")),
+    to_rounding(SHORT_DECODER._replace(fault="other_float16"), "3"),
     *of_stage_0(),
-    # From another change rounding to float32 would differ.
-    *changed(SHORT_CNN, *(change for change in CHANGES if change.is_random)),
     of_resnet(below=1e-6),
 ]

@@ -18,6 +18,7 @@ from tests.support import faults, small_models
 from tests.support.agreement_runs import CNN, DECODER, WHOLE_DECODER, Comparison, Run
 from tests.support.backends import DISTRIBUTED, EXACT, VARIANTS, trains
 from tests.support.faults import Faults
+from tests.support.step_breakdown_run import NUM_STEPS
 
 EMPTY = MappingProxyType({})
 
@@ -52,8 +53,6 @@ class Row(NamedTuple):
     """The Comparisons that only it is held to."""
     only_these: bool = False
     """Whether it is held to no other Comparisons: TensorFlow takes long to start and to trace."""
-    mixed_bound: float = runs.MIXED_BOUND
-    """How far losses in mixed precision may be from the plain run's."""
     reduced: Mapping = EMPTY
     """{variant that reduces gradients in another way: bounds of the loss difference during the warm-up}; the CNN would amplify it."""
     held: Mapping = EMPTY
@@ -108,15 +107,19 @@ ACTIVATIONS = SAMPLES * BETWEEN_BLOCKS
 BY_HAND = Faults(faults.by_hand_without_all_reduce, faults.by_hand_summed)
 OF_ONE_PROCESS = [
     *(Comparison(run, ranks=1) for run in (*runs.FLOAT64, runs.ACCUMULATED)),
-    *runs.changed(runs.SHORT_CNN, *runs.CHANGES, ranks=1),
+    *runs.changed(runs.DROPOUT),
 ]
+
+
+def in_mixed_precision(run):
+    """The Comparisons of a framework other than PyTorch in mixed precision: Horovod and a strategy exchange float32 as ever."""
+    return runs.in_mixed_precision([run], ranks=1, below=runs.MIXED_BOUND_OF_FRAMEWORKS)
+
 
 ROW_OF_BACKEND = {
     "single": Row(),
-    "single_tf": Row(
-        comparisons=[*OF_ONE_PROCESS, *runs.in_mixed_precision([runs.MIXED_CNN], ranks=1, below=runs.MIXED_BOUND_OF_FRAMEWORKS)]
-    ),
-    "single_keras": Row(comparisons=[*OF_ONE_PROCESS, Comparison(runs.OF_BATCHES, ranks=1)]),
+    "single_tf": Row(comparisons=[*OF_ONE_PROCESS, *in_mixed_precision(runs.MIXED_CNN)]),
+    "single_keras": Row(comparisons=[*OF_ONE_PROCESS, *in_mixed_precision(runs.MIXED_DECODER), Comparison(runs.OF_BATCHES, ranks=1)]),
     "data_parallel": Row(comparisons=runs.DATA_PARALLEL),
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),
@@ -124,7 +127,6 @@ ROW_OF_BACKEND = {
         reduced={"fp16": (1e-7, 1e-4), "bf16": (1e-7, 1e-3)},
         held={"": REPLICATED},
         breakdowns=(
-            Breakdown("transformer", (), {"all_reduce": 1}),
             Breakdown("cnn", ("--transport", "mpi"), {"all_reduce": 1}),
             # Float16 whatever the type of the gradients.
             Breakdown("transformer", ("--reduction", "fp16"), {"all_reduce": 1 / 2}, "fp64"),
@@ -144,7 +146,6 @@ ROW_OF_BACKEND = {
         # Stage 1 keeps its shard of the gradients only, and stage 3 has them twice.
         off_theory={"": 0.833, "3": 1.25},
         breakdowns=(
-            Breakdown("cnn", ("--zero-stage", 3), {"reduce_scatter": 1, "all_gather": 1 / 2, "all_reduce": 0}),
             Breakdown("cnn", ("--zero-stage", 0, *ACCUMULATE), {"all_reduce": 1}),
             Breakdown("cnn", ("--zero-stage", 1, *ACCUMULATE), {"all_reduce": 1, "all_gather": 1 / 2}),
             # Stages 2 and 3 reduce gradients at each micro-batch, and what gathers parameters does so for each.
@@ -164,9 +165,7 @@ ROW_OF_BACKEND = {
             "keep": {"after_forward": (1.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5)},
         },
         breakdowns=(
-            Breakdown("cnn", (), {"all_gather": 1, "reduce_scatter": 1}),
             Breakdown("cnn", ("--reduction", "bf16"), {"all_gather": 1, "reduce_scatter": 1 / 2}),
-            Breakdown("cnn", ("--sharding", "keep"), {"all_gather": 1 / 2, "reduce_scatter": 1}),
             # What gathers parameters does so for each micro-batch.
             Breakdown("cnn", ACCUMULATE, {"all_gather": 4, "reduce_scatter": 1}),
             Breakdown("cnn", ("--sharding", "keep", *ACCUMULATE), {"all_gather": 4 / 2, "reduce_scatter": 1}),
@@ -179,12 +178,12 @@ ROW_OF_BACKEND = {
     ),
     "horovod_keras": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
-        mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
+        comparisons=[*runs.FEW, Comparison(runs.ACCUMULATED), Comparison(runs.SHORT_CNN, "gloo")],
+        only_these=True,
         breakdowns=(ALL_REDUCED,),
     ),
     "horovod_tf": Row(
         Faults(faults.horovod_without("DistributedGradientTape"), faults.horovod_summed("DistributedGradientTape")),
-        mixed_bound=runs.MIXED_BOUND_OF_FRAMEWORKS,
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},
         breakdowns=(ALL_REDUCED,),
@@ -228,8 +227,8 @@ ROW_OF_BACKEND = {
         Faults(faults.post_local_sgd_without, faults.post_local_sgd_summed),
         faulty=("1", CNN._replace(training=runs.LOCAL)),
         comparisons=runs.POST_LOCAL_SGD,
-        # After four steps of the block, and at its end.
-        breakdowns=(Breakdown("cnn", ("--local-after", 0, "--averaging-period", 1), {"all_reduce": 5 / 4}),),
+        # After each of NUM_STEPS, and at their end.
+        breakdowns=(Breakdown("cnn", ("--local-after", 0, "--averaging-period", 1), {"all_reduce": (NUM_STEPS + 1) / NUM_STEPS}),),
     ),
     "tensor_parallel": Row(
         Faults(faults.tensor_parallel_without, faults.multiplied_gradients),
@@ -239,7 +238,7 @@ ROW_OF_BACKEND = {
     ),
     "tf_mirrored": Row(
         Faults(faults.mirrored_without_all_reduce, faults.mirrored_summed),
-        comparisons=[*runs.FEW, *runs.changed(runs.SHORT_CNN, runs.MOMENTUM, *runs.CHANGES)],
+        comparisons=runs.FEW,
         only_these=True,
         # TensorFlow frees the gradients within the step.
         held={"": REPLICATED | {"after_step": (1, 0, 1)}},
@@ -273,7 +272,7 @@ def named(field):
 HELD = named("held")
 REDUCED = named("reduced")
 
-FAULTS = ("summed_gradients", "same_shard", "no_all_reduce")
+FAULTS = ("summed_gradients", "no_all_reduce")
 SIZES = (1, 2, 3, 4)
 
 
@@ -306,8 +305,6 @@ def comparisons():
             # While the learning rate is warmed up.
             compared.append(Comparison(WHOLE_DECODER, variant, 2, high, low, slice(0, 2 * runs.NUM_STEPS // 3)))
         for comparison in compared:
-            if comparison.framework not in (None, declared()[backend].framework):
-                continue
             reference = comparison.reference or (BASELINE, 1, comparison.run.plain)
             yield with_variant(backend, comparison.variant), comparison._replace(reference=reference)
 
@@ -320,13 +317,12 @@ def exact(backend):
     # A pipeline has micro-batches of its own.
     micro_batches = [] if declared()[backend].pipelined else trained_by(backend, [runs.ACCUMULATED])
     yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, tied_by(backend, runs.RECOMPUTED)))
-    mixed = runs.MIXED if backend == BASELINE else [runs.MIXED_DECODER]
-    yield from runs.in_mixed_precision(mixed, "", ranks, ROWS[backend].mixed_bound)
-    changes = (*runs.CHANGES, runs.MOMENTUM) if backend == BASELINE or not micro_batches else runs.CHANGES
-    if trains(backend, "cnn"):
-        yield from runs.changed(runs.SHORT_CNN, *changes, ranks=ranks, differs=backend == BASELINE)
     if backend == BASELINE:
+        yield from runs.in_mixed_precision(runs.MIXED, ranks=ranks)
+        yield from runs.changed(runs.DROPOUT, runs.MOMENTUM)
         return
+    if declared()[backend].framework == "PyTorch":
+        yield from runs.in_mixed_precision([runs.MIXED_DECODER])
     yield from map(runs.in_float32, trained_by(backend, [runs.FLOAT32]))
     for size, compared in {1: [runs.SHORT_CNN], 2: runs.FLOAT64, 4: [runs.SHORT_CNN]}.items():
         if degree(backend, size):
@@ -357,10 +353,9 @@ def faulty(name, fault):
 def injected():
     """(name, fault) of all backends, and of the variants that reduce gradients in float16."""
     for name in (*DISTRIBUTED, *(name for name in REDUCED if name.endswith("fp16"))):
-        for fault in FAULTS:
-            # Where a backend has one shard, all ranks read the same one anyway.
-            if fault != "same_shard" or degree(file_of(name), ranks_of_faults(name)) > 1:
-                yield name, fault
+        yield from ((name, fault) for fault in FAULTS)
+    # The loop cuts the shards of all backends.
+    yield "ddp", "same_shard"
 
 
 INJECTED = tuple(injected())

@@ -4,7 +4,6 @@ A fair comparison must catch each fault. tests/support/contract.py has those of 
 """
 
 import contextlib
-import functools
 import importlib
 import itertools
 import os
@@ -345,12 +344,11 @@ def float32_masters(backend):
     reduce_buckets(backend, lambda gradients: all_reduced(gradients.float() / from_environment().size).double())
 
 
-def float16_supported(backend, is_supported=True):
-    """DeepSpeed takes the processor for one that computes in float16, or for one that does not."""
-    replace(type(backend.deepspeed.get_accelerator()), "is_fp16_supported", lambda _: is_supported)
-
-
-float16_not_supported = functools.partial(float16_supported, is_supported=False)
+def other_float16(backend):
+    """DeepSpeed takes the processor for one that computes in float16 if it does not, and the other way round."""
+    accelerator = backend.deepspeed.get_accelerator()
+    is_supported = accelerator.is_fp16_supported()
+    replace(type(accelerator), "is_fp16_supported", lambda _: not is_supported)
 
 
 def without_gpus(backend):

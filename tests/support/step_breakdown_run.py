@@ -13,7 +13,7 @@ from common.training import checks, step_breakdown
 from common.training.checks import OutOfSync
 from tests.support.small_models import random_batch
 
-NUM_STEPS = 4
+NUM_STEPS = 2
 
 
 def write(trainer, _batches, record, _end_turn):
