@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.matrix)
         shared = [name for name in SHARED if name in item.fixturenames]
         if runs := runs_of(item):
-            shared.insert(0, group_of(runs[0][0]))
+            shared.insert(0, group_of(*runs[0][:2]))
         if item.get_closest_marker("matrix") and "launchers" in item.path.parts:
             shared.append("launchers")
         elif item.get_closest_marker("matrix"):

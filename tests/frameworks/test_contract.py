@@ -31,7 +31,7 @@ def test_declarations_name_formulas_that_are_there():
         assert set(strategies) <= {None, *sharing.STRATEGIES}
 
 
-def test_every_setting_of_training_that_a_backend_reads_is_changed_in_the_runs_of_all():
+def test_every_setting_of_training_that_a_backend_reads_is_changed_in_a_run():
     """What the loop, the data and the model alone read is the same code for all backends."""
     sources = "".join(path.read_text() for path in (ROOT / "frameworks").rglob("*.py"))
     settings = {name for name in re.findall(r"settings\.(\w+)", sources) if name in TRAINING_SETTINGS}

@@ -37,12 +37,15 @@ ON_TENSORFLOW = tuple(
 )
 
 
-def group_of(name):
-    """The group of the tests of a backend, or a variant: one process makes the runs that they need. Groups take about as long as others."""
+def group_of(name, num_ranks):
+    """The group of the tests of a backend, or a variant: one process makes the runs that they need. Groups take about as long as others.
+
+    Four ranks of PyTorch are started once.
+    """
     backend = file_of(name)
     if backend not in IN_ORDER:
         return "trained on TensorFlow"
-    if backend not in RESTARTED:
+    if backend not in RESTARTED or num_ranks == 4:
         return "trained with a library"
     declaration = declared()[backend]
     by_data = not (declaration.model_parallel or declaration.num_servers or declaration.approximate is True)
