@@ -1,4 +1,4 @@
-"""Images: the embedded digits, MNIST from local files, and random pixels."""
+"""Images: the embedded digits, and MNIST from local files."""
 
 import hashlib
 import math
@@ -150,11 +150,3 @@ def _read_idx(path: Path) -> np.ndarray:
             "it is truncated or damaged: copy it again"
         )
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
-
-
-def dataset_of_pixels(pixels: np.ndarray, labels: np.ndarray) -> Dataset:
-    """Returns the dataset of images (samples, height, width, 3) and labels, of which none are held out."""
-    digest = hashlib.sha256(str(pixels.shape).encode())
-    digest.update(pixels.data)
-    digest.update(labels.astype(np.int64).data)
-    return Dataset(InMemory(pixels, labels), InMemory(pixels[:0], labels[:0]), digest.hexdigest())
