@@ -46,6 +46,16 @@ def loss(outputs, targets):
 """,
         "loss() of a batch",
     ),
+    # SimCLR's, of samples and themselves.
+    "contrasts-within-a-batch": Bug(
+        BATCH_NORM
+        + """
+def loss(outputs, targets):
+    features = nn.functional.normalize(outputs)
+    return nn.functional.cross_entropy(features @ features.roll(1, 1).T, torch.arange(len(features)))
+""",
+        "loss() of a batch",
+    ),
     "mean-over-tokens": Bug(
         """
 def data():
@@ -150,6 +160,17 @@ def model():
 """,
         "the backward pass changes gradients before they are averaged over the ranks, as where they are clipped (hooks of 0.weight",
     ),
+    "samples-that-count-their-reads": Bug(
+        LABELS
+        + """
+def read(self, index):
+    self.num_reads += 1
+    return self.inputs[index] * (1 if self.num_reads < 100 else 2), self.targets[index]
+
+Labelled.__getitem__ = read
+""",
+        "data()[i] differs from call to call",
+    ),
     "rare-augmentation-without-a-seed": Bug(
         LABELS
         + """
@@ -180,6 +201,22 @@ class Net(nn.Module):
         return self.head(x / self.scale)
 """,
         "a step reads scale, which the steps before it have made from their samples",
+    ),
+    "statistics-in-a-buffer": Bug(
+        VECTORS
+        + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.register_buffer("center", torch.zeros(4))
+
+    def forward(self, x):
+        if self.training:
+            self.center += 0.1 * (x.detach().mean(0) - self.center)
+        return self.head(x - self.center)
+""",
+        "a step reads center, which the steps before it have made",
     ),
     "memory-of-features": Bug(
         VECTORS
@@ -237,6 +274,21 @@ def model():
 """,
         "the parameters of model() differ from process to process",
     ),
+    "mask-without-a-seed": Bug(
+        VECTORS
+        + """
+import numpy as np
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+        self.register_buffer("mask", torch.from_numpy(np.random.default_rng().random(4)).float())
+
+    def forward(self, x):
+        return super().forward(x * self.mask)
+""",
+        "the buffers of model() differ from process to process, so that they follow no seed (mask)",
+    ),
     "mask-by-rank": Bug(
         RANK
         + VECTORS
@@ -250,6 +302,16 @@ class Net(nn.Linear):
         return super().forward(x * self.mask)
 """,
         f"the buffers of model() {BY_RANK} (mask)",
+    ),
+    "model-seeded-by-rank": Bug(
+        RANK
+        + VECTORS
+        + """
+def model():
+    torch.manual_seed(rank)
+    return nn.Linear(4, 3)
+""",
+        f"the parameters of model() {BY_RANK}",
     ),
     "data-seeded-by-rank": Bug(
         RANK
@@ -276,6 +338,10 @@ def model():
 """,
         "the numbers of samples of data() differ from one process to 2 ranks",
     ),
+    "loss-by-size": Bug(
+        RANK + PERCEPTRON + "\ndef loss(outputs, targets):\n    return nn.functional.cross_entropy(outputs, targets) / num_ranks\n",
+        f"the losses of loss() {BY_SIZE}",
+    ),
     "loss-by-the-process-group": Bug(
         PERCEPTRON
         + """
@@ -295,6 +361,17 @@ def scheduler(optimizer, num_steps):
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: num_ranks)
 """,
         f"the learning rates of scheduler() {BY_SIZE}",
+    ),
+    "decay-by-size": Bug(
+        RANK
+        + PERCEPTRON
+        + """
+LEARNING_RATE = 0.1
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=LEARNING_RATE, weight_decay=0.1 * num_ranks)
+""",
+        f"the losses of training {BY_SIZE}",
     ),
     "noise-seeded-by-rank": Bug(
         RANK
@@ -336,6 +413,19 @@ def data():
 
 def model():
     return nn.Linear(8, 3)
+""",
+        "the samples of data() differ from process to process",
+    ),
+    "seeded-by-the-clock": Bug(
+        """
+import time
+
+def data():
+    stream = torch.Generator().manual_seed(time.time_ns() % 2**31)
+    return pairs(torch.randn(32, 4, generator=stream), classes(32))
+
+def model():
+    return nn.Linear(4, 3)
 """,
         "the samples of data() differ from process to process",
     ),
