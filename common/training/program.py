@@ -33,6 +33,8 @@ from common.trainer import Batches, Trainer
 from common.training import checks, loop, speed, step_breakdown
 from common.training.clock import Turns
 
+# The keys that TANDEM_LAUNCH may have.
+LAUNCH_TYPES = {"launcher": str, "command": str, "launched_at": float, "ignored_variables": dict, "settings": dict}
 # The name of a library that traces MPI, Tandem's or IBM's, in LD_PRELOAD.
 TRACING_LIBRARY = re.compile(r"(tandem|mpi)trace[^/: ]*\.so")
 # Measures a run after its training, from the batches of its last epoch; the last argument ends a turn.
@@ -227,11 +229,30 @@ def launch_of(backend: str, ranks: Ranks) -> Launch:
 
     A run is traced where a library that is loaded traces MPI, unless its matrix says otherwise.
     """
-    command = shlex.join([PYTHON, "-m", f"frameworks.{backend}", *sys.argv[1:]])
-    by_matrix = json.loads(os.environ.get("TANDEM_LAUNCH") or "{}")
+    command, by_matrix = shlex.join([PYTHON, "-m", f"frameworks.{backend}", *sys.argv[1:]]), launch_by_matrix()
     is_traced = TRACING_LIBRARY.search(os.environ.get("LD_PRELOAD", ""))
     settings = ({"trace": "mpi"} if is_traced else {}) | by_matrix.get("settings", {})
     return Launch(ranks.source, command, None, {}, {})._replace(**by_matrix | {"settings": settings})
+
+
+def launch_by_matrix() -> dict[str, Any]:
+    """Reads the fields of a Launch from TANDEM_LAUNCH, which launch/matrix.py sets for its runs; none without it.
+
+    Raises UserError where the variable has another value.
+    """
+    text = os.environ.get("TANDEM_LAUNCH") or "{}"
+    refusal = UserError(f"TANDEM_LAUNCH is {text[:60]!r}; launch/matrix.sh sets it for its runs; unset it")
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        raise refusal from None
+    if not isinstance(fields, dict) or not all(isinstance(value, LAUNCH_TYPES.get(name, ())) for name, value in fields.items()):
+        raise refusal
+    settings, ignored = (fields.get(name, {}) for name in ("settings", "ignored_variables"))
+    is_known = settings.keys() <= config.not_for(config.SINGLE_RUN).keys()
+    if not is_known or not all(isinstance(text, str | None) for text in [*settings.values(), *ignored.values()]):
+        raise refusal
+    return fields
 
 
 def process_age_seconds() -> float:

@@ -157,6 +157,28 @@ def test_horovod_over_gloo_is_refused_where_its_host_has_no_address_and_its_serv
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        "null",
+        '{"launched_at": "now"}',
+        '{"other": 1}',
+        '{"settings": {"epochs": 1}}',
+        "[" * 100_000,
+        '{"settings": {"trace": 5}}',
+        '{"ignored_variables": {"OMP_PLACES": 5}}',
+    ],
+)
+def test_a_launch_that_no_matrix_told_is_refused(text, monkeypatch):
+    monkeypatch.setenv("TANDEM_LAUNCH", text)
+    with refused("TANDEM_LAUNCH is ", "unset it"):
+        program.launch_by_matrix()
+    monkeypatch.setenv("TANDEM_LAUNCH", "")
+    assert program.launch_by_matrix() == {}
+
+
+@pytest.mark.parametrize(
     ("preloaded", "by_matrix", "settings"),
     [
         ("", "", {}),
