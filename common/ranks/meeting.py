@@ -121,8 +121,8 @@ def held_port() -> Iterator[int]:
 def agree_on_master(ranks: Ranks) -> None:
     """Sets MASTER_ADDR and MASTER_PORT on every rank, unless they are set.
 
-    Rank 0 sends them to the other ranks over MPI. Raises UserError if only one of the two is set, if MPI has a different number of ranks,
-    or for a network interface that is not here.
+    Rank 0 sends them to the other ranks over MPI; under srun without mpi4py they follow from its step. Raises UserError if only one of the
+    two is set, if MPI has a different number of ranks, or for a network interface that is not here.
     """
     on_one_node = ranks.local_size == ranks.size
     if on_one_node and "MASTER_ADDR" not in os.environ:
@@ -138,7 +138,9 @@ def agree_on_master(ranks: Ranks) -> None:
         master = os.environ[MASTER[0]], os.environ[MASTER[1]]
     elif ranks.size == 1:
         master = LOOPBACK, free_port()
-    elif problem := mpi.problem():
+    elif (problem := mpi.problem()) and (rendezvous := slurm.meeting_place()):
+        master = master_address(rendezvous.host, on_one_node), rendezvous.port
+    elif problem:
         raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:
         master = gathered((master_address(socket.gethostname(), on_one_node), free_port()), ranks)[0]

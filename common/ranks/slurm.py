@@ -1,10 +1,12 @@
-"""Slurm: how srun lets ranks find each other, and its lists of hosts."""
+"""Slurm: how srun lets ranks find each other, and where the ranks of a step can meet without MPI."""
 
 import itertools
 import math
+import os
 import re
 import subprocess
 from collections.abc import Iterator
+from typing import NamedTuple
 
 # Set by users and sites to choose for srun, and by srun for its ranks; srun does not set it for `none`.
 MPI_TYPE = "SLURM_MPI_TYPE"
@@ -15,6 +17,8 @@ LISTED = re.compile(r"^(?:srun: |\s+)(\w+)$", re.MULTILINE)
 VERSIONS = re.compile(r"specific pmix plugin versions available: *([\w, ]+)$", re.MULTILINE)
 # Plugins for PMIx: Slurm's, those of one version, and ParaStation's.
 PMIX = re.compile(r"(ps)?pmix(_v\d+)?")
+# Below those that Linux assigns to any process.
+PORTS = range(10_000, 30_000)
 
 
 def mpi_types() -> list[str]:
@@ -68,3 +72,22 @@ def _numbers(ranges: str) -> list[str]:
 def first_host(node_list: str) -> str:
     """Gives the first host of a list such as `n[1-4,7],m1`."""
     return next(hosts(node_list))
+
+
+class MeetingPlace(NamedTuple):
+    """The host of rank 0 and a port, which may be in use."""
+
+    host: str
+    port: int
+
+
+def meeting_place() -> MeetingPlace | None:
+    """Derives the place of the step of this process, the same on every rank, from Slurm's variables; None where they do not give it.
+
+    Steps of a job have different ports.
+    """
+    # Ranks that are laid out by a list of nodes may begin on any.
+    if not os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_DISTRIBUTION") == "arbitrary":
+        return None
+    number = int(os.environ["SLURM_JOB_ID"]) * 1009 + int(os.environ["SLURM_STEP_ID"])
+    return MeetingPlace(first_host(os.environ["SLURM_STEP_NODELIST"]), PORTS[number % len(PORTS)])

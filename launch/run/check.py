@@ -163,7 +163,7 @@ def mpi(facts: Facts) -> Lines:
     if facts.launcher is None or first is None or not LAUNCHERS[facts.launcher.name].provides_mpi:
         return
     if first.mpi is None:
-        # A single rank, and ranks with MASTER_ADDR, meet without it.
+        # A single rank, ranks with MASTER_ADDR and those of Slurm meet without it.
         severity = PROBLEM if any(available.mpi_problem(job.backend, "torchrun") for job in facts.jobs) else NOTE
         remedy = "build it with the site's mpicc, run launch/setup.sh, or give --launcher torchrun"
         yield severity, f"mpi4py cannot be used ({first.mpi_problem}); {remedy}"

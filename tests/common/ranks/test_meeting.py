@@ -330,8 +330,29 @@ def raises(problem):
     return function
 
 
-def test_ranks_that_meet_over_mpi_without_mpi4py_are_refused(monkeypatch):
+def test_under_srun_without_mpi4py_ranks_meet_on_the_first_node_of_their_step_each_step_at_a_port_of_its_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "jwb[0007,0012]")
+    monkeypatch.setenv(meeting.HOST_SUFFIX_VARIABLE, "i")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: None)
+    ports = set()
+    for job, step in ((41, 0), (41, 1), (42, 0)):
+        monkeypatch.setenv("SLURM_JOB_ID", str(job))
+        monkeypatch.setenv("SLURM_STEP_ID", str(step))
+        masters = set()
+        for rank in range(4):
+            for name in meeting.MASTER:
+                monkeypatch.delenv(name, raising=False)
+            meeting.agree_on_master(Ranks(rank, 4, rank % 2, 2))
+            masters.add(tuple(os.environ[name] for name in meeting.MASTER))
+        ((address, port),) = masters
+        assert (address, 10_000 <= int(port) < 30_000) == ("jwb0007i", True)
+        ports.add(port)
+    assert len(ports) == 3
+    # Where the first node of the step need not be that of rank 0.
+    monkeypatch.setenv("SLURM_DISTRIBUTION", "arbitrary")
+    for name in meeting.MASTER:
+        monkeypatch.delenv(name)
     with refused("Slurm started ranks that meet over MPI, and mpi4py cannot be used (", "); start with torchrun"):
         meeting.agree_on_master(Ranks(0, 4, 0, 2, "Slurm"))
 
