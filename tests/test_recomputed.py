@@ -259,7 +259,7 @@ def controls_found():
     found = [
         [Size({at: of_session(runs, session) for at, runs in runs_of(name).items()}, workload, 2).control_ratio("ddp", control)
          for control in ("delayed", "copy")]
-        for name in ("zen5-default", "zen5-fast", "zen4-default", "zen4-fast")
+        for name in ("zen5-default", "zen5-fast", "zen3-default")
         for session in {session for runs in runs_of(name).values() for session, _ in runs}
         for workload in WORKLOADS
     ]  # fmt: skip
@@ -281,8 +281,12 @@ OF_README = [
     ),
     (r"slower in \d+ of \d+ comparisons", lambda _: controls_found()[::2]),
     (
-        r"takes \S+ times that of `horovod_tf` here \([^)]*\), and \S+ times \([^)]*\) on `zen4-default`",
-        lambda _: [framework("zen5-default")[0], *framework("zen5-default")[1:], *framework("zen4-default")],
+        r"takes \S+ times that of `horovod_tf` here \([^)]*\), and \S+ times \([^)]*\) on `zen3-default`",
+        lambda _: [framework("zen5-default")[0], *framework("zen5-default")[1:], *framework("zen3-default")],
+    ),
+    (
+        r"its own `tf_mirrored` takes \S+ and \S+ times as long an epoch",
+        lambda _: [size(at, name="zen3-default").ratio("tf_mirrored", "horovod_tf")[0] for at in WORKLOADS],
     ),
     (r"explain the \S+: with `--mkl-kernels fast` it is \S+ \([^)]*\)", lambda _: [framework("zen5-default")[0], *framework("zen5-fast")]),
     (

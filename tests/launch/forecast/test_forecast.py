@@ -144,7 +144,7 @@ def test_what_is_no_table_is_refused_in_one_line(tmp_path):
     expect_refused("is no scaling table", PROGRAM, tmp_path / "none")
     expect_refused("there is no record in", PROGRAM, tmp_path)
     (tmp_path / "both").mkdir()
-    for machine in ("zen5-default", "zen4-default"):
+    for machine in ("zen5-default", "two-cores"):
         copy_records(machine, tmp_path / "both" / machine, "cnn-ddp-n1", "cnn-ddp-n2")
     expect_refused("forecast each by itself", PROGRAM, tmp_path / "both")
 
