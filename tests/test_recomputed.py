@@ -285,7 +285,7 @@ OF_README = [
         lambda _: [framework("zen5-default")[0], *framework("zen5-default")[1:], *framework("zen3-default")],
     ),
     (
-        r"its own `tf_mirrored` takes \S+ and \S+ times as long an epoch",
+        r"its own `tf_mirrored` took \S+ and \S+ times as long",
         lambda _: [size(at, name="zen3-default").ratio("tf_mirrored", "horovod_tf")[0] for at in WORKLOADS],
     ),
     (r"explain the \S+: with `--mkl-kernels fast` it is \S+ \([^)]*\)", lambda _: [framework("zen5-default")[0], *framework("zen5-fast")]),
