@@ -24,12 +24,10 @@ from common.ranks.watchdog import Watchdog
 
 # Set by the matrix to the `node` on which it can continue the processes of the run.
 TURNS_VARIABLE = "TANDEM_TURNS"
-# And to the path of a file for the part of an epoch that a turn of each run of the group takes.
-TURN_SHARE_VARIABLE = "TANDEM_TURN_SHARE"
-# How long a turn takes in the run that begins first. Between every second pair of turns and the rest, ratios of two backends differed
-# by 2 % with turns of 2 s, and by 1 % with these. The first step of a turn is slower than the others, by 6 to
-# 15 % in results/reference/experiments/turns.txt, and by more in results/reference/zen5-default.
-TURN_SECONDS = 0.3
+# And to the path of a file for the number of turns that an epoch of each run of the group has.
+TURNS_FILE_VARIABLE = "TANDEM_TURNS_FILE"
+# About how long a turn takes in the run that begins first. Its first step is slower than the others, and not equally for all backends.
+TURN_SECONDS = 1.0
 # The process that has started this one.
 PARENT = os.getppid()
 # A wait gives a heartbeat this often: where runs take no turns, one wait is for a whole epoch.
@@ -87,26 +85,26 @@ class Delay:
 class Turns:
     """The turns of this rank's run. All ranks make the same calls.
 
-    Every run of a group trains the same part of an epoch in a turn, so that all meet the same machine from their first epoch to their
-    last. `num_steps`: the steps of a turn, which also ends with the epoch; 0 before training, and where the run takes no turns, because it
-    was started without a matrix or because the matrix cannot continue all its processes. `num_ended`: the number of turns that have
-    ended. `meters`: the Meters that leave out what happens between turns. `step_seconds`: how long the shortest step of the warm-up took on
-    this rank.
+    The epochs of all runs of a group have the same number of turns, of equal length, so that all meet the same machine from their first
+    epoch to their last. `num_steps`: the steps of a turn, which also ends with the epoch; 0 before training, and where the run takes no
+    turns, because it was started without a matrix or because the matrix cannot continue all its processes. `num_ended`: the number of turns
+    that have ended. `meters`: the Meters that leave out what happens between turns. `step_seconds`: how long the shortest step of the
+    warm-up took on this rank.
     """
 
     def __init__(self, run: Summing, step_seconds: float, pids_by_rank: Sequence[int]) -> None:
         self._run, self._pids, self._step_seconds = run, pids_by_rank, by_rank(run, step_seconds).max()
         self._is_reachable = by_rank(run, TURNS_VARIABLE in os.environ and os.environ[TURNS_VARIABLE] == node()).all()
-        self._share_path = Path(os.environ.get(TURN_SHARE_VARIABLE, os.devnull))
+        self._path = Path(os.environ.get(TURNS_FILE_VARIABLE, os.devnull))
         self.num_steps, self.num_ended = 0, 0
         self.meters: list[Meter] = []
 
     def begin(self, num_steps: int) -> None:
         """Sets the steps of a turn for epochs of `num_steps`."""
         if self._is_reachable:
-            num_in_turn = min(max(1, round(TURN_SECONDS / self._step_seconds)), num_steps)
-            share = _shared(self._share_path, num_in_turn / num_steps) if self._run.ranks.rank == 0 else 0.0
-            self.num_steps = max(1, round(by_rank(self._run, share)[0] * num_steps))
+            num_turns = min(max(1, round(num_steps * self._step_seconds / TURN_SECONDS)), num_steps)
+            of_group = _shared(self._path, num_turns) if self._run.ranks.rank == 0 else 0
+            self.num_steps = math.ceil(num_steps / by_rank(self._run, of_group)[0])
 
     def end(self) -> None:
         """Ends the turn, if the run takes turns, and returns on all ranks together when the next one begins."""
@@ -124,11 +122,11 @@ class Turns:
             self._run.sum(np.zeros(1))
 
 
-def _shared(path: Path, share: float) -> float:
-    """Gives the share of the first run of the group; the runs after it wait for their turn and read it from its file."""
+def _shared(path: Path, num_turns: int) -> int:
+    """Gives the number of turns of the first run of the group; the runs after it wait for their turn and read it from its file."""
     if not path.exists():
-        path.write_text(repr(share))
-    return float(path.read_text())
+        path.write_text(str(num_turns))
+    return int(path.read_text())
 
 
 def stop() -> None:

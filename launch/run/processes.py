@@ -89,7 +89,7 @@ def run(
         temporary = until_end.enter_context(tempfile.TemporaryDirectory(prefix="tandem-", ignore_cleanup_errors=True))
         environ |= {"TMPDIR": temporary} if is_here else {}
         # The supervisor starts before the run, so that there is no moment at which the run could be left alone.
-        paths = filter(None, [temporary, variables.get(clock.TURN_SHARE_VARIABLE)])
+        paths = filter(None, [temporary, variables.get(clock.TURNS_FILE_VARIABLE)])
         until_end.enter_context(supervisor.supervised(mark, GRACE_SECONDS, output, paths))
         with open(write_end, "wb") as pipe:
             process = subprocess.Popen(

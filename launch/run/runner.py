@@ -98,11 +98,11 @@ def run_job(
     launcher: Launcher,
     time_limit_seconds: float,
     on_progress: Callable[[Progress], object],
-    turn_share: Path | None = None,
+    turns_file: Path | None = None,
 ) -> Run[Record]:
     """Runs a job: a generator that returns its record, the run's own or completed here where the run failed.
 
-    With `turn_share`, the file in which runs side by side agree on their turns, it yields at the end of each turn, as processes.run does.
+    With `turns_file`, the file in which runs side by side agree on their turns, it yields at the end of each turn, as processes.run does.
 
     The record is there also after an exception, such as KeyboardInterrupt, or closing it has ended the run. Raises UserError where traces
     of an earlier attempt cannot be removed.
@@ -111,13 +111,13 @@ def run_job(
     launch = {"launcher": launcher.name, "command": shell_command(start), "launched_at": time.time()}
     launch["settings"] = {name: value for name, value in as_json(job.settings).items() if name in not_for(SINGLE_RUN)}
     launch["ignored_variables"] = binding.ignored_variables(launcher.variables)
-    of_turns = {clock.TURNS_VARIABLE: clock.node(), clock.TURN_SHARE_VARIABLE: str(turn_share)} if turn_share else {}
+    of_turns = {clock.TURNS_VARIABLE: clock.node(), clock.TURNS_FILE_VARIABLE: str(turns_file)} if turns_file else {}
     argv, variables = command_of(start, {"TANDEM_LAUNCH": json.dumps(launch)} | of_turns)
     ending, outcome, received = Ending("failed", INTERRUPTED), None, Received(on_progress)
     num_kills_before = machine.num_oom_kills()
     timeline.clear(job.settings)
     # Stopped ranks receive no SIGTERM, which is all that an mpiexec sends them. Those of a cluster's launcher its daemons kill.
-    death_signal = signal.SIGTERM if not turn_share or LAUNCHERS[launcher.name].places == "cluster" else signal.SIGKILL
+    death_signal = signal.SIGTERM if not turns_file or LAUNCHERS[launcher.name].places == "cluster" else signal.SIGKILL
     try:
         outcome = yield from processes.run(
             argv,

@@ -63,12 +63,12 @@ def run_group(
     """Runs jobs side by side and adds their records to those that are done, also where it is interrupted."""
     ended: set[int] = set()
     # A name that nobody can guess: the folder is open to all users. The first run makes the file.
-    turn_share = Path(tempfile.gettempdir()) / f"tandem-turn-share-{secrets.token_hex(16)}"
+    turns_file = Path(tempfile.gettempdir()) / f"tandem-turns-{secrets.token_hex(16)}"
 
     def start(job: Job) -> Run[Record]:
         display.begin(job)
         on_progress = functools.partial(display.progress, job)
-        return runner.run_job(job, launcher, time_limit_seconds, on_progress, turn_share if len(group) > 1 else None)
+        return runner.run_job(job, launcher, time_limit_seconds, on_progress, turns_file if len(group) > 1 else None)
 
     def on_end(index: int, record: Record) -> None:
         ended.add(index)
@@ -85,7 +85,7 @@ def run_group(
         run_records += filter(None, interrupted)
         raise
     finally:
-        turn_share.unlink(missing_ok=True)
+        turns_file.unlink(missing_ok=True)
 
 
 def describe_left(jobs: Iterable[Job]) -> str:

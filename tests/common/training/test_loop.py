@@ -412,7 +412,7 @@ class Stopped(Timed):
 def side_by_side(monkeypatch, tmp_path):
     """Runs take turns, the first of them of two seconds."""
     monkeypatch.setenv(clock.TURNS_VARIABLE, clock.node())
-    monkeypatch.setenv(clock.TURN_SHARE_VARIABLE, str(tmp_path / "share"))
+    monkeypatch.setenv(clock.TURNS_FILE_VARIABLE, str(tmp_path / "turns"))
     monkeypatch.setattr(clock, "TURN_SECONDS", 2.0)
 
 
@@ -457,10 +457,12 @@ def test_each_epoch_of_a_delayed_run_takes_5_percent_longer_with_its_evaluation_
 
 
 @pytest.mark.parametrize(
-    ("step_seconds", "num_steps", "expected"), [(0.1, 100, 20), (4.0, 100, 1), (0.1, 10, 10)], ids=["part", "one step", "whole epoch"]
+    ("step_seconds", "num_steps", "expected"),
+    [(0.1, 100, 20), (0.1, 34, 17), (4.0, 100, 1), (0.1, 10, 10)],
+    ids=["part", "halves", "one step", "epoch"],
 )
 @pytest.mark.usefixtures("side_by_side")
-def test_all_runs_of_a_group_train_the_part_of_an_epoch_that_the_first_trains_in_a_turn(step_seconds, num_steps, expected):
+def test_the_epochs_of_all_runs_of_a_group_have_as_many_turns_as_those_of_the_first(step_seconds, num_steps, expected):
     first, slower, with_more_steps = (Turns(Timed([]), seconds, []) for seconds in (step_seconds, 3 * step_seconds, step_seconds))
     first.begin(num_steps)
     slower.begin(num_steps)
