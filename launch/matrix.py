@@ -25,7 +25,6 @@ from launch.report.ratio_text import interval
 from launch.report.report import report_of
 from launch.report.statistics import MIN_RUNS_CONFIDENT
 from launch.run import available, best, check, job_scripts, lock, resume, runner, verify
-from launch.run.best import Gain
 from launch.run.options import Matrix
 from launch.run.plan import Job, plan
 from launch.run.session import run_all
@@ -155,10 +154,10 @@ def links_to(page: Path) -> list[str]:
     return [f"page: {page}", tables] if page.exists() else [tables]
 
 
-def gain_of(above: list[float], below: list[float]) -> Gain:
+def gain_of(above: list[float], below: list[float]) -> tuple[float, str | None]:
     """Returns the gain of a search, by the rule of the report."""
     ratio = statistics.ratio(above, below, paired=True)
-    return Gain(ratio.value, interval(ratio))
+    return ratio.value, interval(ratio)
 
 
 def runnable(prepared: Prepared, launcher: commands.Launcher) -> list[Job]:

@@ -4,7 +4,6 @@ import dataclasses
 import heapq
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from common import apart, command_line, workloads
 from common.backends import chosen, declaration_of, has_one_rank, settings_of
 from common.bounds import CONTEXT, FROM_1, LAYERS, RANKS
-from common.command_line import Help, shortened
+from common.command_line import Help
 from common.config import Optimizer, Settings
 from common.cost import parallelism, sharing, state_memory
 from common.declarations import SHELL_PYTHON
@@ -30,8 +29,6 @@ BACKENDS = (
     "single", "ddp", "horovod_torch", "zero_redundancy", "deepspeed_zero", "deepspeed_zero@2", "deepspeed_zero@3", "fsdp",
     "tensor_parallel", "pipeline", "pipeline@gpipe",
 )  # fmt: skip
-# The text of --fits.
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtKMGT])(i?))?B")
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 # Of Horovod's fusion buffer: 0.28.1, HOROVOD_FUSION_THRESHOLD.
 FUSION_BYTES = 128 * 2**20
@@ -71,8 +68,6 @@ class Memory:
     backends: str | None = None
     """Backends and variants, separated by commas. Default: those that divide memory differently. What cannot divide the model is left out
     with the reason."""
-    fits: str | None = None
-    """Memory of a rank, such as 80GB: say which backends fit."""
     json: bool = False
     """Print JSON, in bytes."""
 
@@ -104,14 +99,12 @@ class Answer(NamedTuple):
 
 def run(arguments: Memory) -> int:
     """Prints the forecast and returns the exit status. Raises UserError, before anything is printed, where nothing can be forecast."""
-    limit = size_of(arguments.fits) if arguments.fits is not None else None
     subject = f"--model {arguments.model}" if arguments.model else f"--workload {arguments.workload}"
     answer = apart.call(subject, answer_of, **vars(arguments))
     if arguments.json:
-        rows = [row._asdict() | ({} if limit is None else {"fits": row.peak <= limit}) for row in answer.forecasts]
-        print(json.dumps({"backends": rows, "left_out": answer.left_out}, indent=2))
+        print(json.dumps({"backends": [row._asdict() for row in answer.forecasts], "left_out": answer.left_out}, indent=2))
     else:
-        show(answer, limit)
+        show(answer)
     return 0
 
 
@@ -135,15 +128,6 @@ def answer_of(**options: Any) -> Answer:
         f"{settings.optimizer}{recomputed}"
     )
     return Answer(training, forecasts, left_out)
-
-
-def size_of(text: str) -> float:
-    """Returns the bytes in a text such as 80GB or 64 MiB. Raises UserError for any other text, and for 0."""
-    match = SIZE.fullmatch(text)
-    if not match or not 0 < float(match[1]) < math.inf:
-        raise UserError(f"--fits is {shortened(text)!r}; give the memory of a rank, such as 80GB or 64GiB")
-    number, prefix, binary = match.groups()
-    return float(number) * (1024 if binary else 1000) ** " kmgt".index((prefix or " ").lower())
 
 
 def settings_from(arguments: Memory) -> Settings:
@@ -260,8 +244,8 @@ def largest_hand(sizes: Sequence[int], num_ranks: int) -> float:
     return max(hands) / sum(sizes)
 
 
-def show(answer: Answer, limit: float | None) -> None:
-    """Prints the forecasts as a table, the reasons for what is left out, and what fits into `limit` bytes."""
+def show(answer: Answer) -> None:
+    """Prints the forecasts as a table, and the reasons for what is left out."""
     training, forecasts, left_out = answer
     unit, size = next((unit for unit in UNITS if max(row.peak for row in forecasts) >= unit[1]), UNITS[-1])
     rows = [
@@ -270,10 +254,6 @@ def show(answer: Answer, limit: float | None) -> None:
         for backend, num_ranks, *sizes in forecasts
     ]
     lines = [*(f"left out: {reason}" for reason in left_out), "Programs, the allocator's reserve and the workspace of kernels come on top."]
-    if limit is not None:
-        fitting = [row.backend for row in forecasts if row.peak <= limit]
-        fit = f"{len(fitting)} of {len(forecasts)} fit into {limit / size:.4g} {unit} per rank"
-        lines.append(": ".join([fit, *([", ".join(fitting)] if fitting else [])]))
     print_tables([Table(f"{training}: memory per rank", rows)], lines)
 
 

@@ -27,7 +27,7 @@ RECORDS = [next((ROOT / "results" / "reference" / "two-cores").glob(f"*-cnn-ddp-
 ALWAYS = {
     "frameworks.single": [("--results", "PATH/results")],
     "launch.matrix": [("--backends", "single", "--results", "PATH/results", "--dry-run")],
-    "launch.memory": [("--workload", "cnn", "--backends", "ddp,fsdp"), ("--layers", "2", "--backends", "ddp", "--fits", "80GB")],
+    "launch.memory": [("--workload", "cnn", "--backends", "ddp,fsdp"), ("--layers", "2", "--backends", "ddp")],
     "launch.trace.build": [("--library", "PATH/library.so")],
 }
 LATE = {"launch.memory": ["frameworks.shared.pytorch.activations"], "launch.compare": ["launch.report.export.html"]}

@@ -27,8 +27,7 @@ from frameworks.shared.deepspeed import configuration
 from launch.launchers import commands
 from launch.launchers.commands import Launcher
 from launch.run import processes, runner, turns
-from launch.run.node import Answer, DeviceName
-from launch.run.place import MARKER, Place
+from launch.run.node import MARKER, RANK, Answer, DeviceName, Place
 from launch.run.plan import Job
 from launch.run.runner import Command
 
@@ -177,16 +176,16 @@ def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_la
 
 
 def step_of(job: Job, launcher: Launcher) -> Step:
-    """Starts the ranks of a job as its run does, with launch/run/place.py in place of the training."""
+    """Starts the ranks of a job as its run does, with launch/run/node.py in place of the training."""
     start = runner.start_of(job, launcher)
     needed = cores_per_rank(job.settings) if job.settings.bind else 0
-    program = (*launcher.python, "-m", "launch.run.place", str(needed), str(job.settings.join_timeout))
+    program = (*launcher.python, "-m", "launch.run.node", RANK, str(needed), str(job.settings.join_timeout))
     printed, error = ask(runner.command_of(start._replace(program=program)), job, launcher)
     return Step(job, [Place(*values) for values in sorted(printed, key=operator.itemgetter(0))], error)
 
 
 def ask(command: Command, job: Job, launcher: Launcher) -> tuple[list[Any], str | None]:
-    """Returns what a program prints by `place.answer`, and why it failed, or None. Raises UserError if it cannot be started."""
+    """Returns what a program prints by `node.answer`, and why it failed, or None. Raises UserError if it cannot be started."""
     printed: list[Any] = []
     received = runner.Received(lambda _: None)
 

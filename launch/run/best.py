@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 from common import workloads
 from common.backends import settings_of_library
 from common.config import NO_SETTING
-from common.ranks import gpus, machine
 from common.record import files
 from common.record.definition import Record
 from common.terminal import filled, print_tables
@@ -22,8 +21,8 @@ from common.words import ranks_of
 from launch.launchers import batch_systems
 from launch.launchers.commands import Launcher
 from launch.run import runner, turns
-from launch.run.estimate import Estimate, num_cores
 from launch.run.plan import Job
+from launch.run.session import Estimate, num_cores
 
 # Throughput that the last doubling of the batch must have gained for another one.
 LEAST_GAIN = 0.02
@@ -31,7 +30,6 @@ LEAST_GAIN = 0.02
 LEAST_STEPS = 4
 # Below the folder of a matrix's records.
 FOLDER = "best"
-MIB = 2**20
 QUESTION = "And if each may choose?"
 SPEED = "samples/s"
 NOTE = (
@@ -53,20 +51,15 @@ class Measured(NamedTuple):
     """What a run of a search has measured, and the samples of its epochs; without a throughput it failed, as for want of memory."""
 
     samples_per_second: float | None
-    rank_bytes: float | None = None
     seconds_to_target: float | None = None
     num_samples: int = 0
 
 
 class SearchSpace(NamedTuple):
-    """What is searched: from which batch, among which settings, within which memory of a rank.
-
-    `batch_ratio` is the global batch over the batch size.
-    """
+    """What is searched: from which batch, among which settings. `batch_ratio` is the global batch over the batch size."""
 
     default_batch: int
     settings: tuple[str, ...]
-    limit_bytes: float
     batch_ratio: int
     num_pairs: int
     has_target: bool
@@ -76,15 +69,8 @@ class SearchSpace(NamedTuple):
 Runs = Mapping[Trial, Measured]
 
 
-class Gain(NamedTuple):
-    """The throughput of the best over that of the default, and its 95 % interval as text; None from too few pairs."""
-
-    value: float
-    interval: str | None
-
-
-# The gain from the throughputs of the best and of the default in each pair.
-GainOf = Callable[[list[float], list[float]], Gain]
+# The throughput of the best over that of the default, from those of each pair, and its 95 % interval as text; None from too few pairs.
+GainOf = Callable[[list[float], list[float]], tuple[float, str | None]]
 
 
 def run(jobs: Iterable[Job], stamp: str, launcher: Launcher, num_pairs: int, time_limit_seconds: float, gain_of: GainOf) -> int:
@@ -129,16 +115,10 @@ def space_of(job: Job, num_pairs: int) -> SearchSpace:
     return SearchSpace(
         default_batch=batch_size,
         settings=tuple(settings_of_library(job.backend)),
-        limit_bytes=free_bytes(settings.device, job.ranks_per_node),
         batch_ratio=plan.global_batch // batch_size,
         num_pairs=num_pairs,
         has_target=settings.target is not None,
     )
-
-
-def free_bytes(device: str, ranks_per_node: int) -> float:
-    """Returns the memory that is free here for each rank: of its GPU, or its share of the node's."""
-    return gpus.most_free_bytes() if device == "cuda" else machine.available_bytes() / ranks_per_node
 
 
 def job_of(job: Job, trial: Trial, stamp: str) -> Job:
@@ -179,11 +159,8 @@ def measured_in(record: Record) -> Measured:
     """Returns what a run of a search has measured."""
     if record.status != "ok":
         return Measured(None)
-    of_gpus = record.gpu_memory_by_rank
-    sizes = of_gpus.peak_reserved_bytes if of_gpus else record.peak_memory_bytes_by_rank or []
-    largest = max((size for size in sizes if size is not None), default=None)
     num_samples = (record.samples_per_epoch or 0) + (record.samples_dropped_per_epoch or 0)
-    return Measured(record.samples_per_second, largest, record.time_to_solution_seconds, num_samples)
+    return Measured(record.samples_per_second, record.time_to_solution_seconds, num_samples)
 
 
 def describe(job: Job, trial: Trial, runs: dict[Trial, Measured], record: Record) -> str:
@@ -251,15 +228,7 @@ def end_of_batches(runs: Runs, space: SearchSpace) -> str | None:
     num_samples = measured[-1].num_samples
     if 2 * batches[-1] * space.batch_ratio * LEAST_STEPS > num_samples:
         return f"an epoch has {num_samples:,} samples"
-    if (needed := expected_bytes([run.rank_bytes for run in measured])) and needed > space.limit_bytes:
-        return f"a batch of {2 * batches[-1]} would need {needed / 1e9:.1f} GB"
     return None
-
-
-def expected_bytes(bytes_by_batch: list[float | None]) -> float | None:
-    """Returns the memory of a rank with twice the last batch, by the line through the last two; None where these are not known."""
-    before, last = [None, *bytes_by_batch][-2:]
-    return None if before is None or last is None else last + 2 * max(last - before, 0.0)
 
 
 def row_of(workload: str, num_ranks: int, backend: str, runs: Runs, space: SearchSpace, gain_of: GainOf) -> dict[str, Any] | None:
@@ -271,12 +240,12 @@ def row_of(workload: str, num_ranks: int, backend: str, runs: Runs, space: Searc
     if runs.get(default, Measured(None)).samples_per_second is None:
         return None
     chosen = fastest(runs)
-    gain, default_speed, speed = None, runs[default].samples_per_second, runs[chosen].samples_per_second
+    gain, interval, default_speed, speed = None, None, runs[default].samples_per_second, runs[chosen].samples_per_second
     if speeds := paired_speeds(default, chosen, runs, space.num_pairs):
         above, below = [list(side) for side in zip(*speeds, strict=True)]
-        gain = gain_of(above, below)
+        gain, interval = gain_of(above, below)
         default_speed, speed = geometric_mean(below), geometric_mean(above)
-    solution, rank_bytes = runs.get(chosen._replace(purpose="solution")), runs[chosen].rank_bytes
+    solution = runs.get(chosen._replace(purpose="solution"))
     return {
         "workload": workload,
         "ranks": num_ranks,
@@ -284,11 +253,10 @@ def row_of(workload: str, num_ranks: int, backend: str, runs: Runs, space: Searc
         SPEED: speed,
         "--batch-size": chosen.batch_size,
         "setting": None if chosen.setting == NO_SETTING else chosen.setting,
-        "gain": gain and gain.value,
-        "95 % interval": gain and gain.interval,
+        "gain": gain,
+        "95 % interval": interval,
         "default samples/s": default_speed,
         "default batch": default.batch_size,
-        "memory of a rank (MiB)": rank_bytes and rank_bytes / MIB,
         "time to solution (s)": solution and ("not reached" if solution.seconds_to_target is None else solution.seconds_to_target),
         "no larger batch, since": end_of_batches(runs, space),
     }

@@ -24,8 +24,8 @@ from launch.launchers import batch_systems, commands, detect
 from launch.launchers.commands import LAUNCHERS, PYTHON, Launcher
 from launch.run import available, lock
 from launch.run.available import Step
+from launch.run.node import Node, Place
 from launch.run.options import Matrix
-from launch.run.place import Node, Place
 from launch.run.plan import Job
 
 Severity = Literal["ok", "note", "problem"]

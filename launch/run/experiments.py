@@ -1,18 +1,19 @@
 """Experiments on a user's file: each changes one thing of a step or of its process, and what then differs names a cause.
 
-They run in processes of their own.
+Those of a step are made in one process. The others compare what processes see of a training: one alone, another one, and those with the
+variables of ranks, in which nothing else is changed.
 """
 
-import contextlib
-import copy
 import functools
 import importlib
 import itertools
-import math
-import pickle
+import multiprocessing
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,25 +22,32 @@ from common import apart, workloads
 from common.command_line import shortened
 from common.config import Settings
 from common.data.samples import Samples
-from common.model import model_file, user_data
+from common.errors import UserError
+from common.model import model_file, user_data, user_model
+from common.ranks import launcher_variables
 from launch.run.subject import (
-    Batch,
+    LIMIT_SECONDS,
+    NUM_SAMPLES,
     Halved,
     Pass,
     Subject,
-    batch_of,
+    changed_names,
+    differ,
     digests_of,
-    halved,
-    module_of,
-    outputs_of,
+    distance,
+    first_half,
+    flat,
+    joined,
+    models,
+    passes_differ,
     prepared,
-    step_of,
     subject_of,
-    tensors_of,
+    trained_parameters,
+    values_of,
 )
 
-# Relative: what rounding alone may change, and what it may where a model computes something in float32.
-TOLERANCE, LOOSE_TOLERANCE = 1e-9, 1e-6
+# Relative: what a difference in float32 within a model may be. Rounding alone is less than TOLERANCE of launch/run/subject.py.
+LOOSE_TOLERANCE = 1e-6
 # The factor of a loss with which its gradients exceed every limit.
 LARGE = 1e6
 NUM_OPTIMIZER_STEPS, NUM_MODELS = 4, 4
@@ -48,6 +56,10 @@ STEP_SECONDS = 1.0
 # A share of the held-out samples; fewer may be alike by chance.
 LEAST_OVERLAP = 0.01
 MAX_NAMED = 100
+# Steps that processes train, where they take no longer than LIMIT_SECONDS, and their learning rate where the file has no optimizer.
+MAX_STEPS, LEARNING_RATE = 40, 0.01
+# Digests by what they are of, and by the name of a part, the number of a sample or of a step.
+Observation = dict[str, dict[str, str]]
 
 
 class Examination(NamedTuple):
@@ -76,26 +88,26 @@ def examine(settings: Settings) -> Examination:
     if of_reading := _of_reading(subject.train):
         # Whatever else differs may follow from that.
         return Examination({"training": of_reading}, [], None, [], STEP_SECONDS)
-    of_steps, of_ranks, without_gradient = _of_steps(subject, halved(subject, subject.train))
+    of_steps, of_ranks, without_gradient = _of_steps(subject, subject.halved(subject.train))
     of_shards, of_optimizer = _of_optimizer(subject)
     of_shards = _of_forward(subject) or of_shards or _of_zeros(subject)
     wrong = {"training": of_steps, "optimizer": of_optimizer}
     if len(subject.test):
-        held_out = halved(subject, subject.test)
+        held_out = subject.halved(subject.test)
         wrong |= {"evaluation": _of_evaluation(subject, held_out), "metric": _of_metric(subject, held_out), "data": _of_overlap(subject)}
-    return Examination({of: text for of, text in wrong.items() if text}, of_ranks, of_shards, without_gradient, _step_seconds(subject))
+    return Examination({of: text for of, text in wrong.items() if text}, of_ranks, of_shards, without_gradient, subject.step_seconds())
 
 
 def _of_steps(subject: Subject, batches: Halved) -> tuple[str | None, list[str], list[str]]:
     """Says what is wrong in a step whatever runs show, and what makes ranks differ, and names the parameters that have no gradient."""
-    module = module_of(subject)
-    whole, again = (step_of(subject, module, batches.whole) for _ in range(2))
+    module = subject.module()
+    whole, again = (subject.step(module, batches.whole) for _ in range(2))
     # A new module for each pass where one keeps something from pass to pass.
-    build = functools.partial(module_of, subject) if _differ(whole, again) else lambda: module
-    of_ranks = [_of_state(subject, batches), _of_draws(whole, step_of(subject, build(), batches.whole, seed=1))]
-    first, second = (step_of(subject, build(), half) for half in batches[1:])
+    build = subject.module if passes_differ(whole, again) else lambda: module
+    of_ranks = [_of_state(subject, batches), _of_draws(whole, subject.step(build(), batches.whole, seed=1))]
+    first, second = (subject.step(build(), half) for half in batches[1:])
     with_gradient = whole.gradients.keys() | first.gradients.keys() | second.gradients.keys()
-    without_gradient = [name for name in _trained_parameters(module) if name not in with_gradient]
+    without_gradient = [name for name in trained_parameters(module) if name not in with_gradient]
     causes = [cause for cause in of_ranks if cause]
     # What is drawn, or kept, differs between the halves anyway.
     wrong = None if causes else _of_halves(whole, first, second) or _of_gradients(subject, build, batches)
@@ -106,29 +118,29 @@ def _of_state(subject: Subject, batches: Halved) -> str | None:
     """Compares a step after one of the first half with a step after one of the second half."""
     values, passes = [], []
     for half in batches[1:]:
-        module = module_of(subject)
-        step_of(subject, module, half)
-        values.append(_values(module))
-        passes.append(step_of(subject, module, batches.whole))
-    if not _differ(*passes):
+        module = subject.module()
+        subject.step(module, half)
+        values.append(values_of(module))
+        passes.append(subject.step(module, batches.whole))
+    if not passes_differ(*passes):
         return None
-    names = shortened(", ".join(_changed(*values)), MAX_NAMED) or "something"
+    names = _listed(changed_names(*values)) or "something"
     return f"a step reads {names}, which the steps before it have made from their samples: each rank has its own, or ddp rank 0's"
 
 
 def _of_draws(whole: Pass, with_other_seed: Pass) -> str | None:
     """Compares two seeds."""
-    return "the model or loss() draws random numbers in training: those of a rank are its own" if _differ(whole, with_other_seed) else None
+    drawn = passes_differ(whole, with_other_seed)
+    return "the model or loss() draws random numbers in training: those of a rank are its own" if drawn else None
 
 
 def _of_halves(whole: Pass, first: Pass, second: Pass) -> str | None:
     """Compares a batch with its halves, which two ranks or two micro-batches compute."""
-    joined = [_joined(*outputs) for outputs in zip(whole.outputs, first.outputs, second.outputs, strict=False)]
-    if any(
-        halves is not None and _distance(output, halves) > LOOSE_TOLERANCE for output, halves in zip(whole.outputs, joined, strict=False)
-    ):
-        return "the outputs of a sample depend on the other samples of its batch, of which a rank has a part"
-    if _distance(whole.loss, mean := first.loss + second.loss) > LOOSE_TOLERANCE:
+    for output, *of_halves in zip(whole.outputs, first.outputs, second.outputs, strict=False):
+        together = joined(output, *of_halves)
+        if together is not None and distance(output, together) > LOOSE_TOLERANCE:
+            return "the outputs of a sample depend on the other samples of its batch, of which a rank has a part"
+    if distance(whole.loss, mean := first.loss + second.loss) > LOOSE_TOLERANCE:
         return f"loss() of a batch ({whole.loss:.6g}) is not the mean of those of its halves ({mean:.6g}), which ranks compute"
     return None
 
@@ -136,13 +148,13 @@ def _of_halves(whole: Pass, first: Pass, second: Pass) -> str | None:
 def _of_gradients(subject: Subject, build: Callable[[], Any], batches: Halved) -> str | None:
     """Compares the gradients of a batch with the mean of those of its halves, and large ones too."""
     for factor in (1.0, LARGE):
-        whole, first, second = (step_of(subject, build(), batch, factor=factor).gradients for batch in batches)
+        whole, first, second = (subject.step(build(), batch, factor=factor).gradients for batch in batches)
         names = sorted(whole.keys() & first.keys() & second.keys())
         # All together: of a bias before a norm the gradient is rounding alone.
-        if names and _distance(_flat(map(whole.get, names)), _flat(first[name] + second[name] for name in names)) > LOOSE_TOLERANCE:
+        if names and distance(flat(map(whole.get, names)), flat(first[name] + second[name] for name in names)) > LOOSE_TOLERANCE:
             parameters = build().named_parameters()
             hooked = [name for name, value in parameters if value._backward_hooks or value._post_accumulate_grad_hooks]
-            where = f"hooks of {shortened(', '.join(hooked), MAX_NAMED)}" if hooked else "the model or loss()"
+            where = f"hooks of {_listed(hooked)}" if hooked else "the model or loss()"
             return (
                 f"the backward pass changes gradients before they are averaged over the ranks, as where they are clipped ({where}); "
                 "CLIP_NORM clips the averaged gradient"
@@ -153,17 +165,17 @@ def _of_gradients(subject: Subject, build: Callable[[], Any], batches: Halved) -
 def _of_forward(subject: Subject) -> str | None:
     """Compares the parameters before and after a step without an update. Raises UserError where they have another type then."""
     # A teacher begins as its student, and follows it from other values.
-    module = module_of(subject, spread=1.0)
+    module = subject.module(spread=1.0)
     before = [parameter.detach().clone() for parameter in module.parameters()]
-    step_of(subject, module, halved(subject, subject.train).whole)
+    subject.step(module, subject.halved(subject.train).whole)
     converted = [name for name, parameter in module.named_parameters() if parameter.dtype != model_file.torch().float64]
     if converted:
-        names = shortened(", ".join(converted), MAX_NAMED)
+        names = _listed(converted)
         subject.file.refuse("model", f"--verify trains in float64, and the forward pass gives {names} another type; let them keep theirs")
     changed = [
-        name for (name, parameter), value in zip(module.named_parameters(), before, strict=True) if _distance(parameter.detach(), value)
+        name for (name, parameter), value in zip(module.named_parameters(), before, strict=True) if distance(parameter.detach(), value)
     ]
-    names = shortened(", ".join(changed), MAX_NAMED)
+    names = _listed(changed)
     return f"the forward pass changes {names}, of which a library that shards parameters has a copy for the step" if changed else None
 
 
@@ -171,13 +183,13 @@ def _of_evaluation(subject: Subject, batches: Halved) -> str | None:
     """Compares what follows the evaluation of one half of some held-out samples with what follows that of the other half."""
     values, outputs = [], []
     for half in batches[1:]:
-        module = module_of(subject)
-        _evaluated(subject, module, half)
-        values.append(_values(module))
-        outputs.append([*_evaluated(subject, module, batches.whole), *step_of(subject, prepared(module), batches.whole).outputs])
-    if not _tensors_differ(*outputs):
+        module = subject.module()
+        subject.evaluated(module, half)
+        values.append(values_of(module))
+        outputs.append([*subject.evaluated(module, batches.whole), *subject.step(prepared(module), batches.whole).outputs])
+    if not differ(*outputs):
         return None
-    names = shortened(", ".join(_changed(*values)), MAX_NAMED) or "something"
+    names = _listed(changed_names(*values)) or "something"
     return f"evaluating a batch changes {names}, which the model then reads: each rank has its own"
 
 
@@ -186,19 +198,12 @@ def _of_metric(subject: Subject, batches: Halved) -> str | None:
     if not subject.file.has("metric"):
         return None
     for seed in range(NUM_MODELS):
-        module = module_of(subject, spread=seed).eval()
-        whole, first, second = (_sums(subject, module, batch) for batch in batches)
-        if whole.isfinite().all() and _distance(whole, first + second) > LOOSE_TOLERANCE:
-            shown = [shortened(", ".join(f"{number:.6g}" for number in sums.tolist()), MAX_NAMED) for sums in (whole, first + second)]
+        module = subject.module(spread=seed).eval()
+        whole, first, second = (subject.sums(module, batch) for batch in batches)
+        if whole.isfinite().all() and distance(whole, first + second) > LOOSE_TOLERANCE:
+            shown = [_listed(f"{number:.6g}" for number in sums.tolist()) for sums in (whole, first + second)]
             return f"metric() of held-out samples ({shown[0]}) is not the sum of those of their halves ({shown[1]}), which ranks add up"
     return None
-
-
-def _sums(subject: Subject, module: Any, batch: Batch) -> Any:
-    """Returns what metric() gives for a batch, without the loss and the number of samples."""
-    inputs, targets, weights = copy.deepcopy(batch)
-    _, right, _, *sums = subject.criterion.totals(outputs_of(subject, module, inputs), targets, (weights > 0).double()).detach()
-    return model_file.torch().stack(sums or [right])
 
 
 def _of_reading(train: Samples) -> str | None:
@@ -206,7 +211,7 @@ def _of_reading(train: Samples) -> str | None:
     first = digests_of(train)
     again = digests_of(train, list(map(int, reversed(first))))
     if names := [index for index, digest in first.items() if again.get(index, digest) != digest]:
-        return f"data()[i] differs from call to call ({shortened(', '.join(names), MAX_NAMED)}): it keeps a state, or draws without a seed"
+        return f"data()[i] differs from call to call ({_listed(names)}): it keeps a state, or draws without a seed"
     return None
 
 
@@ -225,25 +230,20 @@ def _of_optimizer(subject: Subject) -> tuple[str | None, str | None]:
     """Says why optimizer() does not train shards of parameters as it trains all, and what is wrong with it anyway."""
     if not subject.file.has("optimizer"):
         return None, None
-    names = _trained_parameters(module_of(subject))
+    names = trained_parameters(subject.module())
     before, *whole = _updates(subject, sharded=False)
-    untrained = [
-        name for name, *halves in zip(names, before, *whole, strict=True) if not any(_distance(half, halves[0]) for half in halves)
-    ]
+    untrained = [name for name, *halves in zip(names, before, *whole, strict=True) if not any(distance(half, halves[0]) for half in halves)]
     if untrained:
-        return None, f"optimizer() never changes {shortened(', '.join(untrained), MAX_NAMED)}, whatever the gradient is"
-    if not all(itertools.starmap(_tensors_differ, itertools.pairwise([before, *whole]))):
+        return None, f"optimizer() never changes {_listed(untrained)}, whatever the gradient is"
+    if not all(itertools.starmap(differ, itertools.pairwise([before, *whole]))):
         return "optimizer() leaves the parameters as they are in some steps, as where it accumulates gradients; use --accumulate", None
     try:
         _, *shards = _updates(subject, sharded=True)
     except Exception as problem:
         return f"optimizer() does not take shards of parameters, as this backend has them ({shortened(str(problem), MAX_NAMED)})", None
-    if any(_tensors_differ(*pair) for pair in zip(whole, shards, strict=True)):
-        return (
-            "optimizer() updates a value by others, as by the norm of a parameter or of all, and this backend gives it a part of them",
-            None,
-        )
-    return None, None
+    depends = any(differ(*pair) for pair in zip(whole, shards, strict=True))
+    reason = "optimizer() updates a value by others, as by the norm of a parameter or of all, and this backend gives it a part of them"
+    return reason if depends else None, None
 
 
 def _of_zeros(subject: Subject) -> str | None:
@@ -251,7 +251,7 @@ def _of_zeros(subject: Subject) -> str | None:
     unused = [name for name, is_used in subject.model.unused_parameters().items() if is_used]
     if not unused:
         return None
-    module, settings = module_of(subject), workloads.resolve(subject.settings, 1)
+    module, settings = subject.module(), workloads.resolve(subject.settings, 1)
     optimizer = importlib.import_module("frameworks.shared.pytorch.steps").plain_optimizer_for(settings, module)
     parameters, torch = [parameter for parameter in module.parameters() if parameter.requires_grad], model_file.torch()
     for values in (torch.ones_like, torch.zeros_like):
@@ -259,9 +259,9 @@ def _of_zeros(subject: Subject) -> str | None:
         for parameter in parameters:
             parameter.grad = values(parameter)
         optimizer.step()
-    if not _tensors_differ((parameter.detach() for parameter in parameters), before):
+    if not differ((parameter.detach() for parameter in parameters), before):
         return None
-    names = shortened(", ".join(unused), MAX_NAMED)
+    names = _listed(unused)
     return f"in steps that do not use {names} one process leaves these as they are, and momentum or decay goes on where a gradient is 0"
 
 
@@ -269,88 +269,127 @@ def _updates(subject: Subject, sharded: bool) -> Iterator[list[Any]]:
     """Yields the first halves of all parameters before and after some steps of the optimizer. A `sharded` one has these halves alone."""
     torch = model_file.torch()
     with model_file.generators_kept():
-        module = module_of(subject)
+        module = subject.module()
         optimizer = model_file.optimizer_of(subject.file, module.named_parameters())
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        leaves = [torch.nn.Parameter(_first_half(parameter).clone()) for parameter in parameters] if sharded else parameters
+        leaves = [torch.nn.Parameter(first_half(parameter).clone()) for parameter in parameters] if sharded else parameters
         leaf_of = dict(zip(parameters, leaves, strict=True))
         for group in optimizer.param_groups:
             group["params"] = [leaf_of.get(parameter, parameter) for parameter in group["params"]]
-        yield [_first_half(leaf).clone() for leaf in leaves]
+        yield [first_half(leaf).clone() for leaf in leaves]
         for step in range(NUM_OPTIMIZER_STEPS):
             optimizer.zero_grad()
             model_file.seed_generators(step)
             for parameter, leaf in leaf_of.items():
                 gradient = (LARGE if step % 2 else 1.0) * torch.randn_like(parameter)
-                gradient = _first_half(gradient) if sharded else gradient
+                gradient = first_half(gradient) if sharded else gradient
                 leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
             optimizer.step()
-            yield [(leaf.detach() if sharded else _first_half(leaf)).clone() for leaf in leaves]
+            yield [(leaf.detach() if sharded else first_half(leaf)).clone() for leaf in leaves]
 
 
-def _first_half(tensor: Any) -> Any:
-    flat = tensor.detach().flatten()
-    return flat[: (len(flat) + 1) // 2]
+def _listed(names: Iterable[str]) -> str:
+    return shortened(", ".join(names), MAX_NAMED)
 
 
-def _step_seconds(subject: Subject) -> float:
-    """Returns the seconds of a step of a batch in float64: the shorter of two."""
-    module, durations = module_of(subject), []
-    size = subject.settings.batch_size or workloads.workload_of(subject.settings).batch_size
-    for _ in range(2):
-        begun = time.perf_counter()
-        step_of(subject, module, batch_of(subject, subject.train, np.arange(size) % len(subject.train), 1 / size))
-        durations.append(time.perf_counter() - begun)
-    return min(durations)
+@functools.cache
+def between_processes(settings: Settings, num_ranks: int) -> str | None:
+    """Says what differs in another process, on another rank, or with the variables of ranks; None where nothing is found."""
+    observed = functools.partial(apart.call, workloads.source_of(settings), observe, settings, num_ranks)
+    # An interpreter of its own orders sets otherwise.
+    with ThreadPoolExecutor(2) as pool:
+        (alone, first, last), (again,) = pool.map(observed, ([None, 0, num_ranks - 1], [None]))
+    for subject in alone:
+        comparisons = {
+            "from process to process, so that they follow no seed": (alone, again),
+            f"from rank 0 to rank {num_ranks - 1}": (first, last),
+            f"from one process to {num_ranks} ranks": (alone, first),
+        }
+        for between, observations in comparisons.items():
+            left, right = (observation.get(subject, {}) for observation in observations)
+            if names := [name for name in left if name in right and left[name] != right[name]]:
+                return f"{subject} differ {between} ({_listed(names)})"
+    return None
 
 
-def _trained_parameters(module: Any) -> list[str]:
-    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+def observe(settings: Settings, num_ranks: int, ranks: list[int | None]) -> list[Observation]:
+    """Returns what processes see of a training, each in a fork: alone (None), or with the variables of a rank and no communication."""
+    # Before the forks, which then need not: PyTorch's optimizers take its compiler.
+    models()
+    importlib.import_module("torch._dynamo")
+    context = multiprocessing.get_context("fork")
+    observations = []
+    for rank in ranks:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_observe, args=(settings, num_ranks, rank, sender))
+        process.start()
+        sender.close()
+        try:
+            observations.append(receiver.recv())
+        except EOFError:
+            # The file has ended its process.
+            observations.append({})
+        process.join()
+    return observations
 
 
-def _evaluated(subject: Subject, module: Any, batch: Batch) -> list[Any]:
-    module.eval()
-    with model_file.seeded(0):
-        return tensors_of(outputs_of(subject, module, copy.deepcopy(batch.inputs)))
+def _observe(settings: Settings, num_ranks: int, rank: int | None, sender: Connection) -> None:
+    observation: Observation = {}
+    try:
+        _become(rank, num_ranks)
+        for subject, digests in _observations(settings):
+            observation[subject] = digests
+    except UserError as mistake:
+        observation["the errors"] = {str(mistake): str(rank)}
+    sender.send(observation)
 
 
-def _flat(tensors: Iterable[Any]) -> Any:
-    return model_file.torch().cat([tensor.flatten() for tensor in tensors])
+def _become(rank: int | None, num_ranks: int) -> None:
+    """Gives this process the variables of a rank, and a process group of PyTorch's that communicates nothing; or none of them."""
+    for source in (*launcher_variables.LAUNCHERS, *launcher_variables.BATCH_SYSTEMS):
+        numbers = dict.fromkeys((source.rank, *source.local_rank), rank) | dict.fromkeys((source.size, *source.local_size), num_ranks)
+        for name, number in numbers.items():
+            os.environ.pop(name, None)
+            if rank is not None:
+                os.environ[name] = str(number)
+    if rank is not None:
+        fake = importlib.import_module("torch.testing._internal.distributed.fake_pg")
+        group = importlib.import_module("torch.distributed")
+        group.init_process_group("fake", rank=rank, world_size=num_ranks, store=fake.FakeStore())
 
 
-def _joined(whole: Any, first: Any, second: Any) -> Any:
-    """Returns the outputs of the samples of the halves of a batch; None where the first axis is not theirs, or others are padded."""
-    has_samples = first.dim() > 0 and first.shape == second.shape and whole.shape == (2 * len(first), *first.shape[1:])
-    return model_file.torch().cat([first, second]) if has_samples else None
+def _observations(settings: Settings) -> Iterator[tuple[str, dict[str, str]]]:
+    subject = subject_of(settings)
+    train, test = subject.train, subject.test
+    yield "the numbers of samples of data()", {"training": str(len(train)), "held out": str(len(test))}
+    yield "the samples of data()", digests_of(train)
+    yield "the held-out samples of data()", digests_of(test) if len(test) else {}
+    module = subject.module()
+    parameters = dict(module.named_parameters())
+    yield "the parameters of model()", {name: user_data.digest_of(value) for name, value in parameters.items()}
+    yield (
+        "the buffers of model()",
+        {name: user_data.digest_of(value) for name, value in module.state_dict().items() if name not in parameters},
+    )
+    rates = subject.model.scheduled_rates(LEARNING_RATE, "sgd", user_model.NUM_SCHEDULED)
+    yield "the learning rates of scheduler()", {f"step {step}": str(rate) for step, rate in enumerate(rates or (), 1)}
+    outputs, loss, _ = subject.step(module, subject.halved(train).whole)
+    yield "the outputs of the model", {"in training": user_data.digest_of(outputs)}
+    yield "the losses of loss()", {"of a batch": user_data.digest_of(loss)}
+    yield "the losses of training", dict(_losses(subject))
 
 
-def _differ(first: Pass, second: Pass) -> bool:
-    return _tensors_differ([*first.outputs, first.loss], [*second.outputs, second.loss])
-
-
-def _tensors_differ(tensors: Iterable[Any], expected: Iterable[Any]) -> bool:
-    """Whether tensors differ by more than rounding."""
-    return any(_distance(*pair) > TOLERANCE for pair in zip(tensors, expected, strict=True))
-
-
-def _distance(tensor: Any, expected: Any) -> float:
-    """Returns the sum of the differences of two tensors, relative to that of the values."""
-    if tensor.shape != expected.shape:
-        return math.inf
-    difference = float((tensor.double() - expected.double()).abs().sum())
-    return difference / max(float(expected.double().abs().sum()), 1e-300) if difference else 0.0
-
-
-def _values(module: Any) -> dict[str, bytes]:
-    """Returns the buffers and the layers' attributes by name, without parameters and layers."""
-    values = {name: user_data.bytes_of(buffer) for name, buffer in module.named_buffers()}
-    for prefix, layer in module.named_modules():
-        for name, value in vars(layer).items():
-            if not name.startswith("_"):
-                with contextlib.suppress(Exception):
-                    values[f"{prefix}.{name}" if prefix else name] = pickle.dumps(value)
-    return values
-
-
-def _changed(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
-    return [name for name, value in after.items() if before.get(name) != value]
+def _losses(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Trains steps with batches of the first samples and yields their losses, by the name of the step."""
+    module, size = subject.module(), NUM_SAMPLES // 2
+    if subject.file.has("optimizer"):
+        optimizer = model_file.optimizer_of(subject.file, module.named_parameters())
+    else:
+        optimizer = model_file.torch().optim.SGD(module.parameters(), LEARNING_RATE)
+    begun = time.perf_counter()
+    for step in range(MAX_STEPS):
+        batch = subject.batch(subject.train, (np.arange(size) + step * size) % len(subject.train), 1 / size)
+        yield f"step {step + 1}", user_data.digest_of(subject.step(module, batch, seed=step).loss)
+        subject.file.attempt("optimizer", optimizer.step)
+        if time.perf_counter() - begun > LIMIT_SECONDS:
+            return

@@ -15,7 +15,7 @@ from common.record import comparison
 from common.record.definition import Record
 from common.terminal import filled, print_tables
 from launch.launchers.machine_files import Machine
-from launch.run import experiments, observations
+from launch.run import experiments
 from launch.run.experiments import Examination
 from launch.run.options import Matrix
 from launch.run.plan import Job
@@ -258,7 +258,7 @@ def _difference_of_evaluations(record: Record, reference: Record | None, bound: 
 
 def _cause(record: Record) -> str | None:
     """Returns why a run that has completed trains otherwise; None where nothing is found."""
-    if between_processes := _asked(observations.between_processes, _subject(record.settings), record.num_ranks):
+    if between_processes := _asked(experiments.between_processes, _subject(record.settings), record.num_ranks):
         return between_processes
     if not (examination := _asked(examined, record.settings)):
         return None
@@ -284,7 +284,7 @@ def _cause_of_failure(record: Record, reference: Record | None) -> str | None:
     """Returns why a run has failed or cannot be compared; None where nothing is found."""
     error = record.error or ""
     if (record.status == "ok" and reference) or any(part in error for part in OF_PROCESSES):
-        return _asked(observations.between_processes, _subject(record.settings), record.num_ranks)
+        return _asked(experiments.between_processes, _subject(record.settings), record.num_ranks)
     # Gloo says why it ends a process, and the record has that it was killed.
     printed = "\n".join([error, *(record.output_tail or ())])
     return next((cause for part, cause in FAILURES.items() if part in printed), None)

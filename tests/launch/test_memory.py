@@ -118,30 +118,20 @@ def test_parameters_are_dealt_as_zero_redundancy_optimizer_deals_them(num_ranks)
     assert memory.largest_hand(sizes, num_ranks) * sum(sizes) == largest
 
 
-def test_the_table_has_every_backend_and_what_fits():
-    status, output, error = run_module("launch.memory", *OPTIONS, "--backends", "single,ddp,horovod_torch", "--fits", "100MB")
+def test_the_table_has_every_backend():
+    status, output, error = run_module("launch.memory", *OPTIONS, "--backends", "single,ddp,horovod_torch")
     assert (status, error) == (0, "")
     assert f"transformer: {P // 4:,} parameters; 8 samples per step, fp32, adam: memory per rank" in output
     assert [line.split()[1] for line in output.splitlines() if line.startswith("│")] == ["single", "ddp", "horovod_torch"]
-    assert output.splitlines()[-1] == "2 of 3 fit into 100 MB per rank: single, ddp"
 
 
 def test_the_json_has_bytes_and_what_is_left_out():
-    status, output, _ = run_module("launch.memory", "--ranks", "3", "--batch-size", "6", "--json", "--fits", "80GB")
+    status, output, _ = run_module("launch.memory", "--ranks", "3", "--batch-size", "6", "--json")
     assert status == 0
     written = json.loads(output)
     names = [row["backend"] for row in written["backends"]]
     assert [name for name in memory.BACKENDS if name not in names] == ["tensor_parallel"]
     assert "tensor_parallel divides the 4 heads of transformer over its ranks" in written["left_out"][0]
-    assert all(row["fits"] for row in written["backends"])
-
-
-def test_a_size_has_a_number_and_a_unit_and_any_other_text_is_refused():
-    sizes = {"80GB": 80e9, "64GiB": 64 * 2**30, "1.5TB": 1.5e12, "512 MiB": 2**29, "7B": 7, "128 B": 128, "2kB": 2000}
-    assert {text: memory.size_of(text) for text in sizes} == sizes
-    for text in ("GB", "-1GB", "1e2GB", "80iB", "much", "", "8", "0GB", "80gb"):
-        with refused(f"--fits is {text!r}; give the memory of a rank, such as 80GB or 64GiB"):
-            memory.size_of(text)
 
 
 MISTAKES = [
@@ -150,7 +140,6 @@ MISTAKES = [
     (("--backends", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
     (("--backends", "parameter_server"), "there is no forecast for parameter_server"),
     (("--workload", "cnn", "--recompute"), "--recompute would save no memory of cnn"),
-    (("--fits", "9" * 400 + "GB"), "give the memory of a rank, such as 80GB or 64GiB"),
     (("--backends", "tensor_parallel", "--ranks", "3"), "divides the 4 heads of transformer over its ranks, and 3 ranks do not"),
 ]
 

@@ -27,6 +27,8 @@ def uses(name, library):
 # for PyTorch.
 _BY_DEFAULT = [name for name in DISTRIBUTED if declared()[name].by_default and name in ON_PYTORCH]
 LAUNCHED = tuple({tuple(uses(name, library) for library in ("hvd", "deepspeed")): name for name in _BY_DEFAULT[::-1]}.values())
+# DeepSpeed, which reads variables, is started on several nodes alone.
+LAUNCHED_ON_ONE_NODE = tuple(name for name in LAUNCHED if not uses(name, "deepspeed"))
 # PyTorch's process group can be started as often as one likes.
 RESTARTED = tuple(name for name in ON_PYTORCH if not uses(name, "hvd") and not uses(name, "deepspeed"))
 # DeepSpeed keeps the process group, and Horovod, which those on one framework share, ends with the last run.

@@ -22,7 +22,7 @@ from common.trainer import NO_LOSS, POINTS, TensorBytes, Totals
 from common.training import checkpoints, clock, loop
 from common.training.clock import Turns
 from launch.report import table
-from launch.run.display import outcome
+from launch.run.session import outcome
 from tests.support.mistakes import refused
 from tests.support.small_models import RESNET
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support import site, small_data
-from tests.support.backends import LAUNCHED
+from tests.support.backends import LAUNCHED_ON_ONE_NODE
 from tests.support.running import matrix, records_in
 
 
@@ -18,7 +18,7 @@ def short_run(tmp_path_factory):
 def on_one_node(checkout, short_run, tmp_path_factory):
     """{backend: its record} of the short run with two ranks, which MPICH starts on this machine as a site would have it."""
     folder = tmp_path_factory.mktemp("it's a module ")
-    settings = ("--backends", ",".join(LAUNCHED), "--workloads", "cnn", *short_run, *site.write(folder))
+    settings = ("--backends", ",".join(LAUNCHED_ON_ONE_NODE), "--workloads", "cnn", *short_run, *site.write(folder))
     done = matrix(checkout, folder, "2", *settings)
     assert done.returncode == 0, done.stdout + done.stderr
     records = {record["backend"]: record for record in records_in(folder)}

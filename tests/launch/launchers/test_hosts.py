@@ -1,14 +1,11 @@
 """Host files in every form that people have, and ranks on several nodes under a launcher that knows none."""
 
-import socket
-
 import pytest
 
 from launch.launchers import hosts
 from launch.launchers.commands import LAUNCHERS, Launcher, Start
 from launch.launchers.hosts import hosts_in, unknown_nodes_problem
 from tests.support.mistakes import refusal, refused
-from tests.support.running import matrix, records_in
 
 VARIABLES = LAUNCHERS["mpich"].nodes_variables
 SLURM, LSF = {"SLURM_JOB_ID": "7"}, {"LSB_JOBID": "7"}
@@ -107,16 +104,3 @@ def test_only_a_launcher_of_a_batch_system_starts_ranks_on_nodes_that_are_not_li
         start.argv()
     monkeypatch.setenv(own[0], "/hosts")
     assert "python" in start.argv()
-
-
-@pytest.mark.matrix
-def test_the_check_and_the_record_say_the_same_of_a_file_with_too_few_nodes(checkout, tmp_path):
-    (tmp_path / "nodes").write_text("localhost\n")
-    settings = ("2", "--ranks-per-node", "1", "--backends", "ddp", "--workloads", "cnn", "--epochs", "1")
-    variables = {"HYDRA_HOST_FILE": str(tmp_path / "nodes")}
-    checked, done = (matrix(checkout, tmp_path, *settings, *further, variables=variables) for further in (["--check"], []))
-    (record,) = records_in(tmp_path)
-    assert (done.returncode, checked.returncode, record["status"]) == (1, 1, "failed"), done.stdout + done.stderr
-    error = f"2 of 2 ranks are on {socket.gethostname()}, and 1 on a node are planned: MPICH/Intel PMI has too few nodes; list"
-    assert record["error"].startswith(error)
-    assert f"problem ranks        2 ranks on 2 nodes fail: {error}" in checked.stdout

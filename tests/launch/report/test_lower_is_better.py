@@ -6,7 +6,7 @@ from launch.report.export import charts
 from launch.report.questions import baseline, failed, first
 from launch.report.runs import comparisons
 from launch.report.table import epochs_to_target
-from launch.run.display import outcome
+from launch.run.session import outcome
 from tests.support.answers import answered
 from tests.support.made_records import made, not_reached, typed
 

@@ -8,7 +8,7 @@ from common.config import Settings
 from common.errors import UserError
 from launch.launchers.commands import ALLOCATIONS, Launcher
 from launch.run import available, processes
-from launch.run.place import MARKER
+from launch.run.node import MARKER
 from launch.run.plan import Job
 from tests.support.mistakes import refused
 from tests.support.running import matrix, records_in, with_backends

@@ -13,21 +13,20 @@ from launch.report import runs
 from launch.run import best, runner
 from launch.run.best import Measured, SearchSpace, Trial
 from launch.run.plan import plan
-from tests.support.made_records import ended, made, typed
+from tests.support.made_records import made, typed
 from tests.support.mistakes import refused
 
 SPACE = SearchSpace(
-    default_batch=16, settings=("cap=1", "view=True"), limit_bytes=8e9, batch_ratio=2,
-    num_pairs=0, has_target=False,
+    default_batch=16, settings=("cap=1", "view=True"), batch_ratio=2, num_pairs=0, has_target=False,
 )  # fmt: skip
 
 
-def searched(speed_of, space=SPACE, memory_of=lambda _: None, num_samples=100_000):
-    """All runs of a search: their throughput by batch size and setting, and their memory by batch size."""
+def searched(speed_of, space=SPACE, num_samples=100_000):
+    """All runs of a search, by their throughput, which follows from batch size and setting."""
     runs = {}
     while trial := best.next_trial(runs, space):
         speed = speed_of(trial.batch_size, trial.setting)
-        runs[trial] = Measured(speed, memory_of(trial.batch_size), num_samples=num_samples)
+        runs[trial] = Measured(speed, num_samples=num_samples)
         assert len(runs) < 100
     return runs
 
@@ -58,20 +57,6 @@ def test_an_epoch_has_at_least_four_steps(num_samples, largest):
     runs = searched(lambda batch_size, _: float(batch_size), space, num_samples=num_samples)
     assert max(trial.batch_size for trial in runs) == largest
     assert best.end_of_batches(runs, space) == f"an epoch has {num_samples:,} samples"
-
-
-@pytest.mark.parametrize(
-    ("bytes_by_batch", "expected"), [([3e9], None), ([3e9, 4e9], 6e9), ([3e9, 4e9, 6e9], 10e9), ([3e9, 2e9], 2e9), ([None, 3e9], None)]
-)
-def test_the_memory_of_twice_the_batch_follows_from_the_last_two(bytes_by_batch, expected):
-    assert best.expected_bytes(bytes_by_batch) == expected
-
-
-def test_a_batch_that_would_not_fit_is_not_tried():
-    # 5 GB at 64 and 9 GB at 128.
-    runs = searched(lambda batch_size, _: float(batch_size), SPACE._replace(settings=()), lambda batch_size: 1e9 + batch_size * 62.5e6)
-    assert described(runs) == [(16, "none"), (32, "none"), (64, "none")]
-    assert best.end_of_batches(runs, SPACE) == "a batch of 128 would need 9.0 GB"
 
 
 @pytest.mark.parametrize(("speed_at_64", "end"), [(None, "a batch of 64 failed"), (30.0, "a batch of 64 gained no 2 %")])
@@ -116,7 +101,7 @@ def test_the_gain_is_that_of_the_pairs_and_not_that_of_the_runs_by_which_the_bes
     assert low < 1.2 < high
     assert (row["default samples/s"], row["samples/s"]) == (pytest.approx(100.0), pytest.approx(100 * row["gain"]))
     assert (row["--batch-size"], row["setting"], row["time to solution (s)"]) == (64, "view=True", "not reached")
-    runs[chosen._replace(purpose="solution")] = Measured(150.0, None, 3.5)
+    runs[chosen._replace(purpose="solution")] = Measured(150.0, 3.5)
     # An interrupted pair does not count.
     del runs[Trial(16, purpose="pair", repeat=2)]
     unfinished = best.row_of("cnn", 2, "ddp", runs, space, gain_of)
@@ -161,11 +146,6 @@ def test_each_setting_of_a_library_is_a_value_that_a_run_takes_for_its_backend_a
 def test_the_records_of_a_search_are_in_no_comparison():
     records = typed([made(), made(repeat=1, settings={"library_setting": "none", "batch_size": 64}, workload_digest="e" * 64)])
     assert runs.split(records) == (records[:1], records[1:])
-
-
-def test_a_record_gives_throughput_and_the_memory_of_the_rank_with_most():
-    completed = made(num_ranks=2, samples_per_second=100.0, peak_memory_bytes_by_rank=[5, 7], time_to_solution_seconds=3.0)
-    assert [best.measured_in(record) for record in typed([completed, ended("failed")])] == [Measured(100.0, 7, 3.0, 65), Measured(None)]
 
 
 def searching(monkeypatch, tmp_path, most_runs=1000):

@@ -13,9 +13,9 @@ from common.config import Settings
 from common.errors import UserError
 from launch.launchers import detect
 from launch.launchers.commands import ALLOCATIONS, Launcher
-from launch.run import available, check, lock, place
+from launch.run import available, check, lock, node
 from launch.run.available import Step
-from launch.run.place import Place
+from launch.run.node import Place
 from launch.run.plan import Job
 from tests.support.running import BIN, ROOT, completed
 
@@ -142,7 +142,7 @@ def test_what_is_usual_or_not_certain_is_a_note(changes, subject, what, root, tm
 
 def test_the_mpi_of_horovod_is_not_that_of_its_cxx_bindings():
     resolved = {"libmpi_cxx.so.40": "/a/cxx", "libmpicxx.so.12": "not found", "libmpi_gnu_123.so.12": "/b/gnu", "libmpi.so.12": "not found"}
-    assert place.RESOLVED.findall("".join(f"\t{name} => {path} (0x1)\n" for name, path in resolved.items())) == ["/b/gnu", "not found"]
+    assert node.RESOLVED.findall("".join(f"\t{name} => {path} (0x1)\n" for name, path in resolved.items())) == ["/b/gnu", "not found"]
 
 
 def raises(number):
@@ -263,7 +263,6 @@ def launcher(root, tmp_path):
     ("variables", "job", "error"),
     [
         ({"UCX_TLS": "rc"}, SIZES[2], "MPI cannot start: UCX has no usable transports/devices (asked rc"),
-        ({"GLOO_SOCKET_IFNAME": "hsn0"}, SIZES[2], "GLOO_SOCKET_IFNAME is hsn0, and "),
         # The file has one node of two.
         (
             {"HYDRA_HOST_FILE": "{folder}/nodes"},
@@ -284,11 +283,6 @@ def test_the_ranks_of_a_step_are_started_and_meet_as_those_of_a_run(variables, j
         assert ([(place.rank, place.host) for place in found.places], found.error) == ([(0, host), (1, host)], None)
         assert [bool(place.of_node) for place in found.places] == [True, False]
         assert found.places[0].mpi[0].startswith("MPICH Version: ")
-
-
-def test_ranks_in_a_control_group_of_one_cpu_are_oversubscribed_as_their_run_would_be(launcher):
-    on_one = launcher.replaced(f'exec taskset --cpu-list {min(os.sched_getaffinity(0))} "{BIN}/mpiexec" "$@"')
-    assert [check.are_oversubscribed(available.step_of(job, on_one).places, 1) for job in SIZES[1:]] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from common.apart import HERE
 from common.config import Settings
-from launch.run import observations
+from launch.run import experiments
 from tests.support.planted_bugs import OF_PROCESSES, written
 from tests.support.sound_traps import LOOK_WRONG
 
@@ -14,11 +14,13 @@ ENDS_RANKS = "\nimport os\nif 'PMI_RANK' in os.environ:\n    os._exit(3)\n"
 
 
 def difference(folder, name, text):
-    return observations.between_processes(Settings(model=str(written(folder, name, text))), 2)
+    return experiments.between_processes(Settings(model=str(written(folder, name, text))), 2)
 
 
 @pytest.mark.parametrize("name", sorted(OF_PROCESSES.keys() - {OF_INTERPRETERS}))
-def test_what_differs_between_processes_and_ranks_is_named(name, tmp_path):
+def test_what_differs_between_processes_and_ranks_is_named(name, tmp_path, monkeypatch):
+    if "later" not in name:
+        monkeypatch.setattr(experiments, "MAX_STEPS", 3)
     assert difference(tmp_path, name, OF_PROCESSES[name].text).startswith(OF_PROCESSES[name].cause)
 
 

@@ -27,12 +27,12 @@ BY_RANK = {"batch_size": 2, "accumulate": 2}
 WITH_BATCH_NORM = ("batch-norm", "residual-network", "ragged-batches-and-a-norm")
 # What each library makes of its own: the models, in the same processes. A run that fails is the last in them.
 TRAINED = {
-    "ddp": ("batch-norm", "losses-of-the-model", "gradients-clipped-as-they-come", "statistics-in-an-attribute", "layer-without-a-seed"),
-    "gradient_averaging": ("all-functions", "experts"),
-    "zero_redundancy": ("all-functions", "clipping-optimizer"),
-    "fsdp": ("vision-transformer", "experts", "layer-wise-optimizer", "tied-weights"),
-    "horovod_torch": ("all-functions", NESTED, "experts"),
-    "deepspeed_zero": (NESTED, "frozen-layer", "experts", "clipping-optimizer"),
+    "ddp": ("batch-norm", "statistics-in-an-attribute", "layer-without-a-seed"),
+    "gradient_averaging": ("experts",),
+    "zero_redundancy": ("clipping-optimizer",),
+    "fsdp": ("experts", "layer-wise-optimizer"),
+    "horovod_torch": (NESTED, "experts"),
+    "deepspeed_zero": ("experts", "clipping-optimizer"),
     "deepspeed_zero@2": ("all-functions",),
     "deepspeed_zero@3": ("layer-wise-optimizer",),
 }

@@ -21,7 +21,7 @@ def found(monkeypatch):
     """What experiments find, by function: nothing, but where a test says otherwise."""
     found = {"in_one_process": Examination({}, [], None, [], 0.01)}
     monkeypatch.setattr(verify.experiments, "in_one_process", lambda _: found["in_one_process"])
-    monkeypatch.setattr(verify.observations, "between_processes", lambda *_: found.get("between_processes"))
+    monkeypatch.setattr(verify.experiments, "between_processes", lambda *_: found.get("between_processes"))
     return found
 
 
