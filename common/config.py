@@ -79,12 +79,10 @@ class SharedSettings:
 
     workload: Annotated[str, Section("workload"), Role.TRAINS, IN_AXES] = "cnn"
     dataset: Annotated[str | None, Role.TRAINS] = None
-    """Dataset. cnn: digits (embedded) or mnist; transformers: pydoc (Python's documentation) or tinystories, and for
-    transformer pydoc-types (one chapter of it); resnet50: random. mnist and tinystories are read from --data-dir."""
+    """Dataset. cnn: digits (embedded) or mnist, which is read from --data-dir; transformers: pydoc (Python's documentation), and for
+    transformer pydoc-types (one chapter of it); resnet50: random."""
     data_dir: Annotated[Path | None, Role.MAY_DIFFER] = None
-    """Folder with local data: MNIST as IDX files (optionally gzipped) or mnist.npz; TinyStories as .txt.
-    Text files with valid, val, test or dev as a word in their name are held out; without one, every tenth sequence is. With a
-    --data-format on disk: the folder that launch.convert_data wrote."""
+    """Folder with local data: mnist.npz or, with a --data-format on disk, what launch.convert_data wrote."""
     model: Annotated[str | None, Role.MAY_DIFFER] = None
     """A model of your own in plain PyTorch, in place of a workload: a Python file, or package.module, with model(), data() and
     loss(outputs, targets) (frameworks/own_model/README.md)."""

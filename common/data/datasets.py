@@ -11,7 +11,6 @@ from common.data import images, stored, texts
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model import user_checks, user_data, user_model
-from common.model.decoder import TEXTS
 from common.model.description import Model
 from common.workloads import workload_of
 
@@ -41,8 +40,8 @@ def num_samples(settings: Settings) -> int:
     return len(loader(settings)().train)
 
 
-def _of_texts(name: str, model: Any, settings: Settings) -> Reader:
-    return texts.reader(name, settings.data_dir, model.context)
+def _of_texts(name: str, model: Any, _: Settings) -> Reader:
+    return texts.reader(name, model.context)
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:
@@ -67,6 +66,6 @@ def _random_images(_: str, model: Any, __: Settings) -> Reader:
 
 # By the name of a data set, which the row of a workload has with a model that it is for.
 READERS: dict[str, Callable[[str, Model, Settings], Reader]] = {
-    "digits": images.reader, "mnist": images.reader, "pydoc-types": _of_texts,
-    **dict.fromkeys(TEXTS, _of_texts), "random": _random_images, user_model.DATASET: _of_file,
+    "digits": images.reader, "mnist": images.reader, "pydoc-types": _of_texts, "pydoc": _of_texts, "random": _random_images,
+    user_model.DATASET: _of_file,
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Images: the embedded digits, and MNIST from local files."""
+"""Images: the embedded digits, and MNIST from a local file."""
 
 import hashlib
-import math
+import os
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from common.config import Settings
-from common.data import folders
 from common.data.samples import Dataset, InMemory
 from common.errors import UserError
 from common.model.description import Model
@@ -36,12 +35,12 @@ class Parts(NamedTuple):
 def reader(name: str, _: Model, settings: Settings) -> Callable[[], Dataset]:
     """Returns a function that reads `digits`, or `mnist` from the folder of the settings.
 
-    Files are located now. Raises UserError if there are none; the function raises it for a damaged file.
+    The file is located now. Raises UserError if there is none; the function raises it for a damaged one.
     """
     if name == "digits":
         return lambda: _prepared(_split(*read_digits()), settings.precision)
-    files = _find_mnist(settings.data_dir)
-    return lambda: _prepared(_read_mnist(files), settings.precision)
+    path = _find_mnist(settings.data_dir)
+    return lambda: _prepared(_read_mnist(path), settings.precision)
 
 
 def read_digits(path: Path = DIGITS) -> tuple[np.ndarray, np.ndarray]:
@@ -93,60 +92,35 @@ def _prepared(parts: Parts, precision: str) -> Dataset:
     return Dataset(train, test, digest.hexdigest())
 
 
-MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+MNIST_FILE = "mnist.npz"
 MNIST_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def _find_mnist(folder: Path | None) -> list[Path]:
-    """Returns the paths of the four IDX files in the folder, or that of mnist.npz."""
-    with folders.searching(folder, "mnist", "the IDX files or mnist.npz") as data_dir:
-        if (archive := data_dir / "mnist.npz").is_file():
-            return [archive]
-        paths = []
-        for name in MNIST_FILES:
-            variants = data_dir / name, data_dir / f"{name}.gz"
-            path = next((path for path in variants if path.is_file()), None)
-            if path is None:
-                raise UserError(f"--data-dir {folder} has neither mnist.npz nor {name} (or {name}.gz)")
-            paths.append(path)
-        return paths
+def _find_mnist(folder: Path | None) -> Path:
+    if folder is None:
+        raise UserError(f"--dataset mnist requires --data-dir, the folder with {MNIST_FILE}")
+    path = folder / MNIST_FILE
+    # It is False for a folder that cannot be read, and for a name that is too long.
+    if not os.path.isfile(path):
+        raise UserError(f"--data-dir {folder} is not a folder with {MNIST_FILE} that can be read")
+    return path
 
 
-def _read_mnist(paths: list[Path]) -> Parts:
-    arrays = _read_npz(paths[0]) if len(paths) == 1 else [_read_idx(path) for path in paths]
+def _read_mnist(path: Path) -> Parts:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = [archive[key] for key in MNIST_KEYS]
+    except (KeyError, ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path} cannot be read ({error}); it must be a complete .npz with {', '.join(MNIST_KEYS)}") from None
     for images, labels in (arrays[:2], arrays[2:]):
         are_in_shape = images.shape[1:] == (SIDE, SIDE) and labels.shape == images.shape[:1] and len(labels)
         # After a cast to integers, other types could have the same digest as different data.
         if not are_in_shape or images.dtype != np.uint8 or not np.issubdtype(labels.dtype, np.integer):
             images_read, labels_read = (f"{array.dtype} {array.shape}" for array in (images, labels))
             raise UserError(
-                f"{paths[0].parent}: images of {images_read} and labels of {labels_read} are not MNIST's: unsigned bytes (n, 28, 28) "
-                "and integers (n,); copy the files again"
+                f"{path}: images of {images_read} and labels of {labels_read} are not MNIST's: unsigned bytes (n, 28, 28) and integers (n,)"
             )
         outside = labels[(labels < 0) | (labels > 9)]
         if len(outside):
-            raise UserError(f"{paths[0].parent}: label {outside[0]} is invalid; MNIST's labels are 0 to 9: copy the files again")
+            raise UserError(f"{path}: label {outside[0]} is invalid; MNIST's labels are 0 to 9")
     return Parts(*arrays)
-
-
-def _read_npz(path: Path) -> list[np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return [archive[key] for key in MNIST_KEYS]
-    except (KeyError, ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path} cannot be read ({error}); it must be a complete .npz with {', '.join(MNIST_KEYS)}") from None
-
-
-def _read_idx(path: Path) -> np.ndarray:
-    """Reads the array in an IDX file of unsigned bytes, optionally gzipped (format: LeCun, Cortes, Burges, The MNIST database)."""
-    raw = folders.content(path)
-    if len(raw) < 4 or raw[:3] != b"\0\0\x08" or len(raw) < 4 + 4 * raw[3]:
-        raise UserError(f"{path} is not an IDX file of unsigned bytes; copy it again")
-    shape = tuple(np.frombuffer(raw, ">u4", raw[3], 4).tolist())
-    start = 4 + 4 * len(shape)
-    if len(raw) - start != math.prod(shape):
-        raise UserError(
-            f"{path} contains {len(raw) - start:,} bytes of data, its header specifies {math.prod(shape):,}; "
-            "it is truncated or damaged: copy it again"
-        )
-    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

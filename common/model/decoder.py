@@ -95,15 +95,14 @@ class Decoder(BuiltIn):
         return 1 / math.sqrt(2 * self.num_layers)
 
 
-TEXTS = ("pydoc", "tinystories")
 WORKLOADS = {
-    "transformer": Workload(Decoder(64, 4, 2, 64), ("pydoc-types", *TEXTS), 8, 64, 20, 0.46, "adam", {"sgd": 0.05, "adam": 0.0015}),
-    "transformer-lab": Workload(Decoder(288, 6, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.001}),
-    "transformer-base": Workload(Decoder(512, 8, 6, 256), TEXTS, 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.0005}),
+    "transformer": Workload(Decoder(64, 4, 2, 64), ("pydoc-types", "pydoc"), 8, 64, 20, 0.46, "adam", {"sgd": 0.05, "adam": 0.0015}),
+    "transformer-lab": Workload(Decoder(288, 6, 6, 256), ("pydoc",), 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.001}),
+    "transformer-base": Workload(Decoder(512, 8, 6, 256), ("pydoc",), 8, 16, 12, 0.60, "adam", {"sgd": 0.05, "adam": 0.0005}),
     # Sizes of GPT-2 and, but for the number of heads, of GPT-3 XL; learning rates of Brown et al. 2020, arXiv:2005.14165, table 2.1. The
     # larger one is not tied, so that tensor_parallel and pipeline train it too: with bytes it would have 0.04 % fewer parameters.
-    "transformer-gpt2": Workload(Decoder(768, 12, 12, 1024, tied=True), TEXTS, 8, 8, 1, None, "adam", {"sgd": 0.05, "adam": 0.0006}),
-    "transformer-1b": Workload(Decoder(2048, 16, 24, 2048), TEXTS, 8, 8, 1, None, "adam", {"sgd": 0.05, "adam": 0.0002}),
+    "transformer-gpt2": Workload(Decoder(768, 12, 12, 1024, tied=True), ("pydoc",), 8, 8, 1, None, "adam", {"sgd": 0.05, "adam": 0.0006}),
+    "transformer-1b": Workload(Decoder(2048, 16, 24, 2048), ("pydoc",), 8, 8, 1, None, "adam", {"sgd": 0.05, "adam": 0.0002}),
 }
 
 

@@ -181,7 +181,7 @@ def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, mo
         (Settings(batch_size=5, epochs=1, target=0.5, learning_rate=3.0), 4, ("digits", 5, 1, 0.5, "sgd", 3.0)),
         (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 16, 20, 0.94, "adam", 0.5)),
         (Settings(workload="transformer"), 2, ("pydoc-types", 8, 20, 0.46, "adam", 0.0015)),
-        (Settings(workload="transformer", dataset="tinystories", optimizer="sgd"), 1, ("tinystories", 8, 20, 0.46, "sgd", 0.05)),
+        (Settings(workload="transformer", dataset="pydoc", optimizer="sgd"), 1, ("pydoc", 8, 20, 0.46, "sgd", 0.05)),
         (Settings(workload="resnet50"), 3, ("random", 32, 1, None, "sgd", 0.0125)),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common import durable
-from common.data import folders, stored
+from common.data import stored
 from common.training import checkpoints
 from frameworks.shared.deepspeed import configuration
 from launch.launchers import hosts
@@ -141,7 +141,7 @@ def test_what_has_no_end_or_no_writer_is_not_read(tmp_path):
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(OSError, match="not a regular file"):
             durable.read_bytes(path)
-        for read in (hosts.hosts_in, configuration.of_file, folders.content, profile.read, checkpoints.read):
+        for read in (hosts.hosts_in, configuration.of_file, profile.read, checkpoints.read):
             with refused("not a regular file"):
                 read(path)
     with pytest.raises(OSError, match="not a regular file"):

@@ -22,9 +22,10 @@ from tests.support.running import BIN, completed
         (["1", "--backends", "nope"], "there is no backend 'nope'; choose from: single, "),
         (["1", "--workloads", "rnn"], "there is no workload 'rnn'; choose from: cnn"),
         (["1", "--launcher", "carrier-pigeon"], "there is no launcher 'carrier-pigeon'"),
-        (["1", "--dataset", "mnist", "--data-dir", "/there/is/none"], "--data-dir /there/is/none is not a folder"),
+        (["1", "--dataset", "mnist", "--data-dir", "/there/is/none"], "--data-dir /there/is/none is not a folder with mnist.npz"),
         (["1", "--workloads", "resnet50", "--backends", "pipeline"], "pipeline does not train resnet50, whose model has no parts"),
         (["16", "--workloads", "resnet50", "--backends", "ddp"], "a global batch of 512 exceeds the 256 samples"),
+        (["1", "--workloads", "transformer", "--context", "8192"], "bytes of pydoc-types are less than 10 sequences of 8192"),
         (["3", "--scaling", "strong"], "is not divisible into 3 equal shards"),
         (["1", "--run-id", "mine"], "--run-id is for a single run"),
         (["2", "--share-gpu"], "--share-gpu is for a single run"),
@@ -35,15 +36,6 @@ def test_the_matrix_refuses(arguments, message, tmp_path):
     results = [] if "--results" in arguments else ["--results", tmp_path]
     expect_refused(message, "launch.matrix", *arguments, *results)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_matrix_refuses_data_that_it_cannot_train_on(tmp_path):
-    data, results = tmp_path / "data", tmp_path / "results"
-    data.mkdir()
-    (data / "train.txt").write_bytes(b"Once upon a time. " * 50)
-    arguments = ("--workloads", "transformer-gpt2", "--dataset", "tinystories", "--data-dir", data, "--results", results)
-    expect_refused("900 bytes of text are less than one sequence of 1024; give more text, or choose", "launch.matrix", "1", *arguments)
-    assert not results.exists()
 
 
 def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(tmp_path, monkeypatch):

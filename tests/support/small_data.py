@@ -1,25 +1,25 @@
-"""Data for 41 steps of 8 samples, so that short runs make many steps: digits as MNIST has them, and stories."""
+"""Data for 41 steps of 8 samples, so that short runs make many steps: digits as MNIST has them, and sequences of a text."""
 
 import numpy as np
 
-from common.data import images
+from common import workloads
+from common.config import Settings
+from common.data import datasets, images, stored
+from common.data.samples import InMemory
 
 NUM_TRAIN, NUM_TEST = 323, 60
 
 
 def write(folder, num_train=NUM_TRAIN, num_test=NUM_TEST):
     """Writes both data sets below the folder; returns {workload: the arguments that read its data}."""
-    from pydoc_data import topics
-
-    stories = folder / "stories"
-    stories.mkdir(parents=True)
-    text = "\n".join(topics.topics[key] for key in sorted(topics.topics)).encode("ascii", "replace")
-    (stories / "train.txt").write_bytes(text[: num_train * 64 + 1])
-    (stories / "valid.txt").write_bytes(text[-num_test * 64 - 1 :])
-    return {
-        "cnn": write_digits(folder / "mnist", num_train, num_test),
-        "transformer": ("--workload", "transformer", "--dataset", "tinystories", "--data-dir", str(stories)),
-    }
+    text = folder / "text"
+    text.mkdir(parents=True)
+    settings = workloads.resolve(Settings(workload="transformer", dataset="pydoc", data_format="npy"), 1)
+    whole = datasets.READERS["pydoc"]("pydoc", workloads.workload_of(settings).model, settings)().train
+    train, test = (InMemory(whole.inputs[part], whole.targets[part]) for part in (slice(num_train), slice(-num_test, None)))
+    stored.write(text, settings, datasets.Dataset(train, test, f"{num_train:032x}{num_test:032x}"))
+    of_text = ("--dataset", "pydoc", "--data-format", "npy", "--data-dir", str(text))
+    return {"cnn": write_digits(folder / "mnist", num_train, num_test), "transformer": ("--workload", "transformer", *of_text)}
 
 
 def write_digits(folder, num_train, num_test=NUM_TEST):
@@ -29,5 +29,5 @@ def write_digits(folder, num_train, num_test=NUM_TEST):
     pixels, labels = (enlarged * 255 // enlarged.max()).astype(np.uint8), labels.astype(np.uint8)
     indices = np.arange(num_train + num_test) % len(labels)
     train, test = indices[:num_train], indices[num_train:]
-    np.savez(folder / "mnist.npz", x_train=pixels[train], y_train=labels[train], x_test=pixels[test], y_test=labels[test])
+    np.savez(folder / images.MNIST_FILE, x_train=pixels[train], y_train=labels[train], x_test=pixels[test], y_test=labels[test])
     return "--workload", "cnn", "--dataset", "mnist", "--data-dir", str(folder)
