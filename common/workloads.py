@@ -100,7 +100,7 @@ def gradient_bytes(settings: Settings) -> int:
 def num_optimizer_states(settings: Settings) -> float:
     """Returns the number of tensors of the parameters' shapes that the optimizer keeps: Adam's two moments, or the velocity of SGD."""
     workload = workload_of(settings)
-    if (of_model := workload.model.optimizer_states()) is not None:
+    if (of_model := workload.model.optimizer_states) is not None:
         return of_model
     if (settings.optimizer or workload.optimizer) == "adam":
         return 2

@@ -82,6 +82,15 @@ class Model(ABC):
     """Whether a file collates samples itself, into batches that cannot be cut along an axis."""
     tokens_per_sample: int | None = None
     """The number of tokens that are predicted; None for a model without tokens."""
+    has_buffers: bool = False
+    """Whether it has state beside its parameters, such as running statistics."""
+    optimizer_states: float | None = None
+    """How many numbers its own optimizer keeps for each parameter; None without one."""
+
+    @property
+    @abstractmethod
+    def has_layers(self) -> bool:
+        """Whether it has layers or blocks of which --recompute keeps the activations of one at a time."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -111,14 +120,6 @@ class Model(ABC):
         """
 
     @abstractmethod
-    def has_layers(self) -> bool:
-        """Returns whether it has layers or blocks of which --recompute keeps the activations of one at a time."""
-
-    @abstractmethod
-    def has_buffers(self) -> bool:
-        """Returns whether it has state beside its parameters, such as running statistics."""
-
-    @abstractmethod
     def unused_parameters(self) -> dict[str, bool]:
         """Returns the parameters that a step may leave without a gradient by name, each with whether another step may give it one."""
 
@@ -135,16 +136,8 @@ class Model(ABC):
         """Returns samples with the shapes and types of real ones, for a warm-up."""
 
     @abstractmethod
-    def first_batch(self, num_samples: int, start: int = 0) -> tuple[Any, Any]:
-        """Returns inputs and targets of the first samples, from index `start` on, as PyTorch's tensors."""
-
-    @abstractmethod
     def metric(self, num_correct: float, num_losses: float, sums: Sequence[float], is_finite: bool) -> float:
         """Returns the accuracy, or what stands in its place, of the sums over the held-out samples; `is_finite`: whether the loss is."""
-
-    @abstractmethod
-    def optimizer_states(self) -> float | None:
-        """Returns how many numbers the model's own optimizer keeps for each parameter; None without one."""
 
     @abstractmethod
     def scheduled_rates(self, learning_rate: float, optimizer: str, num_steps: int) -> list[float] | None:
@@ -265,12 +258,9 @@ class BuiltIn(Model):
         return 3 * sum(part.flops for part in parts_of(self))
 
     @final
+    @property
     def has_layers(self) -> bool:
         return any(part.block for part in parts_of(self))
-
-    @final
-    def has_buffers(self) -> bool:
-        return False
 
     @final
     def unused_parameters(self) -> dict[str, bool]:
@@ -294,17 +284,8 @@ class BuiltIn(Model):
         return Samples(inputs, targets, np.full(targets.shape, 1 / targets.size, DTYPES[precision]))
 
     @final
-    def first_batch(self, num_samples: int, start: int = 0) -> tuple[Any, Any]:
-        samples = self.first_samples(num_samples, "fp64")
-        return model_file.torch().from_numpy(samples.inputs), model_file.torch().from_numpy(samples.targets)
-
-    @final
     def metric(self, num_correct: float, num_losses: float, sums: Sequence[float], is_finite: bool) -> float:
         return num_correct / num_losses
-
-    @final
-    def optimizer_states(self) -> None:
-        return None
 
     @final
     def scheduled_rates(self, learning_rate: float, optimizer: str, num_steps: int) -> None:

@@ -132,9 +132,11 @@ class UserModel(Model):
     def collates(self) -> bool:
         return "collate" in self.described.functions
 
+    @property
     def has_layers(self) -> bool:
         return self.described.has_layers
 
+    @property
     def has_buffers(self) -> bool:
         return self.described.has_buffers
 
@@ -168,6 +170,7 @@ class UserModel(Model):
             self.file.refuse(name, f"{name}() gives {value:g} for the held-out samples; return {expected}")
         return value
 
+    @property
     def optimizer_states(self) -> float | None:
         return self.described.num_states
 
@@ -176,7 +179,36 @@ class UserModel(Model):
 
         Raises UserError where the scheduler changes something else, which the trainers would not follow.
         """
-        return _scheduled_rates(self, learning_rate, optimizer, num_steps) if self.file.has("scheduler") else None
+        file, torch = self.file, model_file.torch()
+        if not file.has("scheduler"):
+            return None
+        shapes = self.described.parameters.items()
+        parameters = {name: torch.nn.Parameter(torch.empty(shape, device="meta")) for name, shape in shapes}
+        if file.has("optimizer"):
+            stepped = model_file.optimizer_of(file, parameters.items())
+        else:
+            stepped = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](parameters.values())
+        for group in stepped.param_groups:
+            group["lr"] = learning_rate
+        before = _options(stepped)
+        scheduler = file.call("scheduler", stepped, num_steps)
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            file.refuse(
+                "scheduler", "scheduler() returns ReduceLROnPlateau, whose rates follow from evaluations; use one that counts steps"
+            )
+        if not hasattr(scheduler, "step"):
+            file.refuse("scheduler", f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
+        rates = []
+        for step in range(num_steps):
+            if step:
+                # PyTorch warns of a scheduler that steps before its optimizer.
+                stepped.step()
+                file.attempt("scheduler", scheduler.step)
+            of_groups = {float(group["lr"]) for group in stepped.param_groups}
+            rates += of_groups
+            if len(of_groups) != 1 or _options(stepped) != before:
+                file.refuse("scheduler", "scheduler() may change the learning rate alone, for all parameters alike (cycle_momentum=False)")
+        return rates
 
 
 def workload(source: str, arguments: str | None) -> Workload:
@@ -199,35 +231,6 @@ def workload(source: str, arguments: str | None) -> Workload:
         decided={name: function for name, function in DECIDING.items() if function in file.functions},
         name=Path(source).stem,
     )
-
-
-def _scheduled_rates(model: UserModel, learning_rate: float, optimizer: str, num_steps: int) -> list[float]:
-    file, torch = model.file, model_file.torch()
-    shapes = model.described.parameters.items()
-    parameters = {name: torch.nn.Parameter(torch.empty(shape, device="meta")) for name, shape in shapes}
-    if file.has("optimizer"):
-        stepped = model_file.optimizer_of(file, parameters.items())
-    else:
-        stepped = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](parameters.values())
-    for group in stepped.param_groups:
-        group["lr"] = learning_rate
-    before = _options(stepped)
-    scheduler = file.call("scheduler", stepped, num_steps)
-    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        file.refuse("scheduler", "scheduler() returns ReduceLROnPlateau, whose rates follow from evaluations; use one that counts steps")
-    if not hasattr(scheduler, "step"):
-        file.refuse("scheduler", f"scheduler() returns {type(scheduler).__name__}; it must return one of torch.optim.lr_scheduler")
-    rates = []
-    for step in range(num_steps):
-        if step:
-            # PyTorch warns of a scheduler that steps before its optimizer.
-            stepped.step()
-            file.attempt("scheduler", scheduler.step)
-        of_groups = {float(group["lr"]) for group in stepped.param_groups}
-        rates += of_groups
-        if len(of_groups) != 1 or _options(stepped) != before:
-            file.refuse("scheduler", "scheduler() may change the learning rate alone, and for all parameters alike (cycle_momentum=False)")
-    return rates
 
 
 def _options(optimizer: Any) -> list[dict[str, Any]]:

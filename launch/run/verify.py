@@ -132,7 +132,7 @@ def with_references(jobs: Sequence[Job]) -> list[Job]:
 
 def _by_rank(plain: Job, sizes: Iterable[int]) -> Iterator[Job]:
     workload = workloads.workload_of(plain.settings)
-    if not workload.model.has_buffers():
+    if not workload.model.has_buffers:
         return
     batch_size = plain.settings.batch_size or workload.batch_size
     for num_ranks in sizes:

@@ -26,12 +26,7 @@ PROGRAM = "python -m frameworks.some"
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
 
 # Values other than the default, where the type does not give one.
-SPECIAL = {
-    "workload": "other",
-    "dataset": "mnist",
-    "trace": "mpi",
-    "library_setting": "none",
-}
+SPECIAL = {"workload": "other", "dataset": "mnist", "trace": "mpi", "library_setting": "none"}
 
 
 def another(name, kind):
@@ -63,13 +58,10 @@ def parsed(arguments):
     return parse(Settings, PROGRAM, "Trains.", arguments)
 
 
-def test_the_changed_values_are_no_defaults():
-    assert not [name for name in FIELDS if CHANGED[name] == getattr(Settings(), name)]
-
-
-def test_default_settings_need_no_arguments():
+def test_default_settings_need_no_arguments_and_the_changed_ones_are_others():
     assert as_arguments(Settings()) == []
     assert parsed([]) == Settings()
+    assert not [name for name in FIELDS if CHANGED[name] == getattr(Settings(), name)]
 
 
 def test_every_setting_is_read_by_a_program():
@@ -78,47 +70,36 @@ def test_every_setting_is_read_by_a_program():
     assert [name for name in FIELDS if name not in read and name not in SIZES] == []
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_a_setting_is_valid_and_survives_the_command_line(name):
-    check(changed(name))
-    assert as_arguments(changed(name))
-    assert parsed(as_arguments(changed(name))) == changed(name)
-
-
 @pytest.mark.parametrize(
-    "values",
+    "settings",
     [
+        *map(changed, FIELDS),
         # A leading dash looks like an option.
-        {"data_dir": Path("-ib0"), "run_id": "-x"},
-        {"learning_rate": 1e-300, "warmup_epochs": 1e6, "momentum": 1 / 3, "batch_size": 10**9, "seed": MAX_SEED},
-        {"data_dir": Path("a =b/./.\u00e9 ")},
+        Settings(data_dir=Path("-ib0"), run_id="-x"),
+        Settings(learning_rate=1e-300, warmup_epochs=1e6, momentum=1 / 3, batch_size=10**9, seed=MAX_SEED),
+        Settings(data_dir=Path("a =b/./.\u00e9 ")),
     ],
 )
-def test_values_of_any_look_survive_the_command_line(values):
-    assert parsed(as_arguments(Settings(**values))) == Settings(**values)
+def test_a_setting_is_valid_and_survives_the_command_line(settings):
+    check(settings)
+    assert as_arguments(settings)
+    assert parsed(as_arguments(settings)) == settings
 
 
 def test_a_record_has_plain_values_from_which_the_settings_are_read_without_those_that_exist_no_longer():
-    values = as_json(Settings(**CHANGED | {"workload": "transformer"}))
-    assert values == {name: str(value) if isinstance(value, Path) else value for name, value in CHANGED.items()} | {
-        "workload": "transformer"
-    }
-    read = TypeAdapter(Settings).validate_json(json.dumps(values | {"of_an_older_version": 1}))
-    assert read == Settings(**CHANGED | {"workload": "transformer"})
+    values = as_json(Settings(**CHANGED))
+    assert values == {name: str(value) if isinstance(value, Path) else value for name, value in CHANGED.items()}
+    assert TypeAdapter(Settings).validate_json(json.dumps(values | {"of_an_older_version": 1})) == Settings(**CHANGED)
 
 
 INVALID = [
-    ("seed", -1, "--seed is -1; it must be at least 0 and at most 4294967295"),
     ("seed", 2**32, "--seed is 4294967296; it must be at least 0 and at most 4294967295"),
     ("batch_size", 0, "--batch-size is 0; it must be at least 1 and at most 1000000000"),
-    ("learning_rate", 0.0, "--learning-rate is 0; it must be above 0 and at most 1000000000"),
     ("learning_rate", float("inf"), "--learning-rate is inf; it must be above 0 and at most 1000000000"),
     ("momentum", 1.0, "--momentum is 1; it must be at least 0 and below 1"),
     ("trace", "everything", "--trace is everything; it must be mpi or the path of a libmpitrace.so"),
     ("trace", __file__, f"--trace is {__file__}; it must be mpi or the path of a libmpitrace.so"),
-    ("run_id", "a/b", "--run-id is 'a/b'; use letters, digits, '_', '@', '-' and, not first, '.' and '+'"),
     ("run_id", "..", "--run-id is '..'; use letters, digits, '_', '@', '-' and, not first, '.' and '+'"),
-    ("threads", 10**30, "--threads is 1000000000000000000000000000000; it must be at least 1 and at most 4096"),
     ("epochs", 10**400, f"--epochs is 1{'0' * 58}…; it must be at least 1 and at most 1000000000"),
     ("machine", ".hidden", "--machine is '.hidden'; use letters, digits, '.', '_' and '-'"),
 ]
@@ -129,7 +110,7 @@ def test_an_invalid_setting_is_refused_with_its_flag(name, value, message):
     invalid = dataclasses.replace(changed(name), **{name: value})
     assert refusal(check, invalid) == message
     assert refusal(workloads.resolve, invalid, 2) == message
-    if name not in ("trace", "target"):
+    if name != "trace":
         assert refusal(parsed, [f"{flag(name)}={value}"]) == message
 
 
@@ -154,33 +135,19 @@ def test_what_is_not_for_a_workload_is_refused(values, parts):
     assert [part for part in parts if part not in text] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--wrong-flag", "1"], "--wrong-flag"),
-        (["extra"], "extra"),
-        (["--batch-size", "many"], "--batch-size"),
-        (["--optimizer", "lion"], "--optimizer"),
-        (["--seed"], "--seed"),
-    ],
-)
-@pytest.mark.parametrize("columns", ["40", "200"])
-def test_invalid_arguments_give_a_one_line_error(arguments, message, columns, monkeypatch):
-    monkeypatch.setenv("COLUMNS", columns)
-    text = refusal(parsed, arguments)
-    assert message in text
+@pytest.mark.parametrize("argument", ["--wrong-flag=1", "extra", "--batch-size=many", "--optimizer=lion", "--seed"])
+def test_invalid_arguments_give_a_one_line_error(argument):
+    text = refusal(parsed, [argument])
+    assert argument.partition("=")[0] in text
     assert f"{PROGRAM} --help" in text
-    assert text.isascii()
 
 
 @pytest.mark.parametrize(
     ("requested", "num_ranks", "expected"),
     [
-        (Settings(), 8, ("digits", 16, 20, 0.94, "sgd", 0.004)),
         (Settings(optimizer="adam"), 2, ("digits", 16, 20, 0.94, "adam", 0.001)),
         (Settings(batch_size=5, epochs=1, target=0.5, learning_rate=3.0), 4, ("digits", 5, 1, 0.5, "sgd", 3.0)),
         (Settings(dataset="mnist", optimizer="adam", learning_rate=0.5), 1, ("mnist", 16, 20, 0.94, "adam", 0.5)),
-        (Settings(workload="transformer"), 2, ("pydoc-types", 8, 20, 0.46, "adam", 0.0015)),
         (Settings(workload="transformer", dataset="pydoc", optimizer="sgd"), 1, ("pydoc", 8, 20, 0.46, "sgd", 0.05)),
         (Settings(workload="resnet50"), 3, ("random", 32, 1, None, "sgd", 0.0125)),
     ],
@@ -229,24 +196,13 @@ def test_the_digest_differs_for_other_data_and_another_start_of_a_parameter(monk
     assert len(set(digests)) == 2 + len(changes)
 
 
-@pytest.mark.parametrize(
-    ("workload", "size", "value"),
-    [
-        ("transformer", "context", 32),
-        ("transformer", "tied", True),
-        ("resnet50", "pixel_means", (0.5, 0.5, 0.5)),
-    ],
-)
-def test_the_digest_differs_for_every_size_of_the_model_whether_parameters_show_it_or_not(workload, size, value, monkeypatch):
-    plain, preset = digest(workload=workload), workloads.WORKLOADS[workload]
-    monkeypatch.setitem(workloads.WORKLOADS, workload, preset._replace(model=dataclasses.replace(preset.model, **{size: value})))
-    assert digest(workload=workload) != plain
-
-
-def test_every_workload_has_a_digest_of_its_own_and_so_have_other_conventions(monkeypatch):
-    digests = {digest(workload=name) for name in workloads.WORKLOADS}
+def test_the_digest_differs_for_sizes_of_the_model_that_no_parameter_shows_and_for_other_conventions(monkeypatch):
+    digests, preset = {digest(workload=name) for name in workloads.WORKLOADS}, workloads.WORKLOADS["resnet50"]
+    changed_model = dataclasses.replace(preset.model, pixel_means=(0.5, 0.5, 0.5))
+    monkeypatch.setitem(workloads.WORKLOADS, "resnet50", preset._replace(model=changed_model))
+    digests.add(digest(workload="resnet50"))
     monkeypatch.setattr(conventions, "VERSION", 2)
-    assert len({digest(), *digests}) == len(workloads.WORKLOADS) + 1
+    assert len({digest(), *digests}) == len(workloads.WORKLOADS) + 2
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Two ranks that meet in MPI, and are then done: python -m tests.support.meeting_run [fails|slow|late].
+"""Two ranks that meet in MPI, and are then done: python -m tests.support.meeting_run slow|late.
 
-fails: rank 1 fails before it has come; slow: rank 0 comes much later; late: rank 1 does not come in a second.
+slow: rank 1 fails before it has come, and rank 0 comes much later; late: rank 1 does not come in a second.
 """
 
 import sys
@@ -15,12 +15,10 @@ def main(how):
     ranks = from_environment()
     watchdog.begin(0, ranks.rank, ending.leave_hung, 1.0 if how == "late" else 30.0)
     try:
-        if ranks.rank == 1 and how == "late":
-            time.sleep(60)
-        if ranks.rank == 1 and how in ("fails", "slow"):
+        if ranks.rank == 1 and how == "slow":
             raise UserError("no data")
-        if how == "slow":
-            time.sleep(ending.SECONDS_FOR_OTHERS + 2)
+        if ranks.rank == 1 or how == "slow":
+            time.sleep(60 if how == "late" else ending.SECONDS_FOR_OTHERS + 2)
         meeting.joined(ranks)
     except (Exception, KeyboardInterrupt) as problem:
         status, error = ending.describe_failure(problem, None)

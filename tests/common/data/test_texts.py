@@ -11,7 +11,7 @@ from tests.support.mistakes import refused
 
 
 def expect_text(data, text):
-    """Expects every tenth sequence of a text to be held out, with the next byte of each as its target, and no byte left out but at the end."""
+    """Expects every tenth sequence to be held out, the target of a byte to be the next one, and only bytes at the end to be left out."""
     num_sequences = len(data.train.inputs) + len(data.test.inputs)
     held_out = np.arange(num_sequences) % 10 == 9
     inputs, targets = np.empty((2, num_sequences, data.train.inputs.shape[1]), np.uint8)

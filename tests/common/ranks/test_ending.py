@@ -1,20 +1,19 @@
 """How a rank ends: what it says of a failure, and that its launcher takes a completed run for completed and a failed one for failed."""
 
-import contextlib
 import json
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from common.ranks import ending, machine
 from common.ranks.messages import Position
-from common.training import program
 from launch.launchers.commands import Launcher, Start
 from launch.run import failures
 from tests.support import kills, slurm_cluster
-from tests.support.made_records import made
-from tests.support.running import BIN, completed
+from tests.support.running import BIN, ROOT, completed, environ
 
 # Without the abort MPICH's launcher takes ranks for killed at 4, and without the exit handlers at 6.
 NUM_RANKS = (4, 6)
@@ -117,18 +116,21 @@ def test_another_error_is_not_of_memory(problem):
     assert ending.describe_exhausted(problem) is None
 
 
-@pytest.mark.parametrize("problem", [SystemExit(0), KeyboardInterrupt(), type("Odd", (BaseException,), {})("odd")], ids=repr)
-@pytest.mark.parametrize("has_begun", [False, True])
-def test_whatever_ends_a_run_that_has_begun_is_its_failure_and_only_a_help_ends_before(problem, has_begun, monkeypatch):
-    def run(_trainer_class, _backend, so_far, *_):
-        so_far.record = made() if has_begun else None
-        raise problem
+WAITING = """
+import os
+import time
+from common.ranks import ending
 
-    failures = []
-    for name, function in (("run", run), ("fail", lambda failure, _: failures.append(failure))):
-        monkeypatch.setattr(program, name, function)
-    monkeypatch.setattr(ending, "leave", lambda: None)
-    is_help = isinstance(problem, SystemExit) and not has_begun
-    with pytest.raises(SystemExit) if is_help else contextlib.nullcontext():
-        program.main(object, "ddp.py")
-    assert failures == ([] if is_help else [problem])
+ending.on_signal(lambda number: (print(number.name, flush=True), os._exit(3)))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_signal_that_ends_a_process_is_heard_while_its_main_thread_waits():
+    command = [BIN / "python", "-c", WAITING]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ() | {"PYTHONPATH": str(ROOT)}) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGXCPU)
+        assert process.stdout.readline() == "SIGXCPU\n"
+    assert process.returncode == 3

@@ -1,52 +1,16 @@
 """The digests of the samples and of the first data of a training, from what several ranks have taken."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from common.data.sharding import Epoch, Shard, training_shard
-from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
 from common.training import batches
 from common.training.batches import BatchLog
+from tests.support.rank_0 import Rank0, on_ranks
 
 NUM_SAMPLES, GLOBAL_BATCH = 43, 8
 DATA = np.arange(NUM_SAMPLES * 3.0).reshape(NUM_SAMPLES, 3)
-
-
-class Together:
-    """Threads that add up arrays as ranks do."""
-
-    def __init__(self, size):
-        self.size, self.barrier, self.arrays = size, threading.Barrier(size), {}
-
-    def trainer(self, rank):
-        return Member(self, Ranks(rank, self.size))
-
-    def run(self, function):
-        results = {}
-        threads = [
-            threading.Thread(target=lambda rank=rank: results.update({rank: function(self.trainer(rank))})) for rank in range(self.size)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return [results[rank] for rank in range(self.size)]
-
-
-class Member:
-    def __init__(self, together, ranks):
-        self.together, self.ranks = together, ranks
-
-    def sum(self, values):
-        together = self.together
-        together.arrays[self.ranks.rank] = values
-        together.barrier.wait()
-        total = sum(together.arrays.values())
-        together.barrier.wait()
-        return total
 
 
 def digests(num_ranks, degree=None, change=lambda rank, rows: rows, seed=1, epoch=0):
@@ -61,7 +25,7 @@ def digests(num_ranks, degree=None, change=lambda rank, rows: rows, seed=1, epoc
             log.add(row, Batch(DATA[row], row % 4, weight))
         return batches.digest_of_samples(trainer, log, indices.shape, shard), batches.digest_of_data(trainer, log.first, shard)
 
-    (digest, *others) = Together(num_ranks).run(of_rank)
+    (digest, *others) = on_ranks(num_ranks, of_rank)
     assert {digest, *others} == {digest}
     return digest
 
@@ -100,7 +64,7 @@ def test_other_samples_have_another_digest(fault):
 
 def test_the_first_data_may_be_nested_and_its_types_and_shapes_count():
     def digest(*parts):
-        return batches.digest_of_data(Member(Together(1), Ranks()), Batch(*parts), Shard(0, 1))
+        return batches.digest_of_data(Rank0(), Batch(*parts), Shard(0, 1))
 
     nested = {"image": DATA[:4], "more": (np.arange(4), ["not counted"])}
     known = digest(nested, np.arange(4), np.ones(4))

@@ -5,8 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,37 +13,12 @@ import pytest
 from common.config import Settings
 from common.declarations import ROOT
 from common.errors import Diverged, RunError
-from common.ranks.launcher_variables import Ranks, values_by_rank
+from common.ranks.launcher_variables import values_by_rank
 from common.training import checks
 from tests.common.training.test_checkpoints import ABOUT
 from tests.common.training.test_loop import new_record
-from tests.support.rank_0 import ON_CPU, Rank0
+from tests.support.rank_0 import ON_CPU, Rank0, on_ranks
 from tests.support.running import BIN, FEW_STEPS, completed
-
-
-def on_ranks(*calls):
-    """What each rank's call(trainer) returns or raises; the ranks are threads, which add up their values."""
-    arrived, values = threading.Barrier(len(calls), timeout=10), [None] * len(calls)
-
-    class Rank:
-        def __init__(self, rank):
-            self.ranks = Ranks(rank, len(calls), rank, len(calls))
-
-        def sum(self, value):
-            values[self.ranks.rank] = value
-            arrived.wait()
-            total = np.sum(values, axis=0)
-            arrived.wait()
-            return total
-
-    def run(rank, call):
-        try:
-            return call(Rank(rank))
-        except RunError as error:
-            return error
-
-    with ThreadPoolExecutor(len(calls)) as threads:
-        return list(threads.map(run, range(len(calls)), calls))
 
 
 def dataset(digest):
@@ -64,18 +37,16 @@ COMPARISONS = [
 @pytest.mark.parametrize(("expect_same", "usual", "different", "message"), COMPARISONS)
 def test_all_ranks_name_the_rank_that_has_another(expect_same, usual, different, message, monkeypatch):
     monkeypatch.setattr(checks.socket, "gethostname", lambda: "nid001")
-    errors = on_ranks(*(lambda trainer, value=value: expect_same(trainer, value) for value in (usual, usual, different)))
+    errors = on_ranks(3, lambda trainer: expect_same(trainer, (usual, usual, different)[trainer.ranks.rank]))
     assert {type(error) for error in errors} == {checks.OutOfSync}
     (text,) = set(map(str, errors))
     assert text.startswith(f"the ranks {message}: rank 2 (nid001) has not the same as rank 0 (nid001); ")
-    assert on_ranks(*(lambda trainer: expect_same(trainer, usual),) * 3) == [None] * 3
+    assert on_ranks(3, lambda trainer: expect_same(trainer, usual)) == [None] * 3
 
 
 def test_nodes_may_have_folders_and_names_of_their_own():
     there = dataclasses.replace(Settings(), data_dir="/scratch", checkpoint_dir="/scratch", machine="b", results="/r", watchdog_timeout=1.0)
-    assert (
-        on_ranks(*(lambda trainer, value=value: checks.expect_same_settings(trainer, value) for value in (Settings(), there))) == [None] * 2
-    )
+    assert on_ranks(2, lambda trainer: checks.expect_same_settings(trainer, (Settings(), there)[trainer.ranks.rank])) == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -91,41 +62,35 @@ def test_ranks_are_named_that_differ_from_most(digests, named):
     assert checks.describe_different(digests, [f"n{rank}" for rank in range(len(digests))]).endswith(named)
 
 
-def test_replicas_that_differ_end_the_run():
-    records_of_ranks = [new_record(), new_record()]
+def compared(num_ranks, *states):
+    """What comparing replicas raises on each rank, if anything, and the record of each; `states` are given one after the other by rank."""
+    records = [new_record() for _ in range(num_ranks)]
 
     def compare(trainer):
-        trainer.state = lambda with_optimizer_state: {"weight": np.full(2, float(trainer.ranks.rank))}
-        checks.compare_replicas(trainer, records_of_ranks[trainer.ranks.rank], "after epoch 1")
+        for number, state_of in enumerate(states):
+            trainer.state = lambda with_optimizer_state, state_of=state_of: state_of(trainer.ranks.rank)
+            checks.compare_replicas(trainer, records[trainer.ranks.rank], f"after epoch {number}")
 
-    assert {type(error) for error in on_ranks(compare, compare)} == {checks.OutOfSync}
-    assert [record.in_sync for record in records_of_ranks] == [False, False]
+    return on_ranks(num_ranks, compare), records
+
+
+def test_replicas_that_differ_end_the_run():
+    errors, records = compared(2, lambda rank: {"weight": np.full(2, float(rank))})
+    assert {type(error) for error in errors} == {checks.OutOfSync}
+    assert [record.in_sync for record in records] == [False, False]
 
 
 def test_buffers_that_differ_are_recorded_and_do_not_end_the_run():
-    records_of_ranks = [new_record(), new_record()]
-
-    def compare(trainer):
-        record = records_of_ranks[trainer.ranks.rank]
-        for when, rank in (("before training", 0), ("after epoch 1", trainer.ranks.rank), ("after epoch 2", 0)):
-            state = {"weight": np.zeros(2), "buffer/mean": np.full(2, float(rank))}
-            trainer.state = lambda with_optimizer_state, state=state: state
-            checks.compare_replicas(trainer, record, when)
-
-    on_ranks(compare, compare)
-    assert [(record.in_sync, record.buffers_in_sync) for record in records_of_ranks] == [(True, False)] * 2
+    states = [lambda rank, differ=differ: {"weight": np.zeros(2), "buffer/mean": np.full(2, rank * differ)} for differ in (0.0, 1.0, 0.0)]
+    errors, records = compared(2, *states)
+    assert errors == [None, None]
+    assert [(record.in_sync, record.buffers_in_sync) for record in records] == [(True, False)] * 2
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_parameters_that_are_not_finite_on_one_rank_have_diverged_on_all(value):
-    def compare(trainer):
-        state = {"weight": np.array([0.0, value if trainer.ranks.rank else 1.0]), "bias": np.zeros(1)}
-        trainer.state = lambda with_optimizer_state: state
-        checks.compare_replicas(trainer, new_record(), "after epoch 1")
-
-    errors = on_ranks(compare, compare)
-    assert {type(error) for error in errors} == {Diverged}
-    assert {error.status for error in errors} == {"diverged"}
+    errors, _ = compared(2, lambda rank: {"weight": np.array([0.0, value if rank else 1.0]), "bias": np.zeros(1)})
+    assert {(type(error), error.status) for error in errors} == {(Diverged, "diverged")}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -136,10 +101,9 @@ def test_the_first_step_is_named_whose_loss_is_not_finite_on_any_rank(value):
         losses = np.array([1.0, 2.0, value if trainer.ranks.rank else 3.0, np.nan])
         checks.expect_finite(trainer, losses, records_of_ranks[trainer.ranks.rank], epoch=2)
 
-    texts = {str(error) for error in on_ranks(expect_finite, expect_finite)}
-    assert len(texts) == 1
+    (text,) = {str(error) for error in on_ranks(2, expect_finite)}
     message = f"the loss of step 3 of epoch 2 is {value}, the first that is not finite, after the update of step 2; lower --learning-rate"
-    assert texts.pop().startswith(message)
+    assert text.startswith(message)
     assert records_of_ranks[0].losses[:2] == [1.0, 2.0]
 
 
@@ -148,7 +112,7 @@ NEEDS_TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="t
 
 @pytest.mark.parametrize("values", [[7, None], ["müller", ""], [{"a": [0, 47, 143]}, [1.5, 2**40]]])
 def test_values_of_all_ranks_are_gathered_whatever_they_are(values):
-    assert on_ranks(*(lambda trainer, value=value: values_by_rank(trainer, value) for value in values)) == [values] * 2
+    assert on_ranks(2, lambda trainer: values_by_rank(trainer, values[trainer.ranks.rank])) == [values] * 2
 
 
 def test_a_rank_that_computes_with_other_threads_is_named():
@@ -193,7 +157,7 @@ def test_every_thread_is_on_the_cores_of_its_rank_and_the_main_thread_on_all_of_
 
 def test_a_thread_on_cores_of_others_ends_the_run_on_all_ranks(monkeypatch):
     monkeypatch.setattr(checks, "misplaced", lambda cores: {0, 1} if cores == {1} else None)
-    errors = on_ranks(*(lambda trainer, core=core: checks.expect_on_cores(trainer, {core}, True) for core in (0, 1)))
+    errors = on_ranks(2, lambda trainer: checks.expect_on_cores(trainer, {trainer.ranks.rank}, True))
     assert {type(error) for error in errors} == {RunError}
     (text,) = set(map(str, errors))
     assert text.startswith("rank 1 has core 1, and a thread of it may run on cores 0, 1: ")
