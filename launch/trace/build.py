@@ -1,4 +1,4 @@
-"""Builds the MPI interposer, libtandemtrace.so, for the environment's MPI, unless it is up to date: python -m launch.trace.build.
+"""Builds the MPI interposer, libtandemtrace.so, for the environment's MPI: python -m launch.trace.build.
 
 Its wrappers in C are generated: one for each function of an mpi.h, but those of lifetime.c, and for each of NCCL's here. A wrapper knows
 the bytes and the kind of its call by a C expression over the arguments (functions: interposer/load.h). Parameters have the names of the
@@ -7,7 +7,6 @@ the roots of inter-communicators do not set all arguments: only those that the s
 3, 6 and 12). Persistent initialization (`…_init`) moves nothing.
 """
 
-import hashlib
 import os
 import re
 import subprocess
@@ -138,14 +137,6 @@ def mpicc_of_environment(choices: str | None = None) -> str:
     return mpicc or str(Path(sys.prefix) / "bin" / "mpicc")
 
 
-def fingerprint(*inputs: str) -> str:
-    """Hashes all inputs of the build (the given texts, the flags, our sources). The library contains the hash."""
-    digest = hashlib.sha256("\0".join([*inputs, *FLAGS]).encode())
-    for path in (Path(__file__), *sorted(SOURCES.iterdir())):
-        digest.update(path.read_bytes())
-    return f"tandem-trace-{digest.hexdigest()[:16]}"
-
-
 def mpi_library(mpicc: str) -> str:
     """Returns the path of the MPI library; empty where an MPI program cannot run on this node."""
     with tempfile.TemporaryDirectory() as folder:
@@ -158,20 +149,11 @@ def mpi_library(mpicc: str) -> str:
             return ""
 
 
-def is_up_to_date(library: Path, build_id: str) -> bool:
-    return library.exists() and build_id.encode() in library.read_bytes()
-
-
 def build(library: str | Path | None = None, mpicc: str | None = None) -> Path:
-    """Builds the interposer for an MPI, unless it is up to date, and returns its path. Raises UserError where it cannot be compiled."""
+    """Builds the interposer for an MPI and returns its path. Raises UserError where it cannot be compiled."""
     library = Path(library or default_library())
     mpicc = mpicc or mpicc_of_environment()
     mpi_h = preprocessed(mpicc)
-    compiler = subprocess.run([mpicc, "--version"], capture_output=True, text=True, check=False).stdout
-    libmpi = mpi_library(mpicc)
-    build_id = fingerprint(mpi_h, mpicc, compiler, libmpi)
-    if is_up_to_date(library, build_id):
-        return library
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trace-", dir=library.parent) as folder:
         generated = Path(folder)
@@ -179,9 +161,8 @@ def build(library: str | Path | None = None, mpicc: str | None = None) -> Path:
         (generated / "wrappers.c").write_text(wrappers_c(mpi_h))
         sources = [*sorted(SOURCES.glob("*.c")), generated / "wrappers.c"]
         built = generated / NAME
-        constants = {"TRACE_FINGERPRINT": build_id, "TRACE_LIBMPI": libmpi}
-        defined = [f'-D{constant}="{value}"' for constant, value in constants.items()]
-        command = [mpicc, *FLAGS, *defined, f"-I{generated}", f"-I{SOURCES}", "-o", built, *sources, "-ldl"]
+        defined = f'-DTRACE_LIBMPI="{mpi_library(mpicc)}"'
+        command = [mpicc, *FLAGS, defined, f"-I{generated}", f"-I{SOURCES}", "-o", built, *sources, "-ldl"]
         process = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False)
         if process.returncode:
             sys.stderr.write(process.stderr)
@@ -320,4 +301,4 @@ def run(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
-    command_line.main(run, Arguments, f"{SHELL_PYTHON} -m launch.trace.build", "Builds the MPI interposer, unless it is up to date.")
+    command_line.main(run, Arguments, f"{SHELL_PYTHON} -m launch.trace.build", "Builds the MPI interposer.")

@@ -2,7 +2,9 @@
 
 import fcntl
 import functools
+import hashlib
 import subprocess
+from pathlib import Path
 from typing import NamedTuple
 
 from launch.trace import build, profile
@@ -42,12 +44,15 @@ class Traced(NamedTuple):
 @functools.cache
 def library():
     """The interposer of this checkout, built where its sources have changed: the environment's stays as it is."""
+    sources = (Path(build.__file__), *sorted(build.SOURCES.iterdir()))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     folder = ROOT / ".pytest_cache"
     folder.mkdir(exist_ok=True)
+    path = folder / f"{digest[:16]}-{build.NAME}"
     # Another process of the tests may be building it.
     with (folder / f"{build.NAME}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        return build.build(folder / build.NAME)
+        return path if path.exists() else build.build(path)
 
 
 def compiled(folder, source, *flags):

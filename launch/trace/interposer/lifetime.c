@@ -13,9 +13,6 @@
 
 static struct trace_process process;
 
-/* The hash of the build's inputs; launch/trace/build.py searches the file for it. */
-__attribute__((used)) static const char fingerprint[] = TRACE_FINGERPRINT;
-
 /* Writes what was counted, once. A forked child writes nothing. */
 static void end(const char *how)
 {

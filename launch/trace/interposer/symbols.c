@@ -88,7 +88,7 @@ void *trace_find(void *_Atomic *slot, const char *name)
     if (!address) {
         fprintf(stderr, "tandem trace: no loaded library has %s%s\n", name,
                 is_of_mpi ? "; build the interposer with the running MPI: python -m launch.trace.build --mpicc PATH" : "");
-        _exit(127);
+        _Exit(127);
     }
     return *slot = address;
 }

@@ -1,4 +1,4 @@
-"""The build of the interposer: when it is rebuilt, its errors, and programs without MPI."""
+"""The build of the interposer: its errors, and programs without MPI."""
 
 import sys
 
@@ -8,13 +8,7 @@ from common.errors import UserError
 from launch.trace import build
 from tests.support.mistakes import expect_refused
 from tests.support.running import BIN
-from tests.support.tracing import library, run
-
-
-def test_an_up_to_date_library_is_not_rebuilt():
-    before = library().stat().st_mtime_ns
-    assert build.build(library()) == library()
-    assert library().stat().st_mtime_ns == before
+from tests.support.tracing import run
 
 
 def test_a_missing_library_is_an_error(monkeypatch, tmp_path):
@@ -22,20 +16,6 @@ def test_a_missing_library_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(build.sys, "prefix", str(tmp_path))
     with pytest.raises(UserError, match=r"libtandemtrace\.so is not built; run \.venv/bin/python -m launch\.trace\.build"):
         build.installed()
-
-
-def test_a_library_of_other_inputs_is_stale(monkeypatch, tmp_path):
-    before = build.fingerprint("mpi.h", "cc 12")
-    path = tmp_path / build.NAME
-    assert not build.is_up_to_date(path, before)
-    path.write_bytes(b"\x7fELF " + before.encode() + b"\0")
-    assert build.is_up_to_date(path, build.fingerprint("mpi.h", "cc 12"))
-    for inputs in (("mpi.h ", "cc 12"), ("mpi.h", "cc 13")):
-        assert not build.is_up_to_date(path, build.fingerprint(*inputs))
-    for name, value in (("FLAGS", (*build.FLAGS, "-g")), ("SOURCES", tmp_path)):
-        with monkeypatch.context() as changed:
-            changed.setattr(build, name, value)
-            assert not build.is_up_to_date(path, build.fingerprint("mpi.h", "cc 12"))
 
 
 @pytest.mark.parametrize(
