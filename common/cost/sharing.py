@@ -12,7 +12,6 @@ import numpy as np
 from common import backends
 from common.backends import declaration_of
 from common.config import Settings
-from common.declarations import declared
 from common.model.weights import DTYPES
 from common.trainer import TensorBytes
 from common.workloads import gradient_bytes, num_optimizer_states, workload_of
@@ -36,11 +35,10 @@ BUS_FACTORS = {
 class Sharing(NamedTuple):
     """One strategy of sharing.
 
-    `formula` gives the bytes that a rank sends in a step, and so does `sent`, in units of P, from the number of ranks and the settings. A
-    rank holds only a shard of the PARTS in `sharded`.
+    `sent` gives the bytes that a rank sends in a step, in units of P, from the number of ranks and the settings. A rank holds only a shard
+    of the PARTS in `sharded`.
     """
 
-    formula: str
     sent: Callable[[int, Settings], float]
     sharded: tuple[str, ...] = ()
 
@@ -59,19 +57,17 @@ def element_bytes(settings: Settings) -> int:
 
 
 STRATEGIES = {
-    "replicated": Sharing("2(n-1)/n P", _all_reduce),
+    "replicated": Sharing(_all_reduce),
     # In float16 or bfloat16.
-    "two_bytes": Sharing("4(n-1)/n N", lambda n, settings: _all_reduce(n, settings) * TWO_BYTES / element_bytes(settings)),
+    "two_bytes": Sharing(lambda n, settings: _all_reduce(n, settings) * TWO_BYTES / element_bytes(settings)),
     # Of stages 1 and 2: the reduce-scatter of the gradients, and the gather of the updated parameters.
-    "zero1": Sharing("2(n-1)/n P", _all_reduce, ("optimizer_state",)),
-    "zero2": Sharing("2(n-1)/n P", _all_reduce, ("gradients", "optimizer_state")),
+    "zero1": Sharing(_all_reduce, ("optimizer_state",)),
+    "zero2": Sharing(_all_reduce, ("gradients", "optimizer_state")),
     # Parameters are gathered for both passes.
-    "zero3": Sharing("3(n-1)/n P", _gathered_twice, PARTS),
+    "zero3": Sharing(_gathered_twice, PARTS),
     # The same, with gradients in bfloat16.
-    "zero3_two_bytes": Sharing(
-        "2(n-1)/n P + 2(n-1)/n N", lambda n, settings: (n - 1) / n * (2 + TWO_BYTES / element_bytes(settings)), PARTS
-    ),
-    "averaged": Sharing("2(n-1)/(n k) P", lambda n, settings: _all_reduce(n, settings) / settings.averaging_period),
+    "zero3_two_bytes": Sharing(lambda n, settings: (n - 1) / n * (2 + TWO_BYTES / element_bytes(settings)), PARTS),
+    "averaged": Sharing(lambda n, settings: _all_reduce(n, settings) / settings.averaging_period),
 }
 
 
@@ -80,14 +76,6 @@ def of(name: str) -> Sharing | None:
     strategies = _by_variant(name)
     strategy = strategies.get(name.partition("@")[2]) or strategies.get("")
     return STRATEGIES[strategy] if strategy else None
-
-
-def backends_and_variants() -> list[str]:
-    """Returns the names of all backends, and of their variants with another strategy."""
-    names = []
-    for backend in declared():
-        names += [backend, *(f"{backend}@{variant}" for variant in _by_variant(backend) if variant)]
-    return names
 
 
 def _by_variant(name: str) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ name of one of FAULTS before their options train with it, and their record has i
 """
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -18,17 +19,18 @@ from common.declarations import BASELINE, ROOT
 from common.ranks.launcher_variables import from_environment
 from common.record import files
 from common.record.definition import Record
-from common.terminal import Table, filled, print_tables
+from common.terminal import Cell, Table, filled, print_tables
 from common.words import ranks_of
 from frameworks.shared.replaced import Replacement, replaced
 from launch.launchers import detect
 from launch.launchers.commands import THREADS_VARIABLE, Start, shell_command
 from launch.lesson import running
 from launch.run import processes, turns
-from launch.run.verify import Verified, verified
 
 RIGHT = "gradient_averaging"
 TIME_LIMIT_SECONDS = 3600.0
+# Of the relative difference of a loss.
+BOUND = 1e-9
 # In float64 and with the same global batch at all sizes, where every step of a right run has the loss of one process.
 TRAINING = (
     "--workload", "cnn", "--precision", "fp64", "--scaling", "strong", "--epochs", "3", "--no-stop-at-target", "--no-step-breakdown",
@@ -79,29 +81,24 @@ def train(name: str, num_ranks: int, options: Iterable[str], folder: Path) -> Re
     return files.read(paths[0])
 
 
-def table_of(records: Iterable[Record]) -> list[Table]:
-    """Makes a table with a row for each run but that of one process."""
-    record_of = {record.backend: record for record in records}
+def table_of(reference: Record, *records: Record) -> list[Table]:
+    """Makes a table with a row for each run beside the reference, which is that of one process."""
 
-    def loss(run: Verified) -> str:
-        losses = record_of[run.backend].losses
-        return " to ".join("not finite" if loss is None else f"{loss:.2f}" for loss in losses[:1] + losses[-1:])
-
-    def checked(run: Verified) -> str:
-        differs = "agrees with one process" if run.first_step is None else f"differs from one process from step {run.first_step} on"
-        return record_of[run.backend].error or differs
-
-    rows = [
-        {
-            "run": run.backend,
-            "loss": loss(run),
-            "accuracy": record_of[run.backend].accuracy,
-            "what the checks say": checked(run),
-            "largest difference": run.largest_difference,
+    def row(record: Record) -> dict[str, Cell]:
+        pairs = zip(record.losses, reference.losses, strict=False)
+        differences = [math.inf if loss is None or expected is None else abs(loss / expected - 1) for loss, expected in pairs]
+        first_step = next((step for step, difference in enumerate(differences, 1) if difference > BOUND), None)
+        differs = "agrees with one process" if first_step is None else f"differs from one process from step {first_step} on"
+        first_and_last = ("not finite" if loss is None else f"{loss:.2f}" for loss in record.losses[:1] + record.losses[-1:])
+        return {
+            "run": record.backend,
+            "loss": " to ".join(first_and_last),
+            "accuracy": record.accuracy,
+            "what the checks say": record.error or differs,
+            "largest difference": max(differences, default=None),
         }
-        for run in verified(record_of.values())
-    ]
-    return filled("", rows)
+
+    return filled("", map(row, records))
 
 
 def train_with(fault: str) -> None:
@@ -118,7 +115,7 @@ def main() -> None:
     ranks, options = running.arguments("2")
     folder = running.new_folder("broken")
     runs = {BASELINE: 1, RIGHT: int(ranks)} | dict.fromkeys(FAULTS, int(ranks))
-    tables = table_of([train(name, num_ranks, options, folder) for name, num_ranks in runs.items()])
+    tables = table_of(*[train(name, num_ranks, options, folder) for name, num_ranks in runs.items()])
     print_tables(tables, [*(f"{name}: {fault.__doc__}" for name, fault in FAULTS.items()), HINT])
 
 

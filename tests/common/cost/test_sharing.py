@@ -76,11 +76,6 @@ def test_in_mixed_precision_the_state_and_the_exchange_are_those_of_float32(prec
         assert sharing.state_bytes(name, 4, settings) == sharing.state_bytes(name, 4, ADAM)
 
 
-def test_the_strategies_of_a_backend_are_its_name_and_the_variants_that_share_otherwise():
-    names = [name for name in sharing.backends_and_variants() if name.partition("@")[0] in ("ddp", "zero_redundancy")]
-    assert names == ["ddp", "ddp@fp16", "ddp@bf16", "zero_redundancy"]
-
-
 def test_every_strategy_that_is_declared_has_its_theory():
     for name, declaration in backends.declared().items():
         strategies = declaration.sharing if isinstance(declaration.sharing, dict) else {"": declaration.sharing}

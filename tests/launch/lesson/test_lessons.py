@@ -5,29 +5,10 @@ import re
 import pytest
 
 from common.data import sharding
-from launch.lesson import broken, sends, warmup
+from launch.lesson import broken, warmup
 from tests.support.forked import run_module
-from tests.support.made_records import made, step_breakdown, typed
+from tests.support.made_records import made, typed
 from tests.support.running import BIN, FEW_STEPS, completed, left_over
-
-# Of the CNN in float32.
-P = 4_799_528
-
-
-def counted(backend, **num_bytes):
-    """A record whose step breakdown has counted these bytes of collectives."""
-    operations = {name: {"num_calls": 1.0, "num_bytes": float(size)} for name, size in num_bytes.items()}
-    return made(backend=backend, num_ranks=2, step_breakdown=step_breakdown(num_ranks=2) | {"operations": operations})
-
-
-def test_the_bytes_stand_beside_the_formula_the_fewest_first():
-    records = [counted("fsdp", all_gather=P, reduce_scatter=P), counted("ddp", all_reduce=P), counted("own", send=100)]
-    (table,) = sends.table_of(typed(records))
-    assert table.texts == [
-        ["cnn", "own", "2", "0.00", "-", "-"],
-        ["cnn", "ddp", "2", "4.80", "4.80", "all-reduce 4.80"],
-        ["cnn", "fsdp", "2", "7.20", "7.20", "all-gather 4.80, reduce-scatter 2.40"],
-    ]
 
 
 def test_both_runs_stand_beside_each_other_by_epoch():
@@ -44,7 +25,7 @@ def test_a_broken_run_stands_beside_what_the_checks_say():
         made(backend="summed_gradients", num_ranks=2, losses=[2.0, 1.0, None], accuracy=0.5),
         made(backend="no_all_reduce", num_ranks=2, losses=[2.0, 1.5], accuracy=0.25, status="failed", error=parted),
     ]
-    (table,) = broken.table_of(typed(runs))
+    (table,) = broken.table_of(*typed(runs))
     assert table.texts == [
         ["gradient_averaging", "2.00 to 0.50", "0.7500", "agrees with one process", "0.0e+00"],
         ["same_order", "2.00 to 0.60", "0.5000", "differs from one process from step 3 on", "2.0e-01"],
@@ -73,19 +54,10 @@ def test_the_checks_find_every_broken_run(checkout):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(
-    ("lesson", "arguments", "text"),
-    [
-        pytest.param("sends", ("--backends", "fsdp"), "fsdp: 3(n-1)/n P", marks=pytest.mark.long),
-        # It runs two matrices as that one runs its own.
-        ("warmup", ("--dry-run",), "--learning-rate 0.01 --warmup-epochs 0.0"),
-    ],
-)
-def test_a_lesson_runs(lesson, arguments, text, checkout):
-    command = (BIN / "python", "-m", f"launch.lesson.{lesson}", 2, *arguments, "--machine", "here")
-    done = completed(*command, cwd=checkout, variables=FEW_STEPS)
+def test_the_lesson_on_warm_up_runs_a_matrix_for_each_case(checkout):
+    done = completed(BIN / "python", "-m", "launch.lesson.warmup", 2, "--dry-run", "--machine", "here", cwd=checkout, variables=FEW_STEPS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert text in done.stdout
+    assert "--learning-rate 0.01 --warmup-epochs 0.0" in done.stdout
     assert left_over(checkout) == []
 
 
