@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
-from itertools import combinations, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from common import command_line, durable, terminal
+from common import command_line, terminal
 from common.bounds import RANKS, Bounds
 from common.command_line import Positional, names_in, shortened
 from common.declarations import SHELL_PYTHON
@@ -43,8 +42,6 @@ class Arguments:
     """Say where the efficiency, which is 1 at the smallest size, falls below this."""
     gpus_per_node: Annotated[int | None, RANKS] = None
     """GPUs, or ranks, of a node: the band is narrower once a measured size lies beyond. Default: as the records say."""
-    page: Path | None = None
-    """Write a page with a picture to this file."""
     json: bool = False
     """Print JSON."""
 
@@ -55,13 +52,7 @@ def run(arguments: Arguments) -> int:
     if arguments.gpus_per_node:
         measured = [table._replace(gpus_per_node=arguments.gpus_per_node) for table in measured]
     sizes = _sizes(arguments.gpus, max(table.largest for table in measured))
-    if arguments.page:
-        if arguments.page.is_dir():
-            raise UserError(f"--page {arguments.page} is a folder; give the name of a file")
-        durable.expect_writable(arguments.page)
     answer = answer_of(measured, sizes, arguments.efficiency, law_of(tables.published()))
-    if arguments.page:
-        durable.write_text(arguments.page, page(answer, measured))
     if arguments.json:
         print(json.dumps(answer._asdict(), indent=2))
     else:
@@ -89,7 +80,6 @@ class Answer(NamedTuple):
     forecasts: list[dict[str, Any]]
     measure_next: list[dict[str, Any]]
     efficiency_below: list[dict[str, Any]]
-    order: list[dict[str, Any]]
     notes: list[str]
 
 
@@ -102,7 +92,6 @@ def answer_of(measured: Sequence[Table], sizes: Sequence[int], limit: float, law
         [_row(table, row) for table, rows in forecasts for row in rows],
         [row for table, rows in forecasts for row in _next_size(table, rows, law)],
         [_below(table, limit, law) for table in usable],
-        list(_orders(forecasts)),
         [*_notes(usable, sizes, law), *([f"Left out, as only one size was measured: {', '.join(left_out)}."] if left_out else [])],
     )
 
@@ -132,7 +121,7 @@ def screen(answer: Answer) -> tuple[list[terminal.Table], list[str]]:
 
 
 def sentences(answer: Answer) -> list[str]:
-    """Returns which sizes to measure next, whose order is certain, and the notes."""
+    """Returns which sizes to measure next, and the notes."""
     lines = []
     unit, largest = answer.forecasts[-1]["unit"], answer.forecasts[-1]["size"]
     for size in sorted({row["size"] for row in answer.measure_next}):
@@ -140,14 +129,6 @@ def sentences(answer: Answer) -> list[str]:
         who = "" if len(rows) == len(answer.efficiency_below) else f" with {', '.join(dict.fromkeys(row['backend'] for row in rows))}"
         now, then = (max(row[key] for row in rows) for key in ("width_now", "width_then"))
         lines.append(f"Measure {size} {unit} next{who}: the band at {largest} {unit} spans a factor of {now:.2f}, and then {then:.2f}.")
-    for (training, size), pairs in groupby(answer.order, key=lambda row: (row["training"], row["size"])):
-        (first, *_), of_first = next(groupby(pairs, key=lambda row: (row["faster"],)))
-        slower: dict[bool, list[str]] = {True: [], False: []}
-        for row in of_first:
-            slower[row["certain"]].append(row["slower"])
-        texts = [f"{first} is certain to be faster than {', '.join(slower[True])}"] if slower[True] else []
-        texts += [f"the order of {first} and {', '.join(slower[False])} is not certain"] if slower[False] else []
-        lines.append(f"{training}, {size} {unit}: {'; '.join(texts)}.")
     return [*lines, *answer.notes]
 
 
@@ -194,16 +175,6 @@ def _below(table: Table, limit: float, law: Law) -> dict[str, Any]:
     return first
 
 
-def _orders(forecasts: Sequence[tuple[Table, list[Forecast]]]) -> Iterator[dict[str, Any]]:
-    """Returns the pairs of backends of each training and size, the fastest first. Their order is certain where bands do not overlap."""
-    for training in dict.fromkeys(table.training for table, _ in forecasts):
-        of_training = [[(table.backend, row) for row in rows] for table, rows in forecasts if table.training == training]
-        for at_size in zip(*of_training, strict=True):
-            for (faster, row), (slower, slower_row) in combinations(sorted(at_size, key=lambda named: -named[1].throughput), 2):
-                pair = {"training": training, "size": row.size, "faster": faster, "slower": slower}
-                yield pair | {"certain": row.low > slower_row.high}
-
-
 def _notes(measured: Sequence[Table], sizes: Sequence[int], law: Law) -> Iterable[str]:
     """Returns what the band was calibrated on, and what it does not foresee."""
     for scaling in dict.fromkeys(table.scaling for table in measured):
@@ -216,42 +187,6 @@ def _notes(measured: Sequence[Table], sizes: Sequence[int], law: Law) -> Iterabl
             yield f"{CLIFF}: measure {2 * gpus} {UNITS[measured[0].size_name]}, as your nodes have {gpus}."
     if sizes[-1] > FURTHEST * min(table.largest for table in measured):
         yield f"No published table was forecast at more than {FURTHEST} times its largest size: beyond, the band is a guess."
-
-
-def page(answer: Answer, measured: Sequence[Table]) -> str:
-    """Returns the page: a picture of efficiency by size, and the sentences."""
-    # Altair takes a second to import.
-    import altair
-    import vl_convert
-
-    marks = list(answer.forecasts)
-    for table in measured:
-        for size, throughput in table.throughputs.items():
-            equal = dict.fromkeys(("efficiency", "efficiency_low", "efficiency_high"), table.efficiency(size, throughput))
-            marks.append({"training": table.training, "backend": table.backend, "size": size, "measured": True, **equal})
-    axis = altair.Axis(values=sorted({mark["size"] for mark in marks}), grid=False)
-    x = altair.X("size:Q", title=answer.forecasts[0]["unit"], scale=altair.Scale(type="log", base=2), axis=axis)
-    y, color = altair.Y("efficiency:Q", title="efficiency"), altair.Color("backend:N", title=None)
-    line = altair.Chart().encode(x=x, y=y, color=color)
-    ends = {"y": altair.Y("efficiency_low:Q", title="efficiency"), "y2": "efficiency_high:Q"}
-    layers = altair.layer(
-        altair.Chart().mark_area(opacity=0.2).encode(x=x, color=color, **ends),
-        line.mark_line(),
-        line.mark_point(filled=True, size=60, opacity=1).transform_filter("datum.measured"),
-        data=altair.Data(values=marks),
-    )
-    picture = layers.properties(width=620, height=300).facet(row=altair.Row("training:N", title=None))
-    below = "".join(f"<p>{escape(sentence)}</p>\n" for sentence in sentences(answer))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><title>Forecast at other sizes</title></head>
-<body style="font-family: sans-serif; max-width: 50em; margin: auto">
-<h1>Forecast at other sizes</h1>
-<p>Points are measured; lines and their 90 % bands are forecast.</p>
-{vl_convert.vegalite_to_svg(picture.to_dict())}
-{below}</body>
-</html>
-"""
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ PUBLISHED = Path(__file__).with_name("published.csv")
 SIZES, VALUES = ("gpus", "ranks"), ("samples_per_second", "seconds_per_epoch")
 COLUMNS = (*SIZES, *VALUES, "backend", "scaling", "machine")
 OF_PUBLISHED = (*COLUMNS, "table", "source", "gpus_per_node", "model")
-BACKEND = re.compile(r"[\w@+.,:()/ -]{1,40}")
 LARGEST_FILE_BYTES = 10**7
 
 
@@ -115,9 +114,7 @@ def _of_rows(rows: Sequence[Mapping[str, str]], path: Path) -> list[Table]:
             raise UserError(f"{where}: {size_name} is {size:g}; it must be a whole number from 1 to {RANKS.at_most}")
         if scaling not in ("weak", "strong"):
             raise UserError(f"{where}: scaling is {shortened(scaling)!r}; it must be weak or strong")
-        if not BACKEND.fullmatch(backend := row.get("backend") or "training"):
-            raise UserError(f"{where}: backend is {shortened(backend)!r}; use up to 40 letters, digits and @+.,:()/-")
-        measured[backend, scaling][int(size)].append(amount if value == "samples_per_second" else 1 / amount)
+        measured[row.get("backend") or "training", scaling][int(size)].append(amount if value == "samples_per_second" else 1 / amount)
     return [
         Table(backend, f"{scaling} scaling", scaling, size_name, value, _medians(by_size))
         for (backend, scaling), by_size in measured.items()
