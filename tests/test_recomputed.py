@@ -126,12 +126,6 @@ def loss_difference(workload):
     return max(differences)
 
 
-def num_identical(workload, names, ranks):
-    """With how many seeds the final parameters of all these backends are the same to the bit."""
-    runs = [size(workload, int(ranks)).runs[name] for name in re.split(", | and ", names)]
-    return sum(len({of_backend[key]["parameter_digests"][-1] for of_backend in runs}) == 1 for key in runs[0])
-
-
 def records_of(name):
     return [record for of_backend in runs_of(name).values() for record in of_backend.values()]
 
@@ -204,10 +198,6 @@ OF_REPORT = [
     ),
     (r"communication is \d+ % \((\S+)\) to \d+ % \((\S+)\) of a step", lambda at, *names: span(exposed_percents(at), *names)),
     (r"agree to \S+\.", lambda at: [loss_difference(at)]),
-    (
-        r"(?<=[:;] )([\w@, ]+) at (\d) ranks? \((\d+ of )?18 seeds\)",
-        lambda at, names, ranks, some: [num_identical(at, names, ranks)] if not some else [num_identical(at, names, ranks), 18],
-    ),
     (r"beside \d+ of \d+ runs, and \d+ % below it (before|after) (\S+)\.", lambda _, *at: [*steady("zen5-default"), disturbed_at(*at)]),
     (r"All \d+ runs reached the target", lambda _: [sum(not record["settings"].get("control") for record in records_of("zen5-default"))]),
     (r"all \d+ runs completed", lambda _: [sum(record["status"] == "ok" for record in records_of("zen5-default"))]),

@@ -110,14 +110,14 @@ def short_names(comparisons: Iterable[Comparison]) -> dict[str, str]:
 
 
 def _certainty(rankings: Sequence[Ranking]) -> str:
-    """Returns how sure the order of backends is, from the numbers of runs or pairs of their ratios; without verdicts also who leads."""
+    """Returns how sure the order of backends is, from the numbers of runs or pairs of their ratios."""
     num_runs = _num_runs(rankings)
     if not num_runs:
         has_epochs = any(result.epoch_seconds for ranking in rankings for group in ranking.groups for result in group.results)
         return "no two times to compare; seconds per epoch are shown" if has_epochs else "nothing to compare"
     fewest, most, each = min(num_runs), max(num_runs), _runs_each(num_runs)
     if most < MIN_RUNS_CONFIDENT:
-        return f"{each}: {_leaders(rankings)}may change; --repeats {MIN_RUNS_CONFIDENT} gives a verdict"
+        return f"{each}: the order may change; --repeats {MIN_RUNS_CONFIDENT} gives a verdict"
     if fewest < MIN_RUNS_CONFIDENT:
         return f"{each}; verdicts by 95 % intervals from {MIN_RUNS_CONFIDENT} on"
     return f"verdicts by 95 % intervals, {each}"
@@ -163,17 +163,6 @@ def _leader(group: Group) -> str:
 def _num_runs(rankings: Iterable[Ranking]) -> list[int]:
     """Returns the number of runs, or of pairs, of each ratio to the fastest."""
     return [result.num_repeats for ranking in rankings for group in ranking.groups for result in group.results if result.ratio]
-
-
-def _leaders(rankings: Iterable[Ranking]) -> str:
-    """Returns the fastest backends, and by how much longer an epoch of the next one takes, as the start of a sentence."""
-    percents: dict[str, list[float]] = {}
-    for ranking in rankings:
-        for group in ranking.leading_groups:
-            if group.fastest and group.second and group.second.ratio:
-                percents.setdefault(group.fastest.backend, []).append(100 * (group.second.ratio.value - 1))
-    spans = {backend: dict.fromkeys(f"{bound(of_backend):.0f}" for bound in (min, max)) for backend, of_backend in percents.items()}
-    return "".join(f"{backend} by {' to '.join(span)} %, " for backend, span in spans.items()) or "the order "
 
 
 def _at_largest_size(comparison: Comparison) -> list[Entry]:

@@ -1,6 +1,7 @@
-"""Groups records into entries: all runs of one backend at one number of ranks."""
+"""Groups records into entries: all runs of one backend at one number of ranks; and ratios of two entries over their repeats."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +14,12 @@ from common.record.definition import Record
 from common.terminal import Cell
 from common.workloads import SIZES
 from launch.report import statistics, table
+from launch.report.statistics import Ratio
+
+NOT_REACHED = "not reached"
+# The columns of the table with the time to solution, and with that from the start of the launcher on; and that with the seconds per epoch.
+TIMES = TIME, TIME_WITH_STARTUP = "valid_time_seconds", "valid_time_with_startup_seconds"
+EPOCH = "epoch_seconds"
 
 
 class Key(NamedTuple):
@@ -76,11 +83,32 @@ class Entry:
         """The cells that say which entry a row of a report's table is of."""
         return {"backend": self.backend, "ranks": self.num_ranks, "oversubscribed": "yes" if self.oversubscribed else None}
 
+    @property
+    def misses(self) -> list[str]:
+        """The status of each run without a time to solution; nothing for workloads without a target."""
+        return [
+            record.status if record.status != "ok" else "resumed" if record.reached else NOT_REACHED
+            for record in self.records
+            if table.valid_time_seconds(record) is None and (record.status != "ok" or record.reached is not None)
+        ]
+
+    @property
+    def epoch_seconds(self) -> float | None:
+        """The geometric mean of the seconds per epoch of the runs; None without any."""
+        by_run = self.values(EPOCH)
+        return statistics.geometric_mean(list(by_run.values())) if by_run else None
+
     def values(self, column: str) -> dict[Key, Any]:
-        """Returns the values of the completed runs in a column of the table, without those that are not known."""
+        """Returns the values of the completed runs in a column of the table, without those that are not known.
+
+        Times to solution are those of all runs as statistics.scored gives them, none of an invalid entry.
+        """
         if column not in self._columns:
-            values = {key_of(record): table.value_of(record, column) for record in self.ok}
-            self._columns[column] = {key: value for key, value in values.items() if value is not None}
+            records = self.records if column in TIMES else self.ok
+            values = [table.value_of(record, column) for record in records]
+            known = statistics.scored(values) or [] if column in TIMES else values
+            by_run = zip(map(key_of, records), known, strict=False)
+            self._columns[column] = {key: value for key, value in by_run if value is not None}
         return self._columns[column]
 
     def trimmed_mean(self, column: str) -> float | None:
@@ -174,3 +202,47 @@ def reading_of(settings: Settings) -> str:
 def key_of(record: Record) -> Key:
     """Returns the matrix and the repeat of a run."""
     return Key(table.matrix(record), record.repeat)
+
+
+def value_ratio(above: Entry | None, below: Entry | None, column: str) -> Ratio | None:
+    """Returns the ratio of the trimmed means of a column of two entries, None where either has none; its interval holds for it alone."""
+    values_above, values_below = (entry.values(column) if entry else {} for entry in (above, below))
+    mean_above, mean_below = (statistics.trimmed_mean(values.values()) for values in (values_above, values_below))
+    if mean_above is None or mean_below is None:
+        return None
+    return statistics.ratio(*sides(values_above, values_below), value=mean_above / (mean_below or statistics.SMALLEST))
+
+
+def num_pairs_of(compared: Sequence[Entry]) -> int:
+    """Returns how many pairs the entries form that are compared with each other."""
+    return max(math.comb(len(compared), 2), 1)
+
+
+def sides(above: Mapping[Key, float], below: Mapping[Key, float]) -> tuple[list[float], list[float], bool]:
+    """Returns the values of two entries, in the same order if they have the same keys, and whether they have."""
+    paired = above.keys() == below.keys()
+    return list(above.values()), [below[key] for key in (above if paired else below)], paired
+
+
+def epoch_ratio(above: Entry, below: Entry, compared: Sequence[Entry], num_pairs: int | None = None) -> Ratio | None:
+    """Returns the ratio of the seconds per epoch of two of the entries `compared`; None where either has none.
+
+    The interval is simultaneous for all pairs of these entries, or for `num_pairs` pairs. Where there are several pairs of runs, only they
+    count, and of a pair the epochs that both have trained: of runs side by side these had their turns one after the other.
+    """
+    seconds_above, seconds_below = above.values(EPOCH), below.values(EPOCH)
+    shared = [key for key in seconds_above if key in seconds_below]
+    if len(shared) > 1:
+        records_above, records_below = ({key_of(record): record for record in entry.ok} for entry in (above, below))
+        num_epochs = {key: min(len(records_above[key].train_seconds), len(records_below[key].train_seconds)) for key in shared}
+        seconds_above, seconds_below = (
+            {key: seconds for key in shared if (seconds := table.epoch_seconds(records[key], num_epochs[key])) is not None}
+            for records in (records_above, records_below)
+        )
+    if not seconds_above or not seconds_below:
+        return None
+    values_above, values_below, paired = sides(seconds_above, seconds_below)
+    others = [entry.values(EPOCH) for entry in compared if paired and entry not in (above, below)]
+    # Of the others those count that ran in all of these repeats.
+    aligned = [[values[key] for key in seconds_above] for values in others if values.keys() >= seconds_above.keys()]
+    return statistics.ratio(values_above, values_below, paired, aligned, num_pairs or num_pairs_of(compared))

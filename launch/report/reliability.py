@@ -10,8 +10,8 @@ import numpy as np
 from common.config import CONTROL_DELAY, Control
 from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from common.words import listed, ranks_of
-from launch.report import environments, measures, table
-from launch.report.entries import Comparison, Entry, group_of
+from launch.report import environments, table
+from launch.report.entries import Comparison, Entry, epoch_ratio, group_of, num_pairs_of
 from launch.report.questions import failed, first
 from launch.report.questions.failed import Failure
 from launch.report.ratio_text import interval, uncertainty
@@ -181,7 +181,7 @@ def _ratio_of_control(control: Control, controls: Iterable[Record], entry: Entry
     of_entry = [record for record in controls if (record.backend, record.num_ranks) == (entry.backend, entry.num_ranks)]
     of_control = Entry(entry.backend, entry.num_ranks, [record for record in of_entry if record.settings.control == control])
     compared = [result.entry for result in first.results_of(comparison.of_size(entry.num_ranks))]
-    return measures.epoch_ratio(of_control, entry, [], num_pairs=measures.num_pairs_of(compared))
+    return epoch_ratio(of_control, entry, [], num_pairs=num_pairs_of(compared))
 
 
 def _on_controls(judgement: Judgement) -> str:

@@ -32,15 +32,13 @@ SHORTER = "Shorter is better. The seconds after + are start-up, from launch to t
 NEUTRAL = "#808080"
 IN_ANSWER = "answer"
 ONE_RUN_EACH = "One run per backend, of the same seed where available."
-# Okabe and Ito, Color Universal Design (2008): eight colours that remain distinguishable under common colour blindness. A medium grey
-# replaces black, which would be invisible on a dark page.
-GREY, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
-    "#8a8a8a", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
+# Okabe and Ito, Color Universal Design (2008): eight colours that remain distinguishable under common colour blindness, with a medium grey
+# for black, which would be invisible on a dark page. After them muted ones of Tol, "Colour Schemes" (SRON/EPS/TN/09-002, 2021). Where there
+# are more backends, colours repeat, and labels tell them apart.
+COLOURS = (
+    "#8a8a8a", "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442",
+    "#999933", "#882255", "#cc6677", "#ddcc77", "#44aa99", "#aa4499", "#332288", "#117733",
 )  # fmt: skip
-FIXED = {BASELINE: GREY, "ddp": BLUE, "deepspeed_zero": ORANGE, "horovod_torch": GREEN, "horovod_tf": VERMILION, "horovod_keras": PURPLE}
-# After those of Okabe and Ito muted ones of Tol, "Colour Schemes" (SRON/EPS/TN/09-002, 2021): olive, wine, rose, sand, teal, purple, indigo
-# and green. Where there are more backends, colours repeat, and labels tell them apart.
-FREE = (SKY, YELLOW, "#999933", "#882255", "#cc6677", "#ddcc77", "#44aa99", "#aa4499", "#332288", "#117733")
 # Parts of a step are greys of one hue and different lightness, so that none looks like a backend.
 PARTS: dict[str, str] = dict(zip(step.PARTS, ("#9aa7b8", "#c3ccd8", "#4d5a6b", "#2b3440"), strict=True))
 
@@ -255,6 +253,5 @@ def _parts(comparison: Comparison, ran: Sequence[Entry], at: str) -> list[Chart]
 
 
 def colours_of(backends: Iterable[str]) -> dict[str, str]:
-    """Returns the colour of each backend; backends that are not in FIXED take the FREE colours, then those of FIXED."""
-    spare = itertools.cycle((*FREE, *FIXED.values()))
-    return {backend: FIXED.get(backend) or next(spare) for backend in backends}
+    """Returns the colour of each backend."""
+    return dict(zip(backends, itertools.cycle(COLOURS)))

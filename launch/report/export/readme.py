@@ -7,8 +7,7 @@ from common import durable
 from common.declarations import ROOT
 from common.record.definition import Record
 from common.terminal import Table
-from launch.report import measures
-from launch.report.entries import Comparison
+from launch.report.entries import Comparison, epoch_ratio
 from launch.report.export import markdown, screen
 from launch.report.questions import first
 from launch.report.ratio_text import with_interval
@@ -59,7 +58,7 @@ def results(records: Sequence[Record]) -> str:
 def _ratio(comparison: Comparison, above: str, below: str) -> str | None:
     """Returns the ratio of the seconds per epoch of two backends, with its interval."""
     entries = {entry.backend: entry for entry in first.comparable(comparison.of_size(NUM_RANKS))}
-    return with_interval(measures.epoch_ratio(entries[above], entries[below], list(entries.values())))
+    return with_interval(epoch_ratio(entries[above], entries[below], list(entries.values())))
 
 
 if __name__ == "__main__":

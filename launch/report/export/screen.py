@@ -12,7 +12,7 @@ from common.terminal import open_console, print_line, print_tables
 from launch.report.answer import Answer, Ranking
 from launch.report.findings import Section
 from launch.report.questions import first
-from launch.report.questions.first import Group, Result
+from launch.report.questions.first import Group
 from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, percents
 from launch.report.report import Report
 from launch.report.statistics import MARGIN
@@ -80,9 +80,8 @@ def lines(answer: Answer, links: Sequence[str], width: int) -> list[Text]:
 def _title(rankings: Sequence[Ranking]) -> str:
     scalings = {ranking.name.removeprefix(ranking.short_name).strip(", ") for ranking in rankings}
     scaling = f", {scalings.pop()}" if len(scalings) == 1 and scalings != {""} else ""
-    if rankings and not any(ranking.has_target for ranking in rankings):
-        return f"Samples a second, + seconds of start-up{scaling}; ranked by how much longer an epoch takes"
-    return f"Seconds to solution, + seconds of start-up{scaling}; ranked by how much longer an epoch takes"
+    measured = "Seconds to solution" if not rankings or any(ranking.has_target for ranking in rankings) else "Samples a second"
+    return f"{measured}, + seconds of start-up{scaling}; ranked by how much longer an epoch takes"
 
 
 def _legend(rankings: Iterable[Ranking]) -> list[str]:
@@ -193,25 +192,15 @@ def _value(group: Group, backend: str, width: int) -> Text:
     if result.value is None:
         return Text(f"{result.miss or '':<{width}}"[:width], style="red")
     value = f"{result.value:>{VALUE_WIDTH}.{2 if result.value < 100 else 0}f}{result.startup:>{STARTUP_WIDTH}}"
-    is_fastest = result is group.fastest
     if result.remark:
         return Text(f"{value}  {result.remark}"[: width - GAP].ljust(width))
-    line = Text(f"{value}{_percent(result, is_fastest):>{PERCENT_WIDTH}}{MARKS.get(result.verdict or '', ''):>{MARK_WIDTH}}")
+    is_fastest = result is group.fastest
+    percent = first.FASTEST if is_fastest else f"{100 * (result.ratio.value - 1):+.0f} %" if result.ratio else ""
+    line = Text(f"{value}{percent:>{PERCENT_WIDTH}}{MARKS.get(result.verdict or '', ''):>{MARK_WIDTH}}")
     if is_fastest:
         line.stylize("bold")
-    if len(interval := f" {_interval(result)}") <= width - COLUMN_WIDTH:
-        line.append(interval)
+    if result.ratio and result.ratio.low and result.ratio.high:
+        interval = f" ({percents(result.ratio.low, result.ratio.high)})"
+        line.append(interval if len(interval) <= width - COLUMN_WIDTH else "")
     line.truncate(width, pad=True)
     return line
-
-
-def _percent(result: Result, is_fastest: bool) -> str:
-    if is_fastest:
-        return first.FASTEST
-    return f"{100 * (result.ratio.value - 1):+.0f} %" if result.ratio else ""
-
-
-def _interval(result: Result) -> str:
-    if result.ratio is None or result.ratio.low is None or result.ratio.high is None:
-        return ""
-    return f"({percents(result.ratio.low, result.ratio.high)})"

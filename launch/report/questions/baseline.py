@@ -7,8 +7,8 @@ from common.errors import UserError
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import ranks_of
-from launch.report import environments, measures, statistics
-from launch.report.entries import Entry
+from launch.report import environments, statistics
+from launch.report.entries import TIME, Entry, value_ratio
 from launch.report.findings import MIB, Cells, Section, in_unit
 from launch.report.ratio_text import NO_DIFFERENCE, interval
 from launch.report.runs import check_comparable, check_one_machine, comparisons, split
@@ -33,9 +33,8 @@ class Measure(NamedTuple):
     is_vital: bool
 
 
-TIME = Measure("time to solution (s)", "slower", measures.TIME, 1, True, 0.05, True)
 MEASURES = (
-    TIME,
+    Measure("time to solution (s)", "slower", TIME, 1, True, 0.05, True),
     Measure("samples/s", "slower", "samples_per_second", 1, False, 0.05, True),
     Measure("accuracy", "less accurate", "accuracy", 1, False, 0.01, False),
     Measure("peak memory per rank (MiB)", "larger", "peak_memory_bytes", MIB, True, 0.05, False),
@@ -43,17 +42,25 @@ MEASURES = (
 
 
 class Change(NamedTuple):
-    """One measure of one entry in both sets. The ratio is that of after to before, None where a side has no value."""
+    """One measure of an entry of the earlier set in both. The ratio is that of after to before, None where a side has no value."""
 
     comparison: str
-    backend: str
-    num_ranks: int
-    oversubscribed: bool
+    entry: Entry
     measure: Measure
-    before: float | None
+    before: float
     after: float | None
     ratio: Ratio | None
-    verdict: str
+
+    @property
+    def verdict(self) -> str:
+        """How the measure has changed, in words."""
+        if self.after is None:
+            return WORSE
+        if self.ratio is None or self.ratio.is_difference is None:
+            return UNKNOWN
+        if not self.ratio.is_difference or abs(self.ratio.value - 1) <= self.measure.tolerance:
+            return NO_DIFFERENCE
+        return WORSE if (self.ratio.value > 1) == self.measure.more_is_worse else BETTER
 
 
 class Compared(NamedTuple):
@@ -86,41 +93,19 @@ def compare(records: list[Record], baseline: list[Record]) -> Compared:
     return Compared(min(record.started_at for record in baseline), changes, environments.changes(before, after))
 
 
-def _measures(base: Entry) -> tuple[Measure, ...]:
+def _measures(base: Entry) -> list[Measure]:
+    """Returns MEASURES, with the metric of a user's file in place of the accuracy."""
     record = base.records[0]
-    if record.metric == "accuracy":
-        return MEASURES
     of_file = Measure(record.metric, "worse", "accuracy", 1, record.lower_is_better, 0.01, False)
-    return tuple(of_file if measure.column == "accuracy" else measure for measure in MEASURES)
+    return [of_file if measure.name == "accuracy" != record.metric else measure for measure in MEASURES]
 
 
 def _change(name: str, base: Entry, entry: Entry | None, measure: Measure) -> Change | None:
-    before, after = _number(base, measure), _number(entry, measure)
+    before, after = (of and in_unit(of.trimmed_mean(measure.column), measure.unit) for of in (base, entry))
     # Relative to 0, as of an accuracy, or to a negative metric there is no ratio, and nothing is worse.
     if before is None or before <= 0 or (after is None and not measure.is_vital):
         return None
-    if after is None:
-        ratio, verdict = None, WORSE
-    else:
-        ratio = measures.time_ratio(entry, base) if measure is TIME else measures.value_ratio(entry, base, measure.column)
-        verdict = verdict_of(ratio, measure)
-    oversubscribed = base.oversubscribed or bool(entry and entry.oversubscribed)
-    return Change(name, base.backend, base.num_ranks, oversubscribed, measure, before, after, ratio, verdict)
-
-
-def _number(entry: Entry | None, measure: Measure) -> float | None:
-    if entry is None:
-        return None
-    return in_unit(measures.time_of(entry) if measure is TIME else entry.trimmed_mean(measure.column), measure.unit)
-
-
-def verdict_of(ratio: Ratio | None, measure: Measure) -> str:
-    """Returns how a measure has changed by a ratio of after to before, in words."""
-    if ratio is None or ratio.is_difference is None:
-        return UNKNOWN
-    if not ratio.is_difference or abs(ratio.value - 1) <= measure.tolerance:
-        return NO_DIFFERENCE
-    return WORSE if (ratio.value > 1) == measure.more_is_worse else BETTER
+    return Change(name, base, measure, before, after, value_ratio(entry, base, measure.column))
 
 
 def worse(changes: Iterable[Change]) -> list[str]:
@@ -129,7 +114,7 @@ def worse(changes: Iterable[Change]) -> list[str]:
 
 
 def _sentence(change: Change) -> str:
-    where = f"{change.comparison}, {ranks_of(change.num_ranks)}: {change.backend}"
+    where = f"{change.comparison}, {ranks_of(change.entry.num_ranks)}: {change.entry.backend}"
     name = change.measure.name
     if change.ratio is None:
         return f"{where} had {change.before:.4g} {name} and has none."
@@ -158,9 +143,7 @@ def section(compared: Compared) -> Section:
 def _row(change: Change) -> Cells:
     return {
         "comparison": change.comparison,
-        "backend": change.backend,
-        "ranks": change.num_ranks,
-        "oversubscribed": "yes" if change.oversubscribed else None,
+        **change.entry.cells,
         "measure": change.measure.name,
         "before": change.before,
         "after": change.after,

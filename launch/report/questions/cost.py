@@ -7,7 +7,7 @@ from common.cost import volumes
 from common.declarations import declared
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import environments, measures
+from launch.report import environments
 from launch.report.entries import Comparison, Entry
 from launch.report.findings import MB, MIB, NOT_MEASURED, Cells, Findings, in_unit
 from launch.report.questions import step
@@ -64,7 +64,7 @@ def _row(comparison: Comparison, entry: Entry) -> Cells:
     declaration = declared().get(file_of(entry.backend))
     gpu_bytes = [size for sizes in entry.values("gpu_memory_by_rank_peak_allocated_bytes").values() for size in sizes]
     return entry.cells | {
-        "seconds per epoch": measures.epoch_seconds(entry),
+        "seconds per epoch": entry.epoch_seconds,
         "start-up (s)": startup_seconds(entry),
         # Images have no tokens.
         "tokens/s": entry.trimmed_mean("tokens_per_second"),

@@ -7,8 +7,8 @@ from common.backends import declaration_of, file_of
 from common.declarations import ALONE
 from common.terminal import filled
 from common.words import ranks_of
-from launch.report import measures, statistics
-from launch.report.entries import Comparison, Entry
+from launch.report import statistics
+from launch.report.entries import Comparison, Entry, epoch_ratio
 from launch.report.findings import Cells, Findings
 from launch.report.questions import first
 from launch.report.ratio_text import equality, interval, runs_against
@@ -68,7 +68,7 @@ def effects(candidates: Sequence[Entry]) -> list[Effect]:
         for number, factor in enumerate(FACTORS if has_exchange else FACTORS[:-1])
         for fastest, *slower in _groups(entries_by_factors(candidates), number)
         for entry in slower
-        if (ratio := measures.epoch_ratio(entry, fastest, candidates))
+        if (ratio := epoch_ratio(entry, fastest, candidates))
     ]
 
 

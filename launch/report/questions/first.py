@@ -7,8 +7,8 @@ from typing import NamedTuple
 from common import metric
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import measures
-from launch.report.entries import Comparison, Entry
+from launch.report import table
+from launch.report.entries import NOT_REACHED, TIME, TIME_WITH_STARTUP, Comparison, Entry, epoch_ratio
 from launch.report.findings import Cells, Findings
 from launch.report.questions import cost
 from launch.report.ratio_text import EQUAL, NO_DIFFERENCE, equality, in_percent, interval, runs_against
@@ -147,9 +147,9 @@ def ranked(entries: Sequence[Entry]) -> list[Result]:
 
 def _missed(entry: Entry) -> Result:
     """Returns why an entry has no value, with the best accuracy of runs that did not reach the target, and their seconds per epoch."""
-    miss, seconds = (measures.misses(entry) or ["no time"])[0], measures.epoch_seconds(entry)
+    miss, seconds = (entry.misses or ["no time"])[0], entry.epoch_seconds
     accuracies = [record.accuracy for record in entry.ok if record.accuracy is not None]
-    if miss == measures.NOT_REACHED and accuracies:
+    if miss == NOT_REACHED and accuracies:
         miss += f" ({metric.best(accuracies, entry.ok[0].lower_is_better):.3g})" + (f", {seconds:.2f} s an epoch" if seconds else "")
     return Result(entry, None, seconds, miss=miss)
 
@@ -162,13 +162,13 @@ def results_of(candidates: Iterable[Entry]) -> list[Result]:
     timed = [
         Result(entry, entry.trimmed_mean(RATE) if entry.target is None else time, seconds)
         for entry in candidates
-        if (seconds := measures.epoch_seconds(entry)) and ((time := measures.time_of(entry)) is not None or entry.target is None)
+        if (seconds := entry.epoch_seconds) and ((time := entry.trimmed_mean(TIME)) is not None or entry.target is None)
     ]
     batch = max((result.entry.batch_ratio for result in timed), default=1)
     results = [result._replace(has_smaller_batch=result.entry.batch_ratio < batch) for result in timed]
     results.sort(key=lambda result: (not result.entry.exact, result.has_smaller_batch, result.epoch_seconds))
     compared = [result.entry for result in results]
-    return results[:1] + [result._replace(ratio=measures.epoch_ratio(result.entry, compared[0], compared)) for result in results[1:]]
+    return results[:1] + [result._replace(ratio=epoch_ratio(result.entry, compared[0], compared)) for result in results[1:]]
 
 
 def comparable(candidates: Iterable[Entry]) -> list[Entry]:
@@ -207,7 +207,7 @@ def _with_startup(results: Iterable[Result], first: str) -> list[str]:
     seconds_of = {
         result.backend: seconds
         for result in results
-        if result.is_comparable and (seconds := measures.time_of(result.entry, measures.TIME_WITH_STARTUP)) is not None
+        if result.is_comparable and (seconds := result.entry.trimmed_mean(TIME_WITH_STARTUP)) is not None
     }
     earliest = min(seconds_of, key=lambda backend: seconds_of[backend], default=first)
     return [f"With start-up {earliest} is first, in {seconds_of[earliest]:.2f} s"] if earliest != first else []
@@ -220,12 +220,13 @@ def _rows(entries: Sequence[Entry]) -> list[Cells]:
 
 def _row(result: Result) -> Cells:
     entry, ratio = result.entry, result.ratio
-    time, num_reached, misses = measures.time_of(entry), len(entry.values(measures.TIME)), measures.misses(entry)
+    time, misses = entry.trimmed_mean(TIME), entry.misses
+    num_reached = sum(table.valid_time_seconds(record) is not None for record in entry.records)
     reasons = f" ({listed(sorted(set(misses)))})" if misses else ""
     return entry.cells | {
         "transport": entry.transport,
         "time to solution (s)": next(iter(misses), None) if time is None else time,
-        "with start-up (s)": measures.time_of(entry, measures.TIME_WITH_STARTUP),
+        "with start-up (s)": entry.trimmed_mean(TIME_WITH_STARTUP),
         "epochs": entry.mean("epochs_to_target"),
         "seconds per epoch": result.epoch_seconds,
         "ratio to fastest": None if result.miss else ratio.value if ratio else 1.0,

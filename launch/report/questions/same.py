@@ -7,8 +7,7 @@ from common.record import comparison as record_comparison
 from common.record.definition import Record
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import measures
-from launch.report.entries import Comparison, Entry, key_of
+from launch.report.entries import Comparison, Entry, epoch_ratio, key_of
 from launch.report.findings import Cells, Findings
 from launch.report.ratio_text import interval
 from launch.report.statistics import mean, present
@@ -125,8 +124,7 @@ def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
     if unequal := [entry for entry in entries if any(record.buffers_in_sync is False for record in entry.records)]:
         names = listed([f"{entry.backend} at {ranks_of(entry.num_ranks)}" for entry in unequal])
         sentences.append(f"Buffers, such as statistics of batch norm, differ between the ranks of {names}: each evaluates with its own.")
-    identical = "; ".join(_identical(entries))
-    return " ".join([*sentences, *_on_samples(records), *([f"Bitwise identical final parameters: {identical}."] if identical else [])])
+    return " ".join([*sentences, *_on_samples(records)])
 
 
 def _on_samples(records: Iterable[Record]) -> list[str]:
@@ -137,32 +135,19 @@ def _on_samples(records: Iterable[Record]) -> list[str]:
     return ["Runs of one seed and global batch train the same samples in the same order."] if pairs else []
 
 
-def _identical(entries: Iterable[Entry]) -> list[str]:
-    """Names the entries of one size that end with the same parameters with each of their seeds, with the number of these."""
-    groups: dict[tuple[int, frozenset[tuple[int, str]]], list[str]] = {}
-    for entry in entries:
-        finals = frozenset((record.seed, final) for record in entry.from_start if (final := _final(record)))
-        groups.setdefault((entry.num_ranks, finals), []).append(entry.backend)
-    return [
-        f"{listed(backends)} at {ranks_of(num_ranks)} ({len(finals)} {'seed' if len(finals) == 1 else 'seeds'})"
-        for (num_ranks, finals), backends in groups.items()
-        if len(backends) > 1 and finals
-    ]
-
-
 def _fastest_exact(comparison: Comparison, approximate: Entry) -> Entry | None:
     """Returns the exact entry of a size with the lowest seconds per epoch, of those with the same global batch if there is one."""
     timed = [
         (entry.batch_ratio != approximate.batch_ratio, seconds, entry)
         for entry in comparison.of_size(approximate.num_ranks)
-        if entry.exact and (seconds := measures.epoch_seconds(entry))
+        if entry.exact and (seconds := entry.epoch_seconds)
     ]
     return min(timed, key=lambda candidate: candidate[:2])[-1] if timed else None
 
 
 def _against(comparison: Comparison, entry: Entry, exact: Entry) -> tuple[str, Cells]:
     """Returns the sentence and the row on an approximate backend beside an exact one."""
-    ratio = measures.epoch_ratio(entry, exact, comparison.of_size(entry.num_ranks))
+    ratio = epoch_ratio(entry, exact, comparison.of_size(entry.num_ranks))
     accuracy, exact_accuracy = _shared_accuracies(entry, exact)
     texts = [f"{comparison.name}, {ranks_of(entry.num_ranks)}: {entry.backend} is approximate"]
     if ratio is not None:

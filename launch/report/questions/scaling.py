@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from common.terminal import filled
 from common.words import listed, ranks_of
-from launch.report import measures
-from launch.report.entries import Comparison, Entry
+from launch.report.entries import TIME, Comparison, Entry, value_ratio
 from launch.report.findings import Cells, Findings
 from launch.report.ratio_text import interval, span, with_interval
 from launch.report.statistics import Ratio
@@ -33,19 +32,19 @@ def _sentence(comparison: Comparison, with_cores: Iterable[Entry]) -> str:
 
 def ratio_of_rates(comparison: Comparison, entry: Entry) -> Ratio | None:
     """Returns the ratio of an entry's samples/s to those of its backend's own 1 rank; None where either is not known."""
-    return measures.value_ratio(entry, comparison.entry(entry.backend, 1), "samples_per_second")
+    return value_ratio(entry, comparison.entry(entry.backend, 1), "samples_per_second")
 
 
 def _row(comparison: Comparison, entry: Entry) -> Cells:
     """Returns a row. A speed-up is a ratio of times to solution, efficiency a ratio of samples/s per rank."""
     rate = ratio_of_rates(comparison, entry)
-    over_own = measures.time_ratio(comparison.entry(entry.backend, 1), entry)
+    over_own = value_ratio(comparison.entry(entry.backend, 1), entry, TIME)
     return entry.cells | {
         "samples/s": entry.trimmed_mean("samples_per_second"),
         "samples/s over own 1 rank": rate and rate.value,
         "95 % interval": interval(rate) if entry.num_ranks > 1 else None,
         "efficiency (%)": 100 * (rate.value / entry.num_ranks) if rate else None,
-        "time to solution (s)": measures.time_of(entry),
+        "time to solution (s)": entry.trimmed_mean(TIME),
         "speed-up over own 1 rank": over_own and over_own.value,
-        "speed-up over its framework's single": with_interval(measures.time_ratio(comparison.plain_entry(entry.backend), entry)),
+        "speed-up over its framework's single": with_interval(value_ratio(comparison.plain_entry(entry.backend), entry, TIME)),
     }

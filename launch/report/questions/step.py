@@ -6,8 +6,8 @@ from operator import attrgetter
 from common.record.definition import Record
 from common.terminal import Table, filled
 from common.words import listed, ranks_of
-from launch.report import measures, statistics
-from launch.report.entries import Comparison, Entry
+from launch.report import statistics
+from launch.report.entries import Comparison, Entry, sides
 from launch.report.findings import MB, MILLI, Cells, Findings, in_unit
 from launch.report.ratio_text import span
 from launch.report.runs import Runs
@@ -108,7 +108,7 @@ def _exposed(comparison: Comparison, entry: Entry) -> Difference | None:
     added, single_rank = entry.values(ADDED), comparison.entry(entry.backend, 1)
     added_at_1_rank = single_rank.values(ADDED) if single_rank else {}
     if added and added_at_1_rank:
-        exposed = statistics.difference(*measures.sides(added, added_at_1_rank))
+        exposed = statistics.difference(*sides(added, added_at_1_rank))
         return exposed if entry.num_ranks > 1 else exposed._replace(low=None, high=None)
     exposed = _from_zero(added.values())
     return exposed and exposed._replace(low=None, high=None)

@@ -115,6 +115,8 @@ def test_controls_alone_are_refused():
         answered(runs(COPY, control="copy"))
 
 
+# The intervals are simulated in test_statistics.py too.
+@pytest.mark.long
 @pytest.mark.parametrize(("num_backends", "rate"), [(1, 0.05), (3, 0.05 / 3)])
 def test_copies_seem_different_as_rarely_as_the_verdicts_allow_and_a_delay_beyond_the_noise_shows(num_backends, rate):
     # Repeats have noise in common, and each run has 1 % of its own.

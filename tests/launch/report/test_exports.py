@@ -10,7 +10,6 @@ from rich.console import Console
 
 from launch.report.export import charts, drawing, markdown, readme, screen
 from launch.report.report import report_of
-from launch.report.runs import collect
 from tests.support.answers import answered
 from tests.support.made_records import ended, made, repeats, step_breakdown
 from tests.support.mistakes import refused
@@ -46,8 +45,8 @@ def _line(table):
 
 
 @pytest.mark.parametrize("path", sorted(readme.REFERENCE.parent.glob("*.md")), ids=lambda path: path.stem)
-def test_a_committed_report_is_that_of_the_committed_records(path):
-    assert markdown.text(report_of(*collect([path.with_suffix("")]))) == path.read_text()
+def test_a_committed_report_is_that_of_the_committed_records(path, committed):
+    assert markdown.text(report_of(committed(path.stem))) == path.read_text()
 
 
 def test_markdown_escapes_text_from_records():

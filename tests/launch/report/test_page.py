@@ -3,18 +3,16 @@
 import json
 import re
 from html import unescape
+from pathlib import Path
 
 import pytest
 
 from common.declarations import declared
 from common.record import files
 from launch.report.export import charts, drawing, html
-from launch.report.report import report_of
-from launch.report.runs import collect
 from tests.support import browser
 from tests.support.answers import answered
 from tests.support.made_records import ended, made, noisy, not_reached, repeats, step_breakdown
-from tests.support.running import ROOT
 
 NEEDS_BROWSER = pytest.mark.skipif(browser.why_not() is not None, reason=str(browser.why_not()))
 
@@ -42,17 +40,19 @@ def page_records():
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    damaged = [files.Damaged(path.with_name("half.json"), "not JSON: it ends early")]
-    path.write_text(html.text(answered(page_records(), damaged)))
-    return path
+def report():
+    return answered(page_records(), [files.Damaged(Path("half.json"), "not JSON: it ends early")])
 
 
 @pytest.fixture(scope="module")
-def reference_page(tmp_path_factory):
-    path = tmp_path_factory.mktemp("reference") / "report.html"
-    path.write_text(html.text(report_of(*collect([ROOT / "results" / "reference" / "two-cores"]))))
+def drawn(report):
+    return [chart for of_section in charts.of(report).values() for chart in of_section]
+
+
+@pytest.fixture(scope="module")
+def page(report, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(html.text(report))
     return path
 
 
@@ -92,17 +92,15 @@ def test_a_page_is_made_of_records_with_few_values(records, monkeypatch):
     assert "What failed, and why?" in html.text(answered(records))
 
 
-def test_oversubscribed_entries_are_in_no_chart(page):
+def test_oversubscribed_entries_are_in_no_chart(page, drawn):
     assert "oversubscribed" in page.read_text()
-    for charts_of_section in charts.of(answered(page_records())).values():
-        for chart in charts_of_section:
-            assert "8 ranks" not in chart.subject
-            assert 8 not in {row.get("ranks") for row in chart.drawn.to_dict()["data"]["values"]}, chart.kind
+    for chart in drawn:
+        assert "8 ranks" not in chart.subject
+        assert 8 not in {row.get("ranks") for row in chart.drawn.to_dict()["data"]["values"]}, chart.kind
 
 
 def test_sixteen_backends_have_different_colours():
-    backends = list(dict.fromkeys([*charts.FIXED, *declared()]))[:16]
-    assert len(set(charts.colours_of(backends).values())) == 16
+    assert len(set(charts.colours_of(list(declared())[:16]).values())) == 16
 
 
 def test_each_chart_is_drawn_once_and_has_what_it_shows_in_words(page):
@@ -113,10 +111,9 @@ def test_each_chart_is_drawn_once_and_has_what_it_shows_in_words(page):
     assert "single 9.50 s +3.2 (1 rank); ddp 10.00 s +3.2 (1 rank)" in in_words["Time to solution", "cnn, weak scaling, target 0.94"]
 
 
-def test_each_backend_has_one_colour_everywhere(page):
+def test_each_backend_has_one_colour_everywhere(page, drawn):
     pairs = set(re.findall(r'<i style="background:(#\w+)"></i>([\w@]+)</td>', page.read_text()))
-    specs = [chart.drawn.to_dict() for charts_of_section in charts.of(answered(page_records())).values() for chart in charts_of_section]
-    for layer in (layer for spec in specs for layer in spec["layer"]):
+    for layer in (layer for chart in drawn for layer in chart.drawn.to_dict()["layer"]):
         scale = layer.get("encoding", {}).get("color", {}).get("scale", {})
         if "ddp" in scale.get("domain", []):
             pairs |= set(zip(scale["range"], scale["domain"], strict=True))
@@ -133,17 +130,15 @@ def driver(tmp_path_factory):
 @pytest.mark.matrix
 @NEEDS_BROWSER
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
-@pytest.mark.parametrize("which", ["page", "reference_page"])
-def test_the_page_makes_no_request_never_scrolls_sideways_and_has_a_dark_mode(which, width, dark, driver, request):
-    path = request.getfixturevalue(which)
-    browser.show(driver, path, (width, 900), dark)
+def test_the_page_makes_no_request_never_scrolls_sideways_and_has_a_dark_mode(page, width, dark, driver):
+    browser.show(driver, page, (width, 900), dark)
     for unfold in ("", OPEN_ALL):
         driver.execute_script(unfold)
         scrolled, seen = driver.execute_script("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
         assert scrolled <= seen
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     requested = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
-    assert (driver.get_log("browser"), requested) == ([], {path.as_uri()})
+    assert (driver.get_log("browser"), requested) == ([], {page.as_uri()})
     paper, ink = driver.execute_script("const style = getComputedStyle(document.body); return [style.backgroundColor, style.color]")
     labels = driver.execute_script("return getComputedStyle(document.querySelector('.plot svg text')).fill")
     assert (_light(paper), _light(ink), labels) == (not dark, dark, ink)

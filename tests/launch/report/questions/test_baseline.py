@@ -75,7 +75,7 @@ def test_an_entry_that_lost_its_time_is_worse_even_with_one_run_and_one_that_nev
     first, *less_worse = baseline.worse(changes(new, old))
     assert first == "cnn, weak scaling, 1 rank: ddp had 10 time to solution (s) and has none."
     assert all("1 rank: ddp had 100 samples/s and has none." in sentence for sentence in less_worse)
-    assert {change.num_ranks for change in changes(new, old)} == {1, 2}
+    assert {change.entry.num_ranks for change in changes(new, old)} == {1, 2}
 
 
 @pytest.mark.parametrize(
