@@ -129,9 +129,6 @@ class SharedSettings:
     """Seed of the initial parameters and the sample order."""
     dropout: Annotated[bool, Role.TRAINS] = False
     """Use the dropout of the original model (cnn: 0.25 and 0.5), with a different seed on each rank."""
-    recompute: bool = False
-    """Transformers: do not keep the activations inside a layer for the backward pass, but compute them again (activation checkpointing). It
-    takes less memory and a second forward pass, and trains the same."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Section("machine"), Role.MAY_DIFFER] = "auto"
     """Device; auto: CUDA if there is a GPU, else the CPU."""
     threads: Annotated[int, THREADS] = 1

@@ -61,8 +61,6 @@ class Memory:
     """Numerical precision."""
     optimizer: Optimizer | None = None
     """Default: the workload's."""
-    recompute: bool = False
-    """Do not keep the activations inside a layer, but compute them again."""
     microbatches: Annotated[int | None, FROM_1] = None
     """Micro-batches of a pipeline's step. Default: as many as ranks."""
     backends: str | None = None
@@ -122,10 +120,10 @@ def answer_of(**options: Any) -> Answer:
     if left_out and (arguments.backends or all(reasons.values())):
         raise UserError(left_out[0])
     forecasts = forecast([name for name in names if not reasons[name]], settings, sizes)
-    num_parameters, recomputed = workloads.workload_of(settings).num_parameters, ", recomputed" if settings.recompute else ""
+    num_parameters = workloads.workload_of(settings).num_parameters
     training = (
         f"{settings.workload}: {num_parameters:,} parameters; {settings.batch_size:,} samples per step, {settings.precision}, "
-        f"{settings.optimizer}{recomputed}"
+        f"{settings.optimizer}"
     )
     return Answer(training, forecasts, left_out)
 

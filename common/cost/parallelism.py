@@ -62,9 +62,6 @@ def _problems(name: str, settings: Settings, model: Model, num_ranks: int) -> It
     if backend.divides and (size := getattr(model, backend.divides)) % multiple:
         divided = backend.divides.removeprefix("num_")
         yield f"{name} divides the {size} {divided} of {workload} over its ranks, and {multiple} ranks do not divide them"
-    if settings.recompute and not model.has_layers:
-        reason = f"{workload}, which has no layers to compute again (a file names them in layers())"
-        yield f"--recompute would save no memory of {reason}; leave it out"
     try:
         plan = batch_plan(settings, (num_ranks - backend.num_servers) // multiple)
     except UserError as reason:

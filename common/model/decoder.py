@@ -61,8 +61,8 @@ class Decoder(BuiltIn):
         parts = [Part("embedding", (Layer("embedding", {"weight": table}, divided="embedding"),), shape)]
         for block in (f"blocks.{layer}" for layer in range(self.num_layers)):
             parts += [
-                Part(f"{block}.attention", self._attention(block), shape, block),
-                Part(f"{block}.feed", self._feed(block), shape, block),
+                Part(f"{block}.attention", self._attention(block), shape),
+                Part(f"{block}.feed", self._feed(block), shape),
             ]
         head = self._product("head", (self.num_tokens, self.width), 1 / math.sqrt(self.width), "head")
         head = head._replace(parameters={}) if self.tied else head

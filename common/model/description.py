@@ -40,13 +40,12 @@ class Part(NamedTuple):
     """A part of a model.
 
     `output_shape` is the shape of the result for one sample if the next part needs nothing else, so that a pipeline may be cut there, and
-    None otherwise. Parts with the same `block` are recomputed together; a part with the block "" is not.
+    None otherwise.
     """
 
     name: str
     layers: tuple[Layer, ...]
     output_shape: tuple[int, ...] | None = None
-    block: str = ""
 
     @property
     def flops(self) -> int:
@@ -87,11 +86,6 @@ class Model(ABC):
     optimizer_states: float | None = None
     """How many numbers its own optimizer keeps for each parameter; None without one."""
 
-    @property
-    @abstractmethod
-    def has_layers(self) -> bool:
-        """Whether it has layers or blocks of which --recompute keeps the activations of one at a time."""
-
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Returns what the digest of a workload has of the model."""
@@ -114,10 +108,7 @@ class Model(ABC):
 
     @abstractmethod
     def training_flops(self) -> int | None:
-        """Returns the operations of matrix products and convolutions to train on one sample; None where they are not known.
-
-        Activations that are computed again (--recompute) do not count.
-        """
+        """Returns the operations of matrix products and convolutions to train on one sample; None where they are not known."""
 
     @abstractmethod
     def unused_parameters(self) -> dict[str, bool]:
@@ -256,11 +247,6 @@ class BuiltIn(Model):
         The backward pass has two products for each of the forward pass (Chowdhery et al. 2022, arXiv:2204.02311, appendix B).
         """
         return 3 * sum(part.flops for part in parts_of(self))
-
-    @final
-    @property
-    def has_layers(self) -> bool:
-        return any(part.block for part in parts_of(self))
 
     @final
     def unused_parameters(self) -> dict[str, bool]:

@@ -48,10 +48,7 @@ class ResNet50(BuiltIn):
         dense = product("fc", normal((self.num_classes, num_features(self)), 0.01), has_bias=True)
         return [
             Part("stem", first_convolution(self).layers()),
-            *(
-                Part(block.name, tuple(layer for convolution in block.computed for layer in convolution.layers()), block=block.name)
-                for block in blocks
-            ),
+            *(Part(block.name, tuple(layer for convolution in block.computed for layer in convolution.layers())) for block in blocks),
             Part("fc", (dense,)),
         ]
 

@@ -41,7 +41,6 @@ class Described(NamedTuple):
     constants: dict[str, bool | int | float | None]
     has_accuracy: bool
     parameters: dict[str, tuple[int, ...]]
-    has_layers: bool
     has_buffers: bool
     num_states: float | None
 
@@ -59,13 +58,13 @@ def describe(source: str, arguments: str | None) -> Described:
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and not parameter.isfinite().all():
             file.refuse("model", f"model() returns {name} with numbers that are NaN or infinite")
+    model_file.layers_of(file, module)
     return Described(
         digest=file.digest,
         functions=[name for name in (*model_file.REQUIRED, *model_file.OPTIONAL) if file.has(name)],
         constants={name: file.constant(name) for name in model_file.CONSTANTS},
         has_accuracy=file.has_accuracy,
         parameters={name: tuple(parameter.shape) for name, parameter in module.named_parameters()},
-        has_layers=bool(model_file.layers_of(file, module)),
         has_buffers=not module.state_dict().keys() <= dict(module.named_parameters(remove_duplicate=False)).keys(),
         num_states=_num_states(file, module) if file.has("optimizer") else None,
     )
@@ -131,10 +130,6 @@ class UserModel(Model):
     @property
     def collates(self) -> bool:
         return "collate" in self.described.functions
-
-    @property
-    def has_layers(self) -> bool:
-        return self.described.has_layers
 
     @property
     def has_buffers(self) -> bool:

@@ -25,7 +25,7 @@ SHARED_BYTES_PER_RANK = 5.4e6
 SHARED_MEMORY_REMEDY = (
     "make it larger (mount -o remount,size=1g /dev/shm, or --shm-size=1g of docker), or remove what is left of ended runs there"
 )
-LESS_MEMORY = "--recompute, a smaller --batch-size, or fsdp on several ranks would need less"
+LESS_MEMORY = "a smaller --batch-size, or fsdp on several ranks would need less"
 MB = 1e6
 # malloc.h: parameter numbers of mallopt(3).
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3

@@ -121,7 +121,7 @@ class Subject(NamedTuple):
 
 
 def subject_of(settings: Settings) -> Subject:
-    settings = dataclasses.replace(settings, precision="fp64", dropout=False, recompute=False, num_workers=0)
+    settings = dataclasses.replace(settings, precision="fp64", dropout=False, num_workers=0)
     model, data = workloads.workload_of(settings).model, datasets.loader(settings)()
     file = model.file_in("pytorch")
     train, test = (samples.seeded(settings.seed, 1) for samples in data[:2])

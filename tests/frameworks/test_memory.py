@@ -38,9 +38,9 @@ CPU = torch.device("cpu")
 WITHIN = 0.1
 DECODER = Decoder(256, 8, 6, 128)
 SMALL = {
-    "decoder": DECODER, "cnn": Cnn(),
+    "cnn": Cnn(),
     "resnet": dataclasses.replace(RESNET, image_size=64, width=16),
-    # For bfloat16, which a processor without it computes slowly.
+    # Small, since a processor without bfloat16 computes that slowly.
     "small-decoder": Decoder(128, 4, 3, 64),
 }  # fmt: skip
 
@@ -138,15 +138,9 @@ def peak(tracker, module, optimizer, samples):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(
-    ("name", "precision", "recompute", "num_samples"),
-    [
-        ("decoder", "fp32", False, 1), ("decoder", "fp64", True, 8), ("small-decoder", "bf16", True, 8),
-        ("cnn", "fp32", False, 8), ("resnet", "fp32", False, 8),
-    ],
-)  # fmt: skip
-def test_the_peak_of_real_tensors_in_one_process(name, precision, recompute, num_samples, monkeypatch):
-    settings = resized(SMALL[name], monkeypatch, batch_size=num_samples, precision=precision, recompute=recompute)
+@pytest.mark.parametrize(("name", "precision"), [("small-decoder", "fp64"), ("small-decoder", "bf16"), ("cnn", "fp32"), ("resnet", "fp32")])
+def test_the_peak_of_real_tensors_in_one_process(name, precision, monkeypatch):
+    settings = resized(SMALL[name], monkeypatch, batch_size=8, precision=precision)
     module = built(settings)
     optimizer, tracker = steps.optimizer_for(settings, module), MemTracker()
     tracker.track_external(module, optimizer)
@@ -154,14 +148,9 @@ def test_the_peak_of_real_tensors_in_one_process(name, precision, recompute, num
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(
-    ("name", "num_ranks", "num_samples", "precision", "recompute"),
-    [
-        ("fsdp", 8, 8, "bf16", False), ("fsdp", 64, 8, "fp32", True), ("fsdp@keep", 64, 8, "fp32", True),
-    ],
-)  # fmt: skip
-def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, monkeypatch, fake_ranks):
-    settings = resized(DECODER, monkeypatch, batch_size=num_samples, precision=precision, recompute=recompute)
+@pytest.mark.parametrize(("name", "num_ranks", "precision"), [("fsdp", 8, "bf16"), ("fsdp", 64, "fp32"), ("fsdp@keep", 64, "fp32")])
+def test_the_peak_of_fsdp(name, num_ranks, precision, monkeypatch, fake_ranks):
+    settings = resized(DECODER, monkeypatch, batch_size=8, precision=precision)
     forecast, module = forecast_peak(name, settings, num_ranks), built(settings)
     fake_ranks(num_ranks)
     # A mesh has real tensors.
@@ -179,9 +168,9 @@ def test_the_peak_of_fsdp(name, num_ranks, num_samples, precision, recompute, mo
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(("num_ranks", "recompute"), [(2, False), (8, True)])
-def test_the_peak_of_tensor_parallelism(num_ranks, recompute, monkeypatch, fake_ranks):
-    settings = resized(DECODER, monkeypatch, batch_size=8, recompute=recompute)
+@pytest.mark.parametrize("num_ranks", [2, 8])
+def test_the_peak_of_tensor_parallelism(num_ranks, monkeypatch, fake_ranks):
+    settings = resized(DECODER, monkeypatch, batch_size=8)
     forecast, module = forecast_peak("tensor_parallel", settings, num_ranks), built(settings)
     divided_layers.divide(module, fake_ranks(num_ranks), CPU)
     optimizer, tracker = steps.unfused(steps.optimizer_for(settings, module)), MemTracker()
@@ -196,7 +185,5 @@ def test_the_peak_of_the_rank_of_a_pipeline_that_needs_most(tmp_path, monkeypatc
     assert done.returncode == 0, done.stderr
     counted = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for name in pipeline_memory_run.NAMES:
-        for kind, recompute in (("plain", False), ("recomputed", True)):
-            settings = resized(pipeline_memory_run.MODEL, monkeypatch, **pipeline_memory_run.SIZES, recompute=recompute)
-            most = max(of_rank[name][kind] for of_rank in counted)
-            assert forecast_peak(name, settings, 2) == pytest.approx(most, rel=WITHIN), (name, kind)
+        settings = resized(pipeline_memory_run.MODEL, monkeypatch, **pipeline_memory_run.SIZES)
+        assert forecast_peak(name, settings, 2) == pytest.approx(max(of_rank[name] for of_rank in counted), rel=WITHIN), name

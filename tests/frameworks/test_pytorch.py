@@ -55,15 +55,6 @@ def samples(workload, num_samples=2):
     return torch.from_numpy(stream.integers(0, 256, shape) if model.whole_inputs else stream.normal(size=shape))
 
 
-@pytest.mark.parametrize("workload", ["transformer", "resnet50"])
-def test_layers_that_compute_their_activations_again_have_the_same_gradients(workload):
-    gradients = []
-    for recompute in (False, True):
-        model, _ = made(workload=workload, recompute=recompute)
-        gradients.append(torch.autograd.grad(model(samples(workload)).square().sum(), list(model.parameters())))
-    assert all(map(torch.equal, *gradients))
-
-
 def expect_equal(state, expected):
     assert state.keys() == expected.keys()
     for name, value in expected.items():
@@ -232,8 +223,7 @@ def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
     layers = model_file.layers_of(model.file_in("pytorch"), module)
     fully_shard.shard(module, layers, Settings(), torch.device("cpu"))
     assert sharded == [*layers, module]
-    blocks = dict.fromkeys(part.block for part in model.parts() if part.block)
-    assert len(blocks) == len(layers) > 1
+    assert len(layers) == (model.num_layers if name == "decoder" else sum(model.blocks)) > 1
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("frameworks")
 tensorflow = modules = states = steps = None
 
 SETTINGS = resolve(Settings(precision="fp64"), 1)
-IN_LAYERS = [Decoder(24, 3, 2, 10), small_models.RESNET]
 
 
 @pytest.fixture
@@ -98,30 +97,6 @@ def test_micro_batches_have_the_loss_and_the_gradients_of_the_batch(implementati
     samples = [tf.constant(array) for array in small_models.random_batch(shapes, 5)[:3]]
     for gradient, expected in zip(gradients(5), gradients(1), strict=True):
         np.testing.assert_allclose(gradient.numpy(), expected.numpy(), rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("shapes", IN_LAYERS, ids=lambda model: type(model).__name__)
-def test_layers_that_compute_their_activations_again_have_the_same_gradients(shapes):
-    tf, state, results = tensorflow.losses.tf, weights.draw(parameters_of(shapes), 3, "fp64"), {}
-    # An operation of each layer, and how often it occurs outside of the layers.
-    operation, num_outside = ("Conv2D", 1) if isinstance(shapes, ResNet50) else ("Softmax", 0)
-    inputs = tf.constant(small_models.random_batch(shapes, 5).inputs)
-    for recompute in (False, True):
-        model = tensorflow.models.Model(shapes, "fp64", recompute)
-        tensorflow.variables.restore(model.parameters, tensorflow.optimizer.Optimizer(SETTINGS, model.parameters), state)
-
-        @tf.function
-        def gradients(model=model):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(model.forward(model.parameters, inputs, False) ** 2)
-            return list(map(tf.convert_to_tensor, tape.gradient(loss, list(model.parameters.values()))))
-
-        types = [node.type for node in gradients.get_concrete_function().graph.get_operations()]
-        results[recompute] = gradients(), types.count(operation) - num_outside
-    assert results[True][1] == 2 * results[False][1] > 0
-    for gradient, expected in zip(results[True][0], results[False][0], strict=True):
-        np.testing.assert_allclose(gradient.numpy(), expected.numpy(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

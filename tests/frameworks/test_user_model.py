@@ -88,31 +88,6 @@ def test_the_module_is_the_same_on_all_ranks_and_its_dropout_is_off_unless_asked
     np.testing.assert_array_equal(gathered["convolution.weight"], first.convolution.weight.detach().numpy())
 
 
-def test_layers_are_computed_again_and_sharded_by_themselves(tmp_path):
-    text = SOUND + "\ndef layers(model):\n    return [model.convolution, model.dense1]\n"
-    (tmp_path / "sound.py").write_text(text)
-    (tmp_path / "normed.py").write_text(text.replace("nn.Conv2d(2, 2, 2)", "nn.Sequential(nn.Conv2d(2, 2, 2), nn.BatchNorm2d(2))"))
-
-    def built(name, **settings):
-        settings = resolve(Settings(model=str(tmp_path / name), precision="fp64", **settings), 1)
-        return settings, modules.build(settings, "cpu", Ranks(0, 1))
-
-    def gradients(module):
-        inputs = {"image": torch.ones(2, 2, 3, 3).double(), "more": (torch.ones(2),)}
-        module(inputs).sum().backward()
-        return [parameter.grad for parameter in module.parameters()]
-
-    settings, plain = built("sound.py")
-    _, again = built("sound.py", recompute=True)
-    assert modules.layers_of(settings, plain) == [plain.convolution, plain.dense1]
-    num_calls = []
-    again.convolution._conv_forward = lambda *arguments: num_calls.append(1) or plain.convolution._conv_forward(*arguments)
-    assert all(map(torch.equal, gradients(plain), gradients(again)))
-    assert len(num_calls) == 2
-    with refused("--recompute would update the running statistics"):
-        built("normed.py", recompute=True)
-
-
 def test_nested_batches_are_cut_into_micro_batches():
     first, second = steps.chunks({"a": torch.arange(4), "b": (np.arange(4), ["text"])}, 2)
     assert (first["a"].tolist(), second["b"][0].tolist(), second["b"][1]) == ([0, 1], [2, 3], ["text"])

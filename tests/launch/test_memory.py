@@ -55,15 +55,6 @@ def test_the_peak_is_at_most_the_sum_and_falls_with_what_is_sharded(forecasts):
     assert forecasts["tensor_parallel"].activations < forecasts["single"].activations / 2
 
 
-def test_recomputed_layers_keep_their_inputs_alone(activations):
-    plain, recomputed = (
-        activations.of_step(memory.settings_from(memory.Memory(**SIZES, recompute=recompute))) for recompute in (False, True)
-    )
-    inputs = 8 * 64 * 64 * 4
-    assert 4 * inputs < recomputed.activations < plain.activations / 3
-    assert recomputed.peak < plain.peak
-
-
 @pytest.mark.parametrize("name", ["u-net", "mlp-mixer"])
 def test_what_is_counted_of_a_file_is_what_autograd_keeps(name, activations, tmp_path):
     path = tmp_path / "mine.py"
@@ -139,7 +130,6 @@ MISTAKES = [
     (("--backends", ","), "--backends is ','; give backends such as ddp,fsdp,deepspeed_zero@3"),
     (("--backends", "ddp@nope"), "there is no ddp@nope; choose from: ddp@mpi"),
     (("--backends", "parameter_server"), "there is no forecast for parameter_server"),
-    (("--workload", "cnn", "--recompute"), "--recompute would save no memory of cnn"),
     (("--backends", "tensor_parallel", "--ranks", "3"), "divides the 4 heads of transformer over its ranks, and 3 ranks do not"),
 ]
 

@@ -19,7 +19,6 @@ DROPOUT, MOMENTUM = ("--dropout",), ("--momentum", "0.5")
 OTHER_MOMENTUM = (*SAME_TRAINING, *MOMENTUM)
 # The same in micro-batches of 2 samples, at two ranks of one sample.
 MICRO_BATCHES = (*(("2" if word == "8" else word) for word in OTHER_MOMENTUM), "--accumulate", "4")
-RECOMPUTE = (*SAME_TRAINING, "--recompute")
 # Six steps of a small model, on random images.
 RESNET_TRAINING = (
     "--scaling", "strong", "--batch-size", "8", "--epochs", "2", "--learning-rate", "0.01", "--learning-rate-factor", "4",
@@ -86,7 +85,7 @@ SHORT_CNN, SHORT_DECODER, SHORT_DECODER_ADAM = (run._replace(short=True) for run
 SMALL_LEARNING_RATE = SHORT_CNN._replace(learning_rate="1e-5")
 # The last step of its warm-up shows what a rank holds.
 FLOAT32 = SHORT_CNN._replace(precision="fp32", small=False)
-RECOMPUTED = SHORT_DECODER._replace(training=RECOMPUTE)
+TIED = SHORT_DECODER._replace(fault="tied")
 ACCUMULATED, ACCUMULATED_DECODER = (run._replace(training=MICRO_BATCHES) for run in (SHORT_CNN, SHORT_DECODER))
 
 # Mixed precision. At the CNN's default learning rate training amplifies the difference to float32, to 2e-2 in the second step.
@@ -223,8 +222,7 @@ ZERO = [
     *(comparison for variant in ("", "2", "3") for comparison in of_zero(variant)),
     to_rounding(SMALL_LEARNING_RATE, ranks=1),
     *in_mixed_precision([MIXED_DECODER]),
-    # Gradients are reduced in the backward pass, for which parameters that are sharded are gathered again.
-    *(to_rounding(RECOMPUTED._replace(fault="tied"), variant) for variant in ("2", "3")),
+    *(to_rounding(TIED, variant) for variant in ("2", "3")),
     to_rounding(SHORT_DECODER._replace(fault="other_float16"), "3"),
     *of_stage_0(),
     of_resnet(below=1e-6),

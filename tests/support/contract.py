@@ -310,7 +310,7 @@ def exact(backend):
     ranks = 1 if backend == BASELINE else 2
     # A pipeline has micro-batches of its own.
     micro_batches = [] if declared()[backend].pipelined else trained_by(backend, [runs.ACCUMULATED])
-    yield from (Comparison(run, ranks=ranks) for run in (*micro_batches, tied_by(backend, runs.RECOMPUTED)))
+    yield from (Comparison(run, ranks=ranks) for run in micro_batches)
     if backend == BASELINE:
         yield from runs.in_mixed_precision(runs.MIXED, ranks=ranks)
         yield from runs.changed(runs.DROPOUT, runs.MOMENTUM)

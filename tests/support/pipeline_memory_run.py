@@ -1,7 +1,7 @@
 """Measures the peak of the tensors of each rank of a pipeline in a step.
 
 python -m tests.support.pipeline_memory_run FOLDER, under an MPI launcher. Each rank writes FOLDER/RANK.json: {name of the backend:
-{"plain" or "recomputed": bytes}}.
+bytes}.
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ MODEL = Decoder(128, 4, 6, 64)
 SIZES = {"batch_size": 16, "microbatches": 8}
 
 
-def peak(name, recompute, ranks):
+def peak(name, ranks):
     """The most bytes of tensors of this rank in its second step."""
-    settings = dataclasses.replace(settings_of(name, Settings()), optimizer="adam", learning_rate=0.1, recompute=recompute, **SIZES)
+    settings = dataclasses.replace(settings_of(name, Settings()), optimizer="adam", learning_rate=0.1, **SIZES)
     device = torch.device("cpu")
     module = modules.build(settings, device, ranks)
     pipeline = pipeline_stages.Pipeline(settings, module, device)
@@ -58,8 +58,7 @@ def main():
     torch.set_num_threads(1)
     process_group.begin(Settings(), ranks, torch.device("cpu"))
     workloads.WORKLOADS["cnn"] = workloads.WORKLOADS["cnn"]._replace(model=MODEL)
-    kinds = {"plain": False, "recomputed": True}
-    peaks = {name: {kind: peak(name, recompute, ranks) for kind, recompute in kinds.items()} for name in NAMES}
+    peaks = {name: peak(name, ranks) for name in NAMES}
     Path(sys.argv[1], f"{ranks.rank}.json").write_text(json.dumps(peaks))
     dist.destroy_process_group()
 

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from common.model import conventions
 from common.model.cnn import Cnn
-from frameworks.shared.networks.layers_tensorflow import Low, Weights, Wrap
+from frameworks.shared.networks.layers_tensorflow import Low, Weights
 
 
-def outputs(model: Cnn, _: Wrap, low: Low, parameters: Weights, x: tf.Tensor, dropout: bool) -> tf.Tensor:
+def outputs(model: Cnn, low: Low, parameters: Weights, x: tf.Tensor, dropout: bool) -> tf.Tensor:
     """Computes the CNN of common/model/cnn.py: images (samples, height, width) -> (samples, classes) logits."""
     parameters = {name: low(value) for name, value in parameters.items()}
 

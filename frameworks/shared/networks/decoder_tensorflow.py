@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from common.model import conventions
 from common.model.decoder import Decoder, rotary_tables
-from frameworks.shared.networks.layers_tensorflow import Low, Weights, Wrap
+from frameworks.shared.networks.layers_tensorflow import Low, Weights
 
 
-def outputs(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: tf.Tensor, _: bool) -> tf.Tensor:
+def outputs(model: Decoder, low: Low, parameters: Weights, tokens: tf.Tensor, _: bool) -> tf.Tensor:
     """Computes the decoder-only Transformer of common/model/decoder.py: tokens (samples, context) -> logits (samples, context, tokens)."""
 
     def product(x: tf.Tensor, weight: tf.Tensor | tf.Variable) -> tf.Tensor:
@@ -34,7 +34,7 @@ def outputs(model: Decoder, wrap: Wrap, low: Low, parameters: Weights, tokens: t
 
     for prefix in (f"blocks.{number}." for number in range(model.num_layers)):
         layer = {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
-        x = wrap(block)(layer, x)
+        x = block(layer, x)
     normed = rms_norm(x, parameters["norm.weight"])
     if model.tied:
         return tf.matmul(low(normed), low(parameters["embedding.weight"]), transpose_b=True)

@@ -1,18 +1,16 @@
 """ResNet-50 in TensorFlow."""
 
-import functools
-
 import tensorflow as tf
 
 from common.model import resnet
 from common.model.resnet import ResNet50
-from frameworks.shared.networks.layers_tensorflow import Low, Weights, Wrap
+from frameworks.shared.networks.layers_tensorflow import Low, Weights
 
 # Before and after height and width; stride 2 under TensorFlow's SAME would pad one side only.
 ONE_PIXEL = [[0, 0], [1, 1], [1, 1], [0, 0]]
 
 
-def outputs(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels: tf.Tensor, _: bool) -> tf.Tensor:
+def outputs(model: ResNet50, low: Low, parameters: Weights, pixels: tf.Tensor, _: bool) -> tf.Tensor:
     """Computes the ResNet-50 of common/model/resnet.py: pixels (samples, height, width, 3) -> logits (samples, classes)."""
 
     def convolved(weights: Weights, convolution: resnet.Convolution, x: tf.Tensor) -> tf.Tensor:
@@ -37,7 +35,7 @@ def outputs(model: ResNet50, wrap: Wrap, low: Low, parameters: Weights, pixels: 
     for stage in resnet.stages(model):
         for block in stage:
             weights = {name: value for name, value in parameters.items() if name.startswith(f"{block.name}.")}
-            x = wrap(functools.partial(computed, block))(weights, x)
+            x = computed(block, weights, x)
     return tf.nn.bias_add(low(tf.reduce_mean(x, (1, 2))) @ low(parameters["fc.weight"]), low(parameters["fc.bias"]))
 
 

@@ -126,7 +126,7 @@ def of_stages(settings: Settings, num_ranks: int) -> list[StepBytes]:
     model = workload_of(settings).model
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     module, criterion = _without_data(settings, mode), modules.Criterion(settings)
-    stages = [pipeline_stages.stage(module, model, bounds, settings.recompute) for bounds in pipelining.stages_of(model, num_ranks)]
+    stages = [pipeline_stages.stage(module, model, bounds) for bounds in pipelining.stages_of(model, num_ranks)]
     num_microbatches = parallelism.microbatches_of(settings)
     counted = []
     with mode:

@@ -10,10 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
-from torch.utils.checkpoint import checkpoint
 
 from common.config import Settings
-from common.errors import UserError
 from common.model import model_file, user_data, user_model
 from common.model.model_file import ModelFile
 from common.ranks.launcher_variables import Ranks
@@ -45,11 +43,6 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
     if settings.precision == "fp64":
         change_forward(module, in_float64)
     module = module.to(device=device, dtype=DTYPES[settings.precision])
-    if settings.recompute:
-        for layer in layers_of(settings, module):
-            if any(getattr(submodule, "running_mean", None) is not None for submodule in layer.modules()):
-                raise UserError("--recompute would update the running statistics of a layer's batch norm twice a step; leave it out")
-            change_forward(layer, recomputed)
     # Dropout, and the forward pass and the loss of a file, may draw random numbers.
     seed = settings.seed * 100_003 + ranks.rank
     model_file.seed_generators(seed % 2**32)
@@ -72,7 +65,7 @@ def reach_all_parameters(settings: Settings, module: nn.Module) -> None:
 
 
 def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
-    """Returns the layers of a model that keep no activations with --recompute, and that FSDP shards by themselves."""
+    """Returns the layers of a model that FSDP shards by themselves."""
     return model_file.layers_of(_file_of(settings), module)
 
 
@@ -197,14 +190,5 @@ def autocast(forward: Callable[..., Any]) -> Callable[..., Any]:
             return forward(module, *arguments, **named)
         with torch.autocast(next(module.parameters()).device.type, torch.bfloat16):
             return forward(module, *arguments, **named)
-
-    return computed
-
-
-def recomputed(function: Callable) -> Callable:
-    """Returns a function that keeps its arguments alone for the backward pass, which computes the rest again."""
-
-    def computed(*arguments: Any, **settings: Any) -> Any:
-        return checkpoint(function, *arguments, use_reentrant=False, **settings)
 
     return computed

@@ -64,7 +64,7 @@ class Pipeline:
         stages = pipelining.stages_of(model, self.num_ranks)
         # The shape of what the stage before sends for one sample; the first stage has none.
         self.input_shape = parts_of(model)[stages[self.rank].start - 1].passed_shape if self.rank else None
-        self.module = stage(module, model, stages[self.rank], settings.recompute)
+        self.module = stage(module, model, stages[self.rank])
         keep(module, self.module)
         self.stage = PipelineStage(self.module, self.rank, self.num_ranks, device, group=group)
         for method, name in COMPUTE.items():
@@ -102,17 +102,11 @@ class Pipeline:
         return None
 
 
-def stage(module: Any, model: Model, bounds: pipelining.Stage, recompute: bool) -> Stage:
-    """Returns the Stage of a module, of frameworks/shared/networks/, with the parts of a Stage of common/model/pipelining.py.
-
-    With `recompute`, halves of blocks keep their inputs.
-    """
+def stage(module: Any, model: Model, bounds: pipelining.Stage) -> Stage:
+    """Returns the Stage of a module, of frameworks/shared/networks/, with the parts of a Stage of common/model/pipelining.py."""
     parts = parts_of(model)[bounds.start : bounds.end]
     layers = [module.get_submodule(layer.name) for part in parts for layer in part.layers if layer.parameters]
-    computed = module.parts()[bounds.start : bounds.end]
-    if recompute:
-        computed = [modules.recomputed(function) if part.block else function for part, function in zip(parts, computed, strict=True)]
-    return Stage(computed, layers, module.mixed)
+    return Stage(module.parts()[bounds.start : bounds.end], layers, module.mixed)
 
 
 def keep(module: nn.Module, stage: Stage) -> None:

@@ -19,19 +19,16 @@ DTYPES = {"fp32": tf.float32, "fp64": tf.float64, "bf16": tf.float32, "tf32": tf
 
 
 class Model(tf.Module):
-    """A model whose `parameters` are variables with the names of weights.py.
+    """A model whose `parameters` are variables with the names of weights.py."""
 
-    With `recompute`, layers keep their inputs alone for the backward pass, which computes their activations again.
-    """
-
-    def __init__(self, model: Described, precision: str, recompute: bool) -> None:
+    def __init__(self, model: Described, precision: str) -> None:
         super().__init__()
         self.parameters: dict[str, tf.Variable] = {
             name: tf.Variable(as_tensor(name, np.zeros(initial.shape), DTYPES[precision]), name=name.replace(".", "_"))
             for name, initial in parameters_of(model).items()
         }
-        wrap, low = tf.recompute_grad if recompute else unchanged, in_bfloat16 if precision == "bf16" else unchanged
-        self.compute = functools.partial(model.file_in("tensorflow").content.outputs, model, wrap, low)
+        low = in_bfloat16 if precision == "bf16" else unchanged
+        self.compute = functools.partial(model.file_in("tensorflow").content.outputs, model, low)
 
     def forward(self, parameters: Mapping[str, tf.Variable], inputs: tf.Tensor, dropout: bool) -> tf.Tensor:
         """Computes the logits, in the type of the parameters."""
@@ -41,4 +38,4 @@ class Model(tf.Module):
 def build(settings: Settings, ranks: Ranks) -> Model:
     """Builds the model of the settings. Parameters are set before training; the random seed is for dropout."""
     tf.random.set_seed(settings.seed * 100_003 + ranks.rank)
-    return Model(workload_of(settings).model, settings.precision, settings.recompute)
+    return Model(workload_of(settings).model, settings.precision)

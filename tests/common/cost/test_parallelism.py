@@ -58,12 +58,6 @@ def test_the_degree_is_the_number_of_models(name, settings, num_ranks, degree):
         ("apart", Settings(workload="transformer-gpt2"), 2, "apart does not train transformer-gpt2; leave it out, or choose from the"),
         ("whole", TRANSFORMER, 8, "whole divides the 4 heads of transformer over its ranks, and 8 ranks do not divide them"),
         ("whole", Settings(workload="transformer-lab"), 4, "the 6 heads of transformer-lab"),
-        (
-            "replicated",
-            Settings(recompute=True),
-            2,
-            "--recompute would save no memory of cnn, which has no layers to compute again",
-        ),
         ("served", Settings(scaling="strong", batch_size=16), 4, "served: a global batch of 16 is not divisible into 3 equal shards"),
     ],
 )

@@ -85,15 +85,6 @@ def test_the_digest_is_that_of_the_sources_and_arguments_wherever_they_lie(tmp_p
     assert plain not in (identity("changed", helper="SIZE = 5\n"), identity("sized", arguments='{"width": 8}'))
 
 
-def test_recompute_needs_layers(tmp_path):
-    def problem(text):
-        return parallelism.problem("single", settings_of(written(tmp_path, text, f"mine{len(text)}.py"), recompute=True), 1)
-
-    assert problem(PLAIN).startswith("--recompute would save no memory of mine")
-    with_layers = PLAIN.replace("nn.Linear(3, width)", "nn.Sequential(nn.Linear(3, width))")
-    assert problem(with_layers + "\ndef layers(model):\n    return [model[0]]\n") is None
-
-
 def test_the_largest_repeated_blocks_are_the_layers_where_the_file_names_none():
     from torch import nn
 

@@ -28,7 +28,6 @@ def check(records):
         ({"settings": {"threads": 2}}, "different settings .*--threads 2 and 1"),
         ({"settings": {"bind": False}}, "different settings .*--bind False and True"),
         ({"settings": {"stop_at_target": False}}, "different settings .*--stop-at-target"),
-        ({"workload": "transformer", "settings": {"recompute": True}}, "different settings .*--recompute True and False"),
         ({"num_ranks": 4, "num_nodes": 4}, r"ddp-n4-r1 and .*ddp-n4-r0 ran on different numbers of nodes \(4 and 1\)"),
         ({"transport": "gloo"}, r"ran over different transports \(gloo and nccl\); compare them separately"),
     ],
