@@ -64,8 +64,8 @@ def test_the_check_of_the_page_starts_the_step_of_a_run_and_fails_as_that_does(a
 
 @pytest.mark.parametrize("name", [name for name in machine_files.names() if machine_files.read(name).launcher == "srun"])
 def test_slurm_takes_the_printed_jobs_of_each_site(name, slurm, tmp_path):
-    sizes = [number * machine_files.read(name).ranks_per_node for number in (1, 2)]
-    status, printed, error = run_module("launch.matrix", *sizes, "--machine-file", name, "--print-jobs", "slurm")
+    ranks = 2 * machine_files.read(name).ranks_per_node
+    status, printed, error = run_module("launch.matrix", "1", ranks, "--machine-file", name, "--print-jobs", "slurm")
     assert status == 0, error
     (tmp_path / "submit.sh").write_text(printed)
     # Of five GPUs on a node with four none is.
@@ -73,7 +73,7 @@ def test_slurm_takes_the_printed_jobs_of_each_site(name, slurm, tmp_path):
         submitted = completed("bash", tmp_path / "submit.sh", "--partition=gpus", *further, variables=slurm)
         assert (submitted.returncode == 0) == is_taken, submitted.stdout + submitted.stderr
         if is_taken:
-            first, second = re.findall(r": (\d+)$", submitted.stdout, re.MULTILINE)
+            first, second, *_ = re.findall(r": (\d+)$", submitted.stdout, re.MULTILINE)
             assert f"Dependency=afterany:{first}" in completed("scontrol", "show", "job", second, variables=slurm).stdout
     assert "node configuration is not available" in submitted.stderr
 
