@@ -108,7 +108,7 @@ def dry_run(prepared: Prepared) -> int:
     """Prints the commands of the runs that are to be done. It asks no backend whether it can run."""
     launcher = prepared.choose(pretend=True)
     available.check(prepared.jobs, launcher)
-    for job in resume.divided(resume.named(prepared.jobs, *begin(prepared, prepared.jobs))).missing:
+    for job in resume.divided(resume.named(prepared.jobs, *begin(prepared, prepared.jobs)))[1]:
         print(commands.shell_command(runner.start_of(job, launcher)))
     return 0
 

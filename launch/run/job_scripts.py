@@ -45,9 +45,9 @@ submit() {{
 
 """
 # Only a login shell knows `module` everywhere.
-JOB = """submit{after} "$@" <<'{end}'
+JOB = """submit{after} "$@" <<'END_OF_JOB'
 {script}
-{end}
+END_OF_JOB
 echo "{ranks}: $previous"
 """
 SCRIPT = """#!/bin/bash -l
@@ -86,7 +86,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
         )  # fmt: skip
         after = f" {kind.after}" if number else ""
         ranks = ", ".join(map(ranks_of, sizes_of(jobs_of_script)))
-        parts.append(JOB.format(after=after, end=end_of(script), script=script, ranks=ranks))
+        parts.append(JOB.format(after=after, script=script, ranks=ranks))
     return "".join(parts)
 
 
@@ -134,14 +134,6 @@ def divided(jobs: Iterable[Job], one_job: bool) -> list[list[Job]]:
 
 def sizes_of(jobs: Iterable[Job]) -> list[int]:
     return sorted({job.num_ranks for job in jobs})
-
-
-def end_of(script: str) -> str:
-    """Returns a word that ends a here-document and stands nowhere in a script: what followed it would run on the login node."""
-    word = "END_OF_JOB"
-    while word in script:
-        word += "_"
-    return word
 
 
 def directives(kind: JobSyntax, jobs: Sequence[Job], minutes: int, queue: str | None, machine: Machine) -> str:

@@ -174,7 +174,7 @@ class _Processes:
     def _find(self) -> None:
         pids = supervisor.processes_of(self._mark)
         self._ranks = supervisor.ranks_among(pids)
-        self._names = {pid: name for pid in supervisor.helpers_among(pids) if (name := supervisor.name_of(pid))}
+        self._names = supervisor.helpers_among(pids)
 
 
 def _describe_killed(program: str, process: subprocess.Popen[bytes]) -> str | None:

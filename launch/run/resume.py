@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO
 
 from common.command_line import flag
 from common.config import NAME_OF_RUN, Seed, Settings, as_json
@@ -28,13 +28,6 @@ from launch.run.plan import Job
 LIMIT_SECONDS = 3 * processes.GRACE_SECONDS
 ENDING = ".matrix"
 DIGEST_CHARACTERS = 16
-
-
-class Divided(NamedTuple):
-    """Jobs that have a result, as its records, and those that have none: these are run, or run again."""
-
-    records: list[Record]
-    missing: list[Job]
 
 
 @dataclass(frozen=True)
@@ -135,23 +128,24 @@ def named(jobs: Iterable[Job], stamp: str, first_seed: int) -> list[Job]:
     return named_jobs
 
 
-def divided(jobs: Iterable[Job]) -> Divided:
-    """Divides jobs into those that have a result and those that have none. A run that diverged has one: it would diverge again.
+def divided(jobs: Iterable[Job]) -> tuple[list[Record], list[Job]]:
+    """Returns the records of jobs that have a result, and the jobs that have none. A run that diverged has one: it would diverge again.
 
     A result of another device than the job's is none: a matrix may be resumed on another node. A run that has kept a checkpoint goes on
     from it. A control is not missing where the run that it is compared with has a result: they are to run side by side.
     """
-    parts = Divided([], [])
+    records: list[Record] = []
+    missing: list[Job] = []
     for job in jobs:
         path = runner.record_path(job)
         record = files.read(path) if path.exists() else None
         if record and record.status in ("ok", "diverged") and job.settings.device in ("auto", record.settings.device):
-            parts.records.append(record)
+            records.append(record)
         else:
             goes_on = files.checkpoint_folder(job.settings).exists() and not job.settings.timeline
-            parts.missing.append(job._replace(settings=dataclasses.replace(job.settings, resume=goes_on)))
-    measured_now = {_run_of(job) for job in parts.missing if not (job.settings.control or job.settings.timeline or job.settings.trace)}
-    return parts._replace(missing=[job for job in parts.missing if not job.settings.control or _run_of(job) in measured_now])
+            missing.append(job._replace(settings=dataclasses.replace(job.settings, resume=goes_on)))
+    measured_now = {_run_of(job) for job in missing if not (job.settings.control or job.settings.timeline or job.settings.trace)}
+    return records, [job for job in missing if not job.settings.control or _run_of(job) in measured_now]
 
 
 def _run_of(job: Job) -> tuple[str, str, int, int]:

