@@ -1,4 +1,4 @@
-"""The clock counts what happens outside of its pauses, and a delayed run waits on it."""
+"""The clock counts what happens outside of its pauses, a delayed run waits on it, and runs share the length of a turn."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from common.config import Settings
-from common.training.clock import HEARTBEAT_SECONDS, Delay, Meter
+from common.training.clock import HEARTBEAT_SECONDS, Delay, Meter, Turns
+from tests.support.rank_0 import Rank0
 
 
 @pytest.mark.parametrize("unit", [1.0, np.array([1.0, 10.0])])
@@ -44,3 +45,17 @@ def test_only_a_delayed_run_takes_5_percent_longer_and_gives_heartbeats(monkeypa
     assert clock.now() - begun == pytest.approx(expected)
     assert len(heartbeats) == len(waits)
     assert max(waits, default=0) <= HEARTBEAT_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "num_steps", "expected"),
+    [(0.1, 100, 20), (0.1, 34, 17), (4.0, 100, 1), (0.1, 10, 10)],
+    ids=["part", "halves", "one step", "epoch"],
+)
+@pytest.mark.usefixtures("side_by_side")
+def test_the_epochs_of_all_runs_of_a_group_have_as_many_turns_as_those_of_the_first(step_seconds, num_steps, expected):
+    first, slower, with_more_steps = (Turns(Rank0(), seconds, []) for seconds in (step_seconds, 3 * step_seconds, step_seconds))
+    first.begin(num_steps)
+    slower.begin(num_steps)
+    with_more_steps.begin(2 * num_steps)
+    assert (first.num_steps, slower.num_steps, with_more_steps.num_steps) == (expected, expected, 2 * expected)

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +28,7 @@ from launch.run.session import outcome
 from tests.support.mistakes import refused
 from tests.support.small_models import RESNET
 
-LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS = 10.0, 1.0, 2.0
+LOAD_SECONDS, STEP_SECONDS, EVALUATION_SECONDS, STOPPED_SECONDS = 10.0, 1.0, 2.0, 100.0
 NUM_TRAIN, NUM_TEST = 10, 7
 # Three steps an epoch, and two evaluation batches, the last one padded.
 SETTINGS = workloads.resolve(Settings(batch_size=3, epochs=3, target=0.5), 1)
@@ -34,13 +36,23 @@ PARAMETERS = weights.draw(workloads.workload_of(SETTINGS).parameters, SETTINGS.s
 
 
 class Timed:
-    """A trainer whose steps and evaluations move `now` on; its evaluations have the accuracies, one after the other."""
+    """A trainer whose steps and evaluations move `now` on; its evaluations have the accuracies, one after the other.
+
+    `attributes`: its losses, one after the other; that of its evaluations; the step from which on its library skips steps without a word;
+    what giving its parameters and measuring a step's memory take.
+    """
 
     staleness = None
-    num_skipped_steps = staticmethod(lambda: 0)
+    loss_of_evaluation, skipped_step = 0.0, math.inf
+    state_seconds = memory_seconds = 0.0
 
-    def __init__(self, accuracies=()):
-        self.ranks, self.now, self.accuracies, self.parameters = Ranks(), 0.0, iter(accuracies), PARAMETERS
+    def __init__(self, accuracies=(), losses=None, parameters=PARAMETERS, **attributes):
+        self.ranks, self.now, self.num_steps, self.accuracies = Ranks(), 0.0, 0, iter(accuracies)
+        self.losses, self.parameters = losses or itertools.repeat(1.0), parameters
+        vars(self).update(attributes)
+
+    def num_skipped_steps(self):
+        return int(self.num_steps >= self.skipped_step)
 
     def load(self):
         self.now += LOAD_SECONDS
@@ -52,15 +64,17 @@ class Timed:
         self.parameters = {name: values + 1 for name, values in self.parameters.items()}
         for _ in batches:
             self.now += STEP_SECONDS
-            observe(1.0)
+            self.num_steps += 1
+            observe(next(self.losses))
 
     def evaluate(self, batches):
         self.now += EVALUATION_SECONDS
         count = sum(batch.weights.sum() for batch in batches)
-        return Totals(0.0, next(self.accuracies, 0.0) * count, count)
+        return Totals(self.loss_of_evaluation, next(self.accuracies, 0.0) * count, count)
 
     @contextlib.contextmanager
     def memory(self):
+        self.now += self.memory_seconds
         yield dict.fromkeys(POINTS, TensorBytes(8, 4, 2))
 
     def sum(self, values):
@@ -70,13 +84,15 @@ class Timed:
         return Device("cpu", None, None, None, None)
 
     def state(self, with_optimizer_state=True):
+        self.now += self.state_seconds
         return self.parameters
 
     def restore(self, state):
         self.parameters = state
 
     def stop(self):
-        raise AssertionError("it takes no turns")
+        """Other runs have their turns."""
+        self.now += STOPPED_SECONDS
 
 
 def new_record():
@@ -91,10 +107,8 @@ def trained(monkeypatch):
     """A function that gives the record of a run with these accuracies after its epochs."""
     monkeypatch.setitem(workloads.WORKLOADS, "cnn", workloads.WORKLOADS["cnn"]._replace(evaluation_batch_size=4))
 
-    def run(*accuracies, trainer_class=Timed, records_of_run=None, **changes):
-        trainer, record = trainer_class(accuracies), new_record()
-        if records_of_run is not None:
-            records_of_run.append(record)
+    def run(*accuracies, trainer_class=Timed, record=None, **changes):
+        trainer, record = trainer_class(accuracies), record or new_record()
         monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
         monkeypatch.setattr(clock, "stop", trainer.stop)
         settings = SimpleNamespace(**vars(SETTINGS) | changes)
@@ -104,28 +118,28 @@ def trained(monkeypatch):
     return run
 
 
+# Of two epochs.
+TIME_TO_SOLUTION = LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
+
+
 def test_the_clock_has_loading_and_evaluation_and_stops_where_the_target_is_first_met(trained):
     record = trained(0.2, 0.6, 0.7, stop_at_target=False)
+    # Padding counts neither in the accuracy nor in the rate.
     assert record.accuracies == pytest.approx([0.2, 0.6, 0.7])
-    assert record.time_to_solution_seconds == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
+    assert record.samples_per_second == pytest.approx(9 / (3 * STEP_SECONDS))
+    assert record.time_to_solution_seconds == TIME_TO_SOLUTION
 
 
 def test_a_target_of_which_less_is_better_is_met_from_above(trained, monkeypatch):
     monkeypatch.setitem(workloads.WORKLOADS, "cnn", workloads.WORKLOADS["cnn"]._replace(metric="metric", lower_is_better=True))
     record = trained(0.9, 0.3, 0.4, stop_at_target=False)
-    assert record.time_to_solution_seconds == LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS)
+    assert record.time_to_solution_seconds == TIME_TO_SOLUTION
     assert table.epochs_to_target(dataclasses.replace(record, status="ok")) == 2
     record.status = "ok"
     assert outcome(record).startswith("reached 0.5 in 20.00 s (metric 0.4000)")
 
 
-def test_padding_counts_neither_in_the_accuracy_nor_in_the_rate(trained):
-    record = trained(0.6)
-    assert record.accuracy == pytest.approx(0.6)
-    assert record.samples_per_second == pytest.approx(9 / (3 * STEP_SECONDS))
-
-
-@pytest.mark.parametrize(("limit", "steps"), [("2", 2), ("3", 3), ("9", 3), ("", 3)])
+@pytest.mark.parametrize(("limit", "steps"), [("2", 2), ("9", 3), ("", 3)])
 def test_an_epoch_has_whole_batches_only_and_no_more_steps_than_asked_for(trained, limit, steps, monkeypatch):
     monkeypatch.setenv(sharding.STEPS_VARIABLE, limit)
     record = trained()
@@ -172,37 +186,31 @@ def test_a_run_that_resumes_goes_on_after_its_checkpoint_if_there_is_one_and_has
     assert resumed.learning_rates == whole.learning_rates[3:6] != whole.learning_rates[:3]
 
 
-class Interrupted(Timed):
-    """It is interrupted in its second epoch, where `epochs` is 1."""
-
-    epochs = 1
-
-    def train_epoch(self, batches, observe):
-        if not self.epochs:
-            raise KeyboardInterrupt
-        self.epochs -= 1
-        super().train_epoch(batches, observe)
-
-
 def test_a_run_with_long_epochs_goes_on_as_if_it_had_not_been_interrupted(trained, tmp_path, monkeypatch):
     kept = {"run_id": "r", "results": tmp_path, "machine": "m", "schedule": "cosine"}
     (tmp_path / "m").mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        trained(0.2, trainer_class=Interrupted, **kept)
+
+    def interrupt():
+        """Interrupts a run in its second epoch."""
+
+        def losses():
+            yield from [1.0] * 3
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            trained(0.2, trainer_class=partial(Timed, losses=losses()), **kept)
+
+    interrupt()
     # No epoch took longer than the limit.
     assert list((tmp_path / "m").iterdir()) == []
     monkeypatch.setattr(loop, "LONG_EPOCH_SECONDS", 2 * STEP_SECONDS)
-    with pytest.raises(KeyboardInterrupt):
-        trained(0.2, trainer_class=Interrupted, **kept)
+    interrupt()
     assert (tmp_path / "m/r.checkpoint" / checkpoints.NAME).exists()
     whole, resumed = trained(0.2, 0.7, schedule="cosine"), trained(0.7, resume=True, **kept)
     names = [field.name for field in dataclasses.fields(whole)]
     different = {name for name in names if getattr(whole, name) != getattr(resumed, name) and not name.startswith("peak_memory")}
     assert different - {"started_at"} == {"resumed_after_epochs"}
-    assert (resumed.resumed_after_epochs, resumed.time_to_solution_seconds) == (
-        0,
-        LOAD_SECONDS + 2 * (3 * STEP_SECONDS + EVALUATION_SECONDS),
-    )
+    assert (resumed.resumed_after_epochs, resumed.time_to_solution_seconds) == (0, TIME_TO_SOLUTION)
     assert not (tmp_path / "m/r.checkpoint").exists()
 
 
@@ -272,95 +280,56 @@ def test_an_epoch_ends_when_its_losses_are_computed(trained, monkeypatch):
 
 
 class OfOneWorker(Timed):
-    """One rank of three: of the others one trained, with a loss of 3, and one did not."""
+    """One rank of three, which may not have trained: of the others one trained, with a loss of 3, and one did not."""
 
     def sum(self, values):
         return values + np.array([[3.0] * 3, [1.0] * 3]) if np.ndim(values) == 2 else values
 
 
-class Idle(OfOneWorker):
-    """The same, and this one did not train either."""
-
-    def train_epoch(self, batches, observe):
-        super().train_epoch(batches, lambda _: observe(NO_LOSS))
-
-
-@pytest.mark.parametrize(("trainer_class", "loss"), [(OfOneWorker, 2.0), (Idle, 3.0)])
+@pytest.mark.parametrize(("trainer_class", "loss"), [(OfOneWorker, 2.0), (partial(OfOneWorker, losses=itertools.repeat(NO_LOSS)), 3.0)])
 def test_the_loss_of_a_step_is_the_mean_over_the_ranks_that_trained(trained, trainer_class, loss):
     assert trained(1.0, trainer_class=trainer_class).losses == [loss] * 3
 
 
-class Diverging(Timed):
-    """Its losses are the `losses`, one after the other, and then infinite; that of its evaluations is NaN, and their predictions right."""
-
-    losses, loss_of_evaluation = (1.0,) * 4, math.nan
-
-    def __init__(self, accuracies):
-        super().__init__(accuracies)
-        self.next_loss = iter(self.losses)
-
-    def train_epoch(self, batches, observe):
-        super().train_epoch(batches, lambda _: observe(next(self.next_loss, math.inf)))
-
-    def evaluate(self, batches):
-        return super().evaluate(batches)._replace(loss=self.loss_of_evaluation)
-
-
-class DivergingInEvaluation(Diverging):
-    losses = (1.0,) * 99
-
-
-class DivergingInTraining(Diverging):
-    loss_of_evaluation = 0.0
-
-
-class Skipping(Timed):
-    """Its library skips a step without a word."""
-
-    skipped_step, num_steps = 5, 0
-
-    def num_skipped_steps(self):
-        return int(self.num_steps >= self.skipped_step)
-
-    def train_epoch(self, batches, observe):
-        def count(loss):
-            self.num_steps += 1
-            observe(loss)
-
-        super().train_epoch(batches, count)
-
-
 @pytest.mark.parametrize(
-    ("trainer_class", "accuracies", "num_epochs", "message"),
+    ("attributes", "accuracies", "num_epochs", "message"),
     [
-        (Diverging, (1.0,), 1, "the loss of the evaluation after epoch 1 is nan"),
-        (DivergingInEvaluation, (1.0,), 1, "the loss of the evaluation after epoch 1 is nan"),
+        # The predictions of a loss that is NaN may be right.
+        ({"loss_of_evaluation": math.nan}, (1.0,), 1, "the loss of the evaluation after epoch 1 is nan"),
         (
-            DivergingInTraining,
+            {"losses": itertools.chain([1.0] * 4, itertools.repeat(math.inf))},
             (0.1, 1.0),
             2,
             "the loss of step 2 of epoch 2 is inf, the first that is not finite, after the update of step 1;",
         ),
-        (Skipping, (0.1, 1.0), 2, "a gradient of step 2 of epoch 2 is not finite, for which the library has skipped the step; lower"),
+        (
+            {"skipped_step": 5},
+            (0.1, 1.0),
+            2,
+            "a gradient of step 2 of epoch 2 is not finite, for which the library has skipped the step; lower",
+        ),
     ],
 )
-def test_a_run_ends_after_the_epoch_in_which_its_loss_or_gradient_is_not_finite(trained, trainer_class, accuracies, num_epochs, message):
-    records_of_run = []
+def test_a_run_ends_after_the_epoch_in_which_its_loss_or_gradient_is_not_finite(trained, attributes, accuracies, num_epochs, message):
+    record = new_record()
     with pytest.raises(Diverged, match=message):
-        trained(*accuracies, trainer_class=trainer_class, records_of_run=records_of_run)
-    (record,) = records_of_run
+        trained(*accuracies, trainer_class=partial(Timed, **attributes), record=record)
     assert (len(record.losses), len(record.step_seconds)) == (3 * num_epochs, 3 * num_epochs)
     assert record.reached is False
     assert record.time_to_solution_seconds is record.samples_per_second is None
 
 
-def test_training_starts_from_the_initial_parameters():
-    record, heartbeats = new_record(), []
-    loop.prepare(Timed(), SETTINGS, record, lambda: heartbeats.append("a step, or the initial parameters"))
+@pytest.mark.parametrize("buffers", [{}, {"buffer/norm.num_batches": np.array(0)}])
+def test_training_starts_from_the_initial_parameters_and_the_buffers_before_the_warm_up(buffers, trained):
+    trainer, record, heartbeats = Timed(parameters=PARAMETERS | buffers), new_record(), []
+    loop.prepare(trainer, SETTINGS, record, lambda: heartbeats.append("a step, or the initial parameters"))
     assert len(heartbeats) == loop.NUM_WARMUP_STEPS + 1
     assert record.parameter_digests == [weights.digest(PARAMETERS).hex()]
+    assert [trainer.parameters[name] for name in buffers] == [0] * len(buffers)
     of_a_point = {"parameters": [8], "gradients": [4], "optimizer_state": [2]}
     assert dataclasses.asdict(record.tensor_bytes_by_rank) == dict.fromkeys(POINTS, of_a_point)
+    after = trained(0.2, 0.7, trainer_class=partial(Timed, parameters=PARAMETERS | buffers))
+    assert record.buffers_in_sync is after.buffers_in_sync is (True if buffers else None)
 
 
 def test_ranks_that_share_a_gpu_are_refused_before_the_warm_up_unless_they_may(monkeypatch):
@@ -377,54 +346,20 @@ def test_ranks_that_share_a_gpu_are_refused_before_the_warm_up_unless_they_may(m
 
 
 def test_a_run_whose_library_skips_a_step_of_the_warm_up_ends_before_training():
-    trainer = Skipping()
-    trainer.skipped_step = loop.NUM_WARMUP_STEPS
     message = f"a gradient of step {loop.NUM_WARMUP_STEPS} of the warm-up is not finite, for which the library has skipped the step; check"
     with pytest.raises(Diverged, match=message):
-        loop.prepare(trainer, SETTINGS, new_record())
-
-
-class Counting(Timed):
-    """Its model has a buffer that counts steps."""
-
-    def __init__(self, accuracies=()):
-        super().__init__(accuracies)
-        self.parameters = PARAMETERS | {"buffer/norm.num_batches": np.array(0)}
-
-
-def test_training_starts_from_the_buffers_before_the_warm_up_which_are_no_parameters(trained):
-    trainer, record = Counting(), new_record()
-    loop.prepare(trainer, SETTINGS, record)
-    assert trainer.parameters["buffer/norm.num_batches"] == 0
-    assert record.parameter_digests == [weights.digest(PARAMETERS).hex()]
-    assert record.buffers_in_sync is True
-    assert (trained(0.2, 0.7, trainer_class=Counting).buffers_in_sync, trained(0.2, 0.7).buffers_in_sync) == (True, None)
-
-
-class Stopped(Timed):
-    """While it is stopped, other runs have their turns for a hundred seconds."""
-
-    def stop(self):
-        self.now += 100.0
-
-
-@pytest.fixture
-def side_by_side(monkeypatch, tmp_path):
-    """Runs take turns, the first of them of two seconds."""
-    monkeypatch.setenv(clock.TURNS_VARIABLE, clock.node())
-    monkeypatch.setenv(clock.TURNS_FILE_VARIABLE, str(tmp_path / "turns"))
-    monkeypatch.setattr(clock, "TURN_SECONDS", 2.0)
+        loop.prepare(Timed(skipped_step=loop.NUM_WARMUP_STEPS), SETTINGS, new_record())
 
 
 def test_the_turns_of_other_runs_do_not_count(trained, request):
     alone = trained(0.2, 0.7)
     # Two of the three steps of an epoch.
     request.getfixturevalue("side_by_side")
-    in_turns = trained(0.2, 0.7, trainer_class=Stopped)
+    in_turns = trained(0.2, 0.7)
     times = ("time_to_solution_seconds", "load_seconds", "train_seconds", "eval_seconds", "step_seconds", "samples_per_second")
     assert [getattr(in_turns, name) for name in times] == [pytest.approx(getattr(alone, name)) for name in times]
     # A turn ends after two steps of the first epoch, with it, and after two steps of the second.
-    assert (in_turns.num_turns, in_turns.turns_of_others_seconds) == (3, 300.0)
+    assert (in_turns.num_turns, in_turns.turns_of_others_seconds) == (3, 3 * STOPPED_SECONDS)
     assert (alone.num_turns, alone.turns_of_others_seconds) == (0, 0.0)
 
 
@@ -432,7 +367,7 @@ def test_the_turns_of_other_runs_do_not_count(trained, request):
 def test_each_epoch_of_a_delayed_run_takes_5_percent_longer_with_its_evaluation_and_without_the_turns_of_others(trained, monkeypatch):
     stopped_at = []
 
-    class Sleeping(Stopped):
+    class Sleeping(Timed):
         def sleep(self, seconds):
             self.now += seconds
 
@@ -456,47 +391,16 @@ def test_each_epoch_of_a_delayed_run_takes_5_percent_longer_with_its_evaluation_
     assert delayed.load_seconds == plain.load_seconds
 
 
-@pytest.mark.parametrize(
-    ("step_seconds", "num_steps", "expected"),
-    [(0.1, 100, 20), (0.1, 34, 17), (4.0, 100, 1), (0.1, 10, 10)],
-    ids=["part", "halves", "one step", "epoch"],
-)
-@pytest.mark.usefixtures("side_by_side")
-def test_the_epochs_of_all_runs_of_a_group_have_as_many_turns_as_those_of_the_first(step_seconds, num_steps, expected):
-    first, slower, with_more_steps = (Turns(Timed([]), seconds, []) for seconds in (step_seconds, 3 * step_seconds, step_seconds))
-    first.begin(num_steps)
-    slower.begin(num_steps)
-    with_more_steps.begin(2 * num_steps)
-    assert (first.num_steps, slower.num_steps, with_more_steps.num_steps) == (expected, expected, 2 * expected)
-
-
-class Hooked(Timed):
-    """A step whose memory is measured takes five seconds longer."""
-
-    @contextlib.contextmanager
-    def memory(self):
-        self.now += 5.0
-        yield dict.fromkeys(POINTS, TensorBytes(8, 4, 2))
-
-
 @pytest.mark.usefixtures("side_by_side")
 def test_the_length_of_a_turn_is_that_of_plain_steps(monkeypatch):
-    trainer = Hooked()
+    trainer = Timed(memory_seconds=5.0)
     monkeypatch.setattr(loop.time, "perf_counter", lambda: trainer.now)
     turns = loop.prepare(trainer, SETTINGS, new_record())
     turns.begin(100)
     assert turns.num_steps == 2
 
 
-class Checked(Timed):
-    """Giving its parameters takes a thousand seconds."""
-
-    def state(self, with_optimizer_state=True):
-        self.now += 1000.0
-        return super().state(with_optimizer_state)
-
-
 def test_what_only_tandem_does_is_timed_apart(trained):
-    record, plain = trained(0.2, 0.7, trainer_class=Checked), trained(0.2, 0.7)
+    record, plain = trained(0.2, 0.7, trainer_class=partial(Timed, state_seconds=1000.0)), trained(0.2, 0.7)
     assert record.time_to_solution_seconds == plain.time_to_solution_seconds
     assert (record.check_seconds, plain.check_seconds) == (2000.0, 0.0)
