@@ -21,7 +21,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, get_origin
 
 from common.bounds import Bounds, Pattern
@@ -36,7 +36,6 @@ Options = TypeVar("Options", bound="DataclassInstance")
 OF_ARGUMENTS = "--launcher-args"
 # The errors of a full disk, which may be those of writing the output. It has no path.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-NONE_LEFT_OUT: Mapping[str, str] = MappingProxyType({})
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
 # The names of values in the help.
 METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
@@ -56,9 +55,6 @@ class Help(NamedTuple):
     metavar: str | None = None
 
 
-NO_HELPS: Mapping[str, Help] = MappingProxyType({})
-
-
 class Positional:
     """An argument without a flag."""
 
@@ -68,8 +64,8 @@ def main(
     arguments: type[Options],
     program: str,
     description: str,
-    left_out: Mapping[str, str] = NONE_LEFT_OUT,
-    helps: Mapping[str, Help] = NO_HELPS,
+    left_out: Mapping[str, str] = {},
+    helps: Mapping[str, Help] = {},
 ) -> NoReturn:
     """Parses the command line into the dataclass `arguments`, calls run() with it and exits with the status it returns.
 
@@ -220,8 +216,8 @@ def parse(
     program: str,
     description: str,
     arguments: Sequence[str] | None = None,
-    left_out: Mapping[str, str] = NONE_LEFT_OUT,
-    helps: Mapping[str, Help] = NO_HELPS,
+    left_out: Mapping[str, str] = {},
+    helps: Mapping[str, Help] = {},
 ) -> Options:
     """Parses the command line into an instance of the dataclass `kind`, and checks it.
 
@@ -274,7 +270,8 @@ def _add_one(parser: argparse.ArgumentParser | argparse._ArgumentGroup, option: 
     is_several = get_origin(kind) is tuple
     kind = get_args(kind)[0] if is_several else kind
     has_default = option.default is not dataclasses.MISSING
-    default = shown.default or ("" if option.default in (None, "", (), dataclasses.MISSING) else f"(default: {_text(option.default)})")
+    default_text = " ".join(map(str, option.default if isinstance(option.default, tuple) else [option.default]))
+    default = shown.default or ("" if option.default in (None, "", (), dataclasses.MISSING) else f"(default: {default_text})")
     text = f"{shown.text or descriptions(option.owner).get(option.name, '')} {default}".strip()
     keywords: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
@@ -298,10 +295,6 @@ def _without_none(kind: Any) -> Any:
     if get_origin(kind) in (typing.Union, types.UnionType):
         (kind,) = (member for member in get_args(kind) if member is not type(None))
     return kind
-
-
-def _text(default: Any) -> str:
-    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 @functools.cache

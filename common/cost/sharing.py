@@ -47,10 +47,6 @@ def _all_reduce(n: int, _: Settings) -> float:
     return BUS_FACTORS["all_reduce"](n)
 
 
-def _gathered_twice(n: int, _: Settings) -> float:
-    return 3 * (n - 1) / n
-
-
 def element_bytes(settings: Settings) -> int:
     """Returns the bytes of a parameter."""
     return np.dtype(DTYPES[settings.precision]).itemsize
@@ -64,7 +60,7 @@ STRATEGIES = {
     "zero1": Sharing(_all_reduce, ("optimizer_state",)),
     "zero2": Sharing(_all_reduce, ("gradients", "optimizer_state")),
     # Parameters are gathered for both passes.
-    "zero3": Sharing(_gathered_twice, PARTS),
+    "zero3": Sharing(lambda n, _: 3 * (n - 1) / n, PARTS),
     # The same, with gradients in bfloat16.
     "zero3_two_bytes": Sharing(lambda n, settings: (n - 1) / n * (2 + TWO_BYTES / element_bytes(settings)), PARTS),
     "averaged": Sharing(lambda n, settings: _all_reduce(n, settings) / settings.averaging_period),

@@ -3,8 +3,6 @@
 Activations and what libraries keep to themselves come on top (common/README.md, "Memory"; python -m launch.memory).
 """
 
-from typing import NamedTuple
-
 from common.backends import declaration_of
 from common.config import Settings
 from common.cost import parallelism, sharing
@@ -15,13 +13,6 @@ from common.ranks import gpus, machine
 from common.workloads import gradient_bytes, workload_of
 
 GB = 1e9
-
-
-class Need(NamedTuple):
-    """The bytes of a rank's state, and those of main memory on a node for all ranks on it."""
-
-    rank_bytes: float
-    node_bytes: float
 
 
 def state(name: str, settings: Settings, num_ranks: int) -> StateBytes:
@@ -50,14 +41,16 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
 
     The settings are resolved. `num_local_ranks` is the number of ranks on this node. The device is cpu or cuda.
     """
-    need = needed(name, settings, num_ranks, num_local_ranks, device)
     parts = {kind.replace("_", " "): size for kind, size in state(name, settings, num_ranks).items()}
-    if device == "cuda" and need.rank_bytes > (free_bytes := gpus.most_free_bytes()):
-        needed_bytes, memory, remedy = need.rank_bytes, "on each GPU", "GPUs"
-    elif need.node_bytes > (free_bytes := machine.available_bytes()):
+    # Main memory has the initial parameters of each rank too.
+    rank_bytes, initial_bytes = sum(parts.values()), gradient_bytes(settings)
+    node_bytes = num_local_ranks * (initial_bytes if device == "cuda" else rank_bytes + initial_bytes)
+    if device == "cuda" and rank_bytes > (free_bytes := gpus.most_free_bytes()):
+        needed_bytes, memory, remedy = rank_bytes, "on each GPU", "GPUs"
+    elif node_bytes > (free_bytes := machine.available_bytes()):
         ranks = f"its {num_local_ranks} ranks" if num_local_ranks > 1 else "its rank"
-        needed_bytes, memory, remedy = need.node_bytes, f"on a node for {ranks}", "nodes"
-        parts["initial parameters"] = gradient_bytes(settings)
+        needed_bytes, memory, remedy = node_bytes, f"on a node for {ranks}", "nodes"
+        parts["initial parameters"] = initial_bytes
     else:
         return
     raise UserError(
@@ -66,13 +59,6 @@ def expect_room(name: str, settings: Settings, num_ranks: int, num_local_ranks: 
         f"{_text(free_bytes)} are free (activations come on top); share them over more {remedy}, or choose a smaller workload or another "
         f"backend ({SHELL_PYTHON} -m launch.memory)"
     )
-
-
-def needed(name: str, settings: Settings, num_ranks: int, num_local_ranks: int, device: str) -> Need:
-    """Returns the bytes that a training needs, whatever is free. On CPUs each rank has the initial parameters too."""
-    state_bytes, initial_bytes = sum(state(name, settings, num_ranks).values()), gradient_bytes(settings)
-    on_node = initial_bytes if device == "cuda" else state_bytes + initial_bytes
-    return Need(state_bytes, num_local_ranks * on_node)
 
 
 def _text(size_bytes: float) -> str:

@@ -4,9 +4,8 @@ import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,13 +22,8 @@ SIDE = 28
 NUM_HELD_OUT_OF_7 = 4
 
 
-class Parts(NamedTuple):
-    """Images (samples, height, width) and labels, to train on and held out."""
-
-    train_images: np.ndarray
-    train_labels: np.ndarray
-    test_images: np.ndarray
-    test_labels: np.ndarray
+# Images (samples, height, width) and labels to train on, and those held out.
+Parts = Sequence[np.ndarray]
 
 
 def reader(name: str, _: Model, settings: Settings) -> Callable[[], Dataset]:
@@ -62,7 +56,7 @@ def _split(images: np.ndarray, labels: np.ndarray) -> Parts:
     by_class = np.argsort(labels, kind="stable")
     held_out = np.zeros(len(labels), bool)
     held_out[by_class[np.arange(len(labels)) * NUM_HELD_OUT_OF_7 % 7 < NUM_HELD_OUT_OF_7]] = True
-    return Parts(images[~held_out], labels[~held_out], images[held_out], labels[held_out])
+    return images[~held_out], labels[~held_out], images[held_out], labels[held_out]
 
 
 def enlarging_weights(old: int, new: int) -> np.ndarray:
@@ -84,7 +78,7 @@ def _prepared(parts: Parts, precision: str) -> Dataset:
     digest = hashlib.sha256()
     for array in parts:
         digest.update(np.ascontiguousarray(array, np.int64).data)
-    mean, deviation = parts.train_images.mean(dtype=np.float64), parts.train_images.std(dtype=np.float64)
+    mean, deviation = parts[0].mean(dtype=np.float64), parts[0].std(dtype=np.float64)
     train, test = (
         InMemory(((images - mean) / deviation).astype(DTYPES[precision]), labels.astype(np.int64))
         for images, labels in (parts[:2], parts[2:])
@@ -123,4 +117,4 @@ def _read_mnist(path: Path) -> Parts:
         outside = labels[(labels < 0) | (labels > 9)]
         if len(outside):
             raise UserError(f"{path}: label {outside[0]} is invalid; MNIST's labels are 0 to 9")
-    return Parts(*arrays)
+    return arrays

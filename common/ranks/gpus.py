@@ -7,7 +7,7 @@ PCI bus id. PyTorch for ROCm has AMD's GPUs as cuda too; of these, NVML reads no
 
 import ctypes
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -135,7 +135,7 @@ def count_joules(ranks: Ranks, pids: Collection[int]) -> Callable[[], float]:
     """
     if ranks.local_rank:
         return lambda: 0.0
-    gpus = of_processes(pids)
+    gpus = [gpu for gpu, bytes_by_pid in processes() if not bytes_by_pid.keys().isdisjoint(pids)]
 
     def joules() -> float:
         return read(lambda: sum(map(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpus)) / 1000, math.nan) if gpus else math.nan
@@ -173,16 +173,8 @@ def expect_precision(precision: str, device: Device) -> None:
 
 def processes() -> list[tuple[Handle, dict[int, int]]]:
     """Lists the GPUs of this node, each with the bytes that processes have on it, by process ID."""
-    return read(lambda: [(gpu, _bytes_by_pid(gpu)) for gpu in _all()], [])
-
-
-def _bytes_by_pid(gpu: Handle) -> dict[int, int]:
-    return {process.pid: process.usedGpuMemory or 0 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
-
-
-def of_processes(pids: Iterable[int]) -> list[Handle]:
-    """Lists the GPUs on which one of these processes computes."""
-    return [gpu for gpu, bytes_by_pid in processes() if not bytes_by_pid.keys().isdisjoint(pids)]
+    of_gpu = pynvml.nvmlDeviceGetComputeRunningProcesses
+    return read(lambda: [(gpu, {process.pid: process.usedGpuMemory or 0 for process in of_gpu(gpu)}) for gpu in _all()], [])
 
 
 def expect_own(run: Summing, device: Device) -> None:

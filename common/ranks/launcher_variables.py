@@ -71,11 +71,10 @@ PMI = Source("MPICH/Intel PMI", "PMI_RANK", "PMI_SIZE", ("MPI_LOCALRANKID", "PMI
 HOROVODRUN = Source("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", ("HOROVOD_LOCAL_RANK",), ("HOROVOD_LOCAL_SIZE",))
 SLURM = Source("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID",), ())
 FLUX = Source("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", ("FLUX_TASK_LOCAL_ID",), (), "FLUX_JOB_NNODES")
-JSM = Source("JSM", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_LOCAL_RANK",), ("JSM_NAMESPACE_LOCAL_SIZE",))
 MVAPICH = Source("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", ("MV2_COMM_WORLD_LOCAL_RANK",), ("MV2_COMM_WORLD_LOCAL_SIZE",))
 # Those that a rank's own launcher sets, and those of a batch system, which may have started that launcher.
 LAUNCHERS = (PALS, OPEN_MPI, PMI, MVAPICH, TORCHRUN, HOROVODRUN)
-BATCH_SYSTEMS = (SLURM, FLUX, JSM)
+BATCH_SYSTEMS = (SLURM, FLUX)
 # Set for each rank of a launcher that a batch system has started on its nodes.
 INNER = {"MPI_LOCALRANKID", OPEN_MPI.rank, PALS.rank}
 
@@ -159,7 +158,8 @@ def _format(source: Source, environ: Mapping[str, str]) -> str:
 
 def _read(source: Source, environ: Mapping[str, str]) -> Ranks:
     rank, size = _rank_and_size(source, environ)
-    local_size = _slurm_local_size(environ, size) if source is SLURM else _first(source.local_size, environ, _evenly(source, environ, size))
+    num_nodes = max(1, _number(source.num_nodes, environ)) if source.num_nodes in environ else 1
+    local_size = _slurm_local_size(environ, size) if source is SLURM else _first(source.local_size, environ, -(-size // num_nodes))
     local_rank = _first(source.local_rank, environ, rank % local_size if local_size > 0 else 0)
     if not 0 <= local_rank < local_size <= size:
         raise UserError(
@@ -178,11 +178,6 @@ def _number(name: str, environ: Mapping[str, str]) -> int:
     if not NUMBER.fullmatch(environ[name]):
         raise UserError(f"{name} is {environ[name]!r}; it must be an integer of up to {MAX_DIGITS} digits")
     return int(environ[name])
-
-
-def _evenly(source: Source, environ: Mapping[str, str], size: int) -> int:
-    """Returns the ranks of a node where only the number of nodes is known."""
-    return -(-size // max(1, _number(source.num_nodes, environ))) if source.num_nodes in environ else size
 
 
 def _slurm_local_size(environ: Mapping[str, str], size: int) -> int:

@@ -39,10 +39,6 @@ class Memory(NamedTuple):
     used_bytes: int
     reclaimable_bytes: int
 
-    @property
-    def room_bytes(self) -> int:
-        return self.limit_bytes - self.used_bytes + self.reclaimable_bytes
-
 
 def folders(controller: str, root: Path = ROOT, of_process: Path = OF_PROCESS) -> Iterator[Path]:
     """Yields the folders of the groups that limit this process by a controller, the innermost first, without those that a container hides.
@@ -109,7 +105,8 @@ def _numbers(path: Path) -> dict[str, str]:
 
 def available_bytes() -> float:
     """Computes the bytes that processes of this node can still have, by its memory and the limits of all control groups of this process."""
-    return min([psutil.virtual_memory().available, *(memory.room_bytes for memory in memories())])
+    of_groups = (memory.limit_bytes - memory.used_bytes + memory.reclaimable_bytes for memory in memories())
+    return min([psutil.virtual_memory().available, *of_groups])
 
 
 def total_bytes() -> int:

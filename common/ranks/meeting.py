@@ -139,7 +139,7 @@ def agree_on_master(ranks: Ranks) -> None:
     elif ranks.size == 1:
         master = LOOPBACK, free_port()
     elif (problem := mpi.problem()) and (rendezvous := slurm.meeting_place()):
-        master = master_address(rendezvous.host, on_one_node), rendezvous.port
+        master = master_address(rendezvous[0], on_one_node), rendezvous[1]
     elif problem:
         raise UserError(f"{ranks.source} started ranks that meet over MPI, and mpi4py cannot be used ({problem}); start with torchrun")
     else:

@@ -61,11 +61,6 @@ Message = Progress | Hang | TurnEnded | RankEnded
 KINDS: dict[str, type[Message]] = {"progress": Progress, "hang": Hang, "turn ended": TurnEnded, "rank ended": RankEnded}
 
 
-def are_read() -> bool:
-    """Decides whether a program reads the messages of this process."""
-    return SECRET is not None
-
-
 def send(message: Message) -> None:
     """Prints a message where a program reads it, on a line of its own whatever was printed before; no effect elsewhere."""
     if SECRET is not None:

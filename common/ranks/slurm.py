@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from typing import NamedTuple
 
 # Set by users and sites to choose for srun, and by srun for its ranks; srun does not set it for `none`.
 MPI_TYPE = "SLURM_MPI_TYPE"
@@ -74,20 +73,13 @@ def first_host(node_list: str) -> str:
     return next(hosts(node_list))
 
 
-class MeetingPlace(NamedTuple):
-    """The host of rank 0 and a port, which may be in use."""
+def meeting_place() -> tuple[str, int] | None:
+    """Derives the host of rank 0 and a port, which may be in use, from the variables of the step of this process; None without them.
 
-    host: str
-    port: int
-
-
-def meeting_place() -> MeetingPlace | None:
-    """Derives the place of the step of this process, the same on every rank, from Slurm's variables; None where they do not give it.
-
-    Steps of a job have different ports.
+    They are the same on every rank. Steps of a job have different ports.
     """
     # Ranks that are laid out by a list of nodes may begin on any.
     if not os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_DISTRIBUTION") == "arbitrary":
         return None
     number = int(os.environ["SLURM_JOB_ID"]) * 1009 + int(os.environ["SLURM_STEP_ID"])
-    return MeetingPlace(first_host(os.environ["SLURM_STEP_NODELIST"]), PORTS[number % len(PORTS)])
+    return first_host(os.environ["SLURM_STEP_NODELIST"]), PORTS[number % len(PORTS)]

@@ -84,7 +84,9 @@ def compare_replicas(trainer: Trainer, record: Record, when: str) -> None:
     buffers = weights.buffers_of(state)
     parameters = {name: values for name, values in state.items() if name not in buffers}
     digest = weights.digest(parameters)
-    differs, has_diverged = compare_digests(trainer, digest, flag=not all(map(_is_finite, parameters.values())))
+    # Minimum and maximum are NaN where a value is, and take no memory.
+    is_finite = np.isfinite([extreme for values in parameters.values() for extreme in (values.min(), values.max())]).all()
+    differs, has_diverged = compare_digests(trainer, digest, flag=not is_finite)
     # NaN has many bit patterns, so that replicas which have diverged may differ.
     if has_diverged:
         raise Diverged(f"the parameters are not finite {when}, though the losses are; {REMEDY}")
@@ -95,11 +97,6 @@ def compare_replicas(trainer: Trainer, record: Record, when: str) -> None:
         record.buffers_in_sync = is_equal and record.buffers_in_sync is not False
     if differs:
         expect_same(trainer, digest, f"have different parameters {when}", "the replicas are out of sync")
-
-
-def _is_finite(values: np.ndarray) -> bool:
-    # Minimum and maximum are NaN where a value is, and take no memory.
-    return bool(np.isfinite([values.min(), values.max()]).all())
 
 
 def expect_finite(trainer: Trainer, losses: np.ndarray, record: Record, epoch: int) -> None:

@@ -6,7 +6,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 
@@ -39,12 +39,6 @@ PROGRESS = (
     "losses", "learning_rates", "step_seconds", "train_seconds", "eval_seconds", "eval_losses", "accuracies", "accuracy", "reached",
     "time_to_solution_seconds", "parameter_digests", "sample_digests", "first_batch_digest",
 )  # fmt: skip
-
-
-class Report(Protocol):
-    """Reports the progress after a step, at most once a second unless `shows`."""
-
-    def __call__(self, step: int, loss: Any, shows: bool = False) -> None: ...
 
 
 @final
@@ -252,7 +246,7 @@ def _train_and_evaluate(run: Run, data: Dataset, epoch_batches: SampleBatches) -
         _record_samples(run, epoch_batches)
 
 
-def _train_epoch(run: Run, epoch_batches: SampleBatches, report: Report) -> tuple[np.ndarray, list[float], np.ndarray]:
+def _train_epoch(run: Run, epoch_batches: SampleBatches, report: Callable[..., None]) -> tuple[np.ndarray, list[float], np.ndarray]:
     """Trains the steps of an epoch, and ends the turns within it.
 
     Returns the losses of the steps on this rank, the times at which they ended, in seconds on the clock, and which were skipped.
@@ -342,11 +336,14 @@ def gpu_memory_by_rank(trainer: Trainer) -> GpuMemoryByRank | None:
     return None if device.gpu is None else GpuMemoryByRank(*map(list, zip(*of_ranks, strict=True)))
 
 
-def _reporter(run: Run, epoch: int, num_steps: int) -> Report:
-    """Makes the Report of an epoch, which counts from 1; it updates the watchdog and, on rank 0, prints the progress."""
+def _reporter(run: Run, epoch: int, num_steps: int) -> Callable[..., None]:
+    """Makes the function that reports the progress after a step of an epoch, which counts from 1: `report(step, loss, shows=False)`.
+
+    It updates the watchdog and, on rank 0, prints the progress, at most once a second unless `shows`.
+    """
     printed, num_epochs = -math.inf, run.settings.epochs
     assert num_epochs, workloads.RESOLVED
-    show = messages.send if messages.are_read() else lambda progress: print(format_line(progress), flush=True)
+    show = messages.send if messages.SECRET else lambda progress: print(format_line(progress), flush=True)
 
     def report(step: int, loss: Any, shows: bool = False) -> None:
         nonlocal printed

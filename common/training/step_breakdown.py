@@ -41,15 +41,6 @@ class Block(NamedTuple):
     data_wait_seconds: float
 
 
-class Parts(NamedTuple):
-    """The time of a step, and the parts that add up to it."""
-
-    step_seconds: float
-    data_wait_seconds: float
-    compute_seconds: float
-    communication_exposed_seconds: float
-
-
 def add_to_record(trainer: Trainer, batches: Batches, record: Record, end_turn: Callable[[], object]) -> None:
     """Measures the step breakdown after training and adds it to the record. All ranks call this.
 
@@ -84,7 +75,7 @@ def measure(trainer: Trainer, batches: Batches, num_steps: int, end_turn: Callab
     seconds = by_rank(trainer, profile.seconds / num_few).tolist()
     return StepBreakdown(
         num_steps=num_steps,
-        **{name: by_rank(trainer, value).tolist() for name, value in parts._asdict().items()},
+        **{name: by_rank(trainer, value).tolist() for name, value in parts.items()},
         communication_seconds=seconds,
         operations={
             name: Operation(num_calls / num_few, num_bytes / num_few) for name, (num_calls, num_bytes) in profile.operations.items()
@@ -93,11 +84,16 @@ def measure(trainer: Trainer, batches: Batches, num_steps: int, end_turn: Callab
     )
 
 
-def parts_of(with_communication: Block, without_communication: Block) -> Parts:
-    """Returns the parts of a step with communication, from the times of blocks with and without it."""
+def parts_of(with_communication: Block, without_communication: Block) -> dict[str, float]:
+    """Returns the time of a step with communication, and its parts, from the times of blocks with and without it."""
     compute_seconds = without_communication.step_seconds - without_communication.data_wait_seconds
     step_seconds, data_wait_seconds = with_communication
-    return Parts(step_seconds, data_wait_seconds, compute_seconds, step_seconds - data_wait_seconds - compute_seconds)
+    return {
+        "step_seconds": step_seconds,
+        "data_wait_seconds": data_wait_seconds,
+        "compute_seconds": compute_seconds,
+        "communication_exposed_seconds": step_seconds - data_wait_seconds - compute_seconds,
+    }
 
 
 def bandwidth(operations: Mapping[str, tuple[int, int]], seconds: float, num_ranks: int) -> float | None:

@@ -44,7 +44,7 @@ from tests.support.step_breakdown_run import NUM_STEPS
     ],
 )
 def test_the_parts_of_a_step_add_up_to_it(with_communication, without, parts):
-    step, *seconds = step_breakdown.parts_of(Block(*with_communication), Block(*without))
+    step, *seconds = step_breakdown.parts_of(Block(*with_communication), Block(*without)).values()
     assert step == with_communication[0]
     assert seconds == pytest.approx(parts)
     assert sum(seconds) == pytest.approx(step)

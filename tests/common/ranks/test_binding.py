@@ -202,9 +202,6 @@ def test_a_matrix_names_the_variables_also_where_importing_a_backend_has_removed
     assert binding.ignored_variables({"OMP_PLACES": "cores"}).keys() >= {"OMP_PROC_BIND", "MKL_NUM_THREADS", "OMP_PLACES"}
 
 
-SIBLINGS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 0, 5: 1, 6: 2, 7: 3}
-
-
 @pytest.mark.parametrize(
     ("cores_of_ranks", "cores_per_rank", "core_of", "quota_cores", "crowded"),
     [

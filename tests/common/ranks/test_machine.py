@@ -73,11 +73,9 @@ def test_the_memory_of_every_group_with_a_limit_is_read(files, groups, memories,
     [
         ({}, V2, None),
         ({"job_1/step_0/user/task_0/cpu.max": "max 100000\n"}, V2, None),
-        ({"job_1/step_0/user/task_0/cpu.max": "150000 100000\n"}, V2, 1.5),
         ({"job_1/step_0/cpu.max": "400000 100000\n", "job_1/cpu.max": "25000 50000\n"}, V2, 0.5),
         ({"cpu.max": "200000 100000\n"}, NOTHING, 2.0),
         ({"cpu,cpuacct/slurm/job_1/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/slurm/job_1/cpu.cfs_period_us": "100000\n"}, HYBRID, None),
-        ({"cpu,cpuacct/slurm/cpu.cfs_quota_us": "50000\n", "cpu,cpuacct/slurm/cpu.cfs_period_us": "100000\n"}, HYBRID, 0.5),
         ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, "1:cpu:/\n", 3.0),
     ],
 )

@@ -102,18 +102,10 @@ def test_the_library_replaces_an_earlier_one_and_needs_no_other(tmp_path):
     assert build_mkl_kernels.build(path) == path
     assert list(tmp_path.iterdir()) == [path]
     call = "import ctypes, sys; print(getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])())"
-    printed = subprocess.run([sys.executable, "-c", call, path, mkl_kernels.FUNCTION], capture_output=True, text=True, check=True).stdout
-    assert printed == "1\n"
+    assert subprocess.check_output([sys.executable, "-c", call, path, mkl_kernels.FUNCTION], text=True) == "1\n"
 
 
-@pytest.mark.parametrize(
-    ("compiler", "message"),
-    [
-        ("/there/is/none", "error: /there/is/none could not be started (No such file or directory); set CXX to a compiler"),
-        ("false", "error: false could not compile libtandemmkl.so: it gave no reason"),
-    ],
-)
-def test_a_failed_build_says_so_in_one_line_and_leaves_no_file(compiler, message, tmp_path):
-    with pytest.raises(SystemExit, match=f"^{message.replace('(', '[(]').replace(')', '[)]')}$"):
-        build_mkl_kernels.build(tmp_path / "libtandemmkl.so", compiler)
+def test_a_failed_build_says_so_in_one_line_and_leaves_no_file(tmp_path):
+    with pytest.raises(SystemExit, match=r"^error: false could not compile libtandemmkl\.so: it gave no reason$"):
+        build_mkl_kernels.build(tmp_path / "libtandemmkl.so", "false")
     assert list(tmp_path.iterdir()) == []
