@@ -135,7 +135,7 @@ ALONE = "from mpi4py import MPI; import os; print(os.getpid(), os.getppid()); MP
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     ("variables", "job"),
-    [({"PBS_JOBID": "12[3].server"}, r"12\[3\]"), ({"LSB_JOBID": "77"}, "77"), ({}, "PID")],
+    [({"PBS_JOBID": "12[3].server"}, r"12\[3\]"), ({}, "PID")],
 )
 def test_the_job_is_the_batch_systems_or_rank_0s_process(tmp_path, variables, job):
     done = run_python(tmp_path, ALONE, **variables)
