@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from common.record.definition import ENDED_BY_JOB, INTERRUPTED, Record
 from common.words import listed, ranks_of
 from launch.report import environments, table
 from launch.report.entries import Comparison, Entry, epoch_ratio, group_of, num_pairs_of
+from launch.report.findings import Cells
 from launch.report.questions import failed, first
-from launch.report.questions.failed import Failure
 from launch.report.ratio_text import interval, uncertainty
 from launch.report.runs import SLOWED_DOWN, Runs
 from launch.report.statistics import MARGIN, MIN_RUNS_CONFIDENT, Ratio
@@ -47,11 +47,11 @@ def reliability_of(runs: Runs) -> list[str]:
     records = runs.compared
     judged = [judgement for comparison in runs.comparisons for judgement in judgements(comparison, runs.not_compared)]
     return [
-        *(_on_controls(judgement) for judgement in judged if not judgement.is_as_it_should_be),
+        *(judgement.sentence for judgement in judged if judgement.is_warning),
         " ".join([_outcome(records), *_speed(records)]),
         *_failures(failed.failures_of(runs)),
         *_oversubscribed(runs.entries),
-        *(_on_controls(judgement) for judgement in judged if judgement.is_as_it_should_be),
+        *(judgement.sentence for judgement in judged if not judgement.is_warning),
         *_warnings(runs),
     ]
 
@@ -94,12 +94,12 @@ def _speed(records: Iterable[Record]) -> list[str]:
     return [f"{steady} beside {num_runs - len(deviating)} of {num_runs} runs, and {largest}."]
 
 
-def _failures(every_failure: Iterable[Failure]) -> list[str]:
+def _failures(rows: Iterable[Cells]) -> list[str]:
     """Returns a line for each run that failed and each file that is no record, the first ones only. Missed targets stand above."""
-    failures = [failure for failure in every_failure if failure.status != failed.MISSED]
+    failures = [row for row in rows if row["status"] != failed.MISSED]
     lines = [
-        f"{failure.name}: {failure.status}, {textwrap.shorten(failure.reason, LONGEST_REASON, placeholder=' ...')}"
-        for failure in failures[:NUM_SHOWN_FAILURES]
+        f"{row['run']}: {row['status']}, {textwrap.shorten(str(row['reason']), LONGEST_REASON, placeholder=' ...')}"
+        for row in failures[:NUM_SHOWN_FAILURES]
     ]
     num_further = len(failures) - NUM_SHOWN_FAILURES
     return [*lines, *([f"and {num_further} more runs failed."] if num_further > 0 else [])]
@@ -129,32 +129,10 @@ def _warnings(runs: Runs) -> list[str]:
 
 
 class Judgement(NamedTuple):
-    """How the controls of a backend at a size were judged: by the ratios of their seconds per epoch to its own; None: there is none.
+    """A sentence on how the controls of a backend at a size were judged; `is_warning`: a control was judged as what it is not."""
 
-    `at` names the comparison and the size.
-    """
-
-    at: str
-    backend: str
-    copy: Ratio | None
-    delayed: Ratio | None
-
-    @property
-    def copy_differs(self) -> bool:
-        """Whether the verdict on the copy is that it differs."""
-        return bool(self.copy and self.copy.verdict)
-
-    @property
-    def delay_shows(self) -> bool | None:
-        """Whether the verdict on the delayed one is that it is slower; None where there is no verdict."""
-        if self.delayed is None or self.delayed.verdict is None:
-            return None
-        return self.delayed.verdict and self.delayed.value > 1
-
-    @property
-    def is_as_it_should_be(self) -> bool:
-        """Whether no control was judged as what it is not."""
-        return not self.copy_differs and self.delay_shows is not False
+    is_warning: bool
+    sentence: str
 
 
 def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgement]:
@@ -162,15 +140,12 @@ def judgements(comparison: Comparison, records: Iterable[Record]) -> list[Judgem
     controls = [record for record in records if record.settings.control and group_of(record) == comparison[:3]]
     controlled = sorted({(record.num_ranks, record.backend) for record in controls})
     return [
-        Judgement(
-            f"{comparison.name}, {ranks_of(num_ranks)}",
-            backend,
-            _ratio_of_control("copy", controls, entry, comparison),
-            _ratio_of_control("delayed", controls, entry, comparison),
-        )
+        _judgement(f"{comparison.name}, {ranks_of(num_ranks)}, {backend}", *(
+            _ratio_of_control(control, controls, entry, comparison) for control in get_args(Control)
+        ))
         for num_ranks, backend in controlled
         if (entry := comparison.entry(backend, num_ranks))
-    ]
+    ]  # fmt: skip
 
 
 def _ratio_of_control(control: Control, controls: Iterable[Record], entry: Entry, comparison: Comparison) -> Ratio | None:
@@ -184,16 +159,20 @@ def _ratio_of_control(control: Control, controls: Iterable[Record], entry: Entry
     return epoch_ratio(of_control, entry, [], num_pairs=num_pairs_of(compared))
 
 
-def _on_controls(judgement: Judgement) -> str:
-    """Returns the sentence on a judgement, which warns where a control was not judged as what it is."""
-    copy, delayed = _control(judgement.copy), _control(judgement.delayed)
-    if judgement.copy_differs:
-        copy += ", so do not rely on these verdicts"
-    if judgement.delay_shows:
-        delayed = "found"
-    elif judgement.delay_shows is False:
-        delayed = f"not found, {delayed}, so these verdicts may miss differences of {DELAY}"
-    return f"Controls of {judgement.at}, {judgement.backend}: copy: {copy}; {DELAY} slower: {delayed}."
+def _judgement(at: str, copy: Ratio | None, delayed: Ratio | None) -> Judgement:
+    """Judges the ratios of the seconds per epoch of the controls to those of their backend; None: there is none."""
+    copy_differs = bool(copy and copy.verdict)
+    # A delayed one that seems faster is not found.
+    is_found = None if delayed is None or delayed.verdict is None else delayed.verdict and delayed.value > 1
+    of_copy, of_delayed = _control(copy), _control(delayed)
+    if copy_differs:
+        of_copy += ", so do not rely on these verdicts"
+    if is_found:
+        of_delayed = "found"
+    elif is_found is False:
+        of_delayed = f"not found, {of_delayed}, so these verdicts may miss differences of {DELAY}"
+    sentence = f"Controls of {at}: copy: {of_copy}; {DELAY} slower: {of_delayed}."
+    return Judgement(copy_differs or is_found is False, sentence)
 
 
 def _control(ratio: Ratio | None) -> str:

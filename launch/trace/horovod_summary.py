@@ -1,5 +1,6 @@
 """The sums of Horovod's timeline, and these as lines of text."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -36,20 +37,12 @@ class Summary:
     num_compared: int = 0
     waits: dict[str, Waits] = field(default_factory=dict)
     lateness: dict[int, Waits] = field(default_factory=dict)
-    num_operations: dict[str, int] = field(default_factory=dict)
-    buffers_by_num_tensors: dict[int, int] = field(default_factory=dict)
+    num_operations: Counter[str] = field(default_factory=Counter)
+    buffers_by_num_tensors: Counter[int] = field(default_factory=Counter)
     max_buffer_bytes: int = 0
     total_bytes: int = 0
-    activity_seconds: dict[str, float] = field(default_factory=dict)
+    activity_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     num_unfinished: int = 0
-
-
-def summarize(items: Iterable[Item]) -> Summary:
-    """Sums up the items of a timeline."""
-    summary = Summary()
-    for _ in counted(items, summary):
-        pass
-    return summary
 
 
 def counted(items: Iterable[Item], summary: Summary) -> Iterator[Item]:
@@ -69,11 +62,10 @@ def _add_operation(operation: Operation, summary: Summary) -> None:
     summary.num_unfinished += not operation.finished
     summary.max_buffer_bytes = max(summary.max_buffer_bytes, size_bytes)
     summary.total_bytes += size_bytes
-    summary.num_operations[operation.name] = summary.num_operations.get(operation.name, 0) + 1
-    summary.buffers_by_num_tensors[num_tensors] = summary.buffers_by_num_tensors.get(num_tensors, 0) + 1
+    summary.num_operations[operation.name] += 1
+    summary.buffers_by_num_tensors[num_tensors] += 1
     for activity in operation.activities:
-        seconds = summary.activity_seconds.get(activity.name, 0.0)
-        summary.activity_seconds[activity.name] = seconds + (activity.end - activity.start) / 1e6
+        summary.activity_seconds[activity.name] += (activity.end - activity.start) / 1e6
 
 
 def _add_negotiation(negotiation: Negotiation, summary: Summary) -> None:
@@ -94,7 +86,7 @@ def _add_negotiation(negotiation: Negotiation, summary: Summary) -> None:
 def describe(summary: Summary) -> list[str]:
     """Describes a summary in lines of text, with the tensors of the longest waits."""
     lines = [f"Horovod's timeline of rank 0: {summary.seconds:.2f} s"]
-    if num_buffers := sum(summary.buffers_by_num_tensors.values()):
+    if num_buffers := summary.buffers_by_num_tensors.total():
         num_tensors = sum(size * count for size, count in summary.buffers_by_num_tensors.items())
         operations = ", ".join(f"{count} {name}" for name, count in summary.num_operations.items())
         mean_kib, max_kib = summary.total_bytes / num_buffers / 1024, summary.max_buffer_bytes / 1024

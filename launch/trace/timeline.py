@@ -1,7 +1,6 @@
 """The trace folder of a run: its parts of a timeline merged into one trace, and what the record has of its files.
 
 python -m launch.trace.timeline FOLDER
-python -m launch.trace.timeline FILE
 """
 
 import contextlib
@@ -181,31 +180,17 @@ def _summed_up(sum_up: Callable[[], T], of_problem: Callable[[str], T]) -> T:
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to merge or to summarize."""
+    """What to merge and to summarize."""
 
-    path: Annotated[Path, Positional]
-    """Folder of a run with its spans, profiles and timeline, into which trace.json.gz is written; or a file of Horovod's
-    timeline, of which only the summary is printed."""
+    folder: Annotated[Path, Positional]
+    """Folder of a run with its spans, profiles and timeline, into which trace.json.gz is written."""
 
 
 def run(arguments: Arguments) -> int:
-    """Prints a summary of a folder's merged parts, or of a file of Horovod's timeline, and returns the exit status."""
-    for line in describe_folder(arguments.path) if arguments.path.is_dir() else describe_file(arguments.path):
+    """Prints a summary of a folder's merged parts and returns the exit status."""
+    for line in describe_folder(arguments.folder):
         print(line)
     return 0
-
-
-def describe_file(path: Path) -> list[str]:
-    """Summarizes a file of Horovod's timeline in lines. Raises UserError where it is not one."""
-    problems: list[str] = []
-    try:
-        summary = horovod_summary.summarize(horovod_timeline.read(chrome_trace.events(path, problems.append)))
-    except DAMAGED as problem:
-        raise UserError(f"{path} is not a timeline of Horovod, or damaged: {problem!r}") from None
-    if not (summary.num_negotiations or summary.num_operations):
-        hint = "; ".join(problems) or "it has no tensors; give the file of HOROVOD_TIMELINE, or the folder of a run"
-        raise UserError(f"{path} is not a timeline of Horovod: {hint}")
-    return [*horovod_summary.describe(summary), *(f"problem: {problem}" for problem in problems)]
 
 
 def describe_folder(folder: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """Failed and unfinished runs, runs that missed the target or whose launcher failed, and files that are not records, with reasons."""
 
 import socket
-from typing import NamedTuple
 
 import psutil
 
@@ -13,28 +12,18 @@ from launch.report.runs import Runs, comparisons
 QUESTION = "What failed, and why?"
 STATUSES = {"diverged": "diverged", "failed": "failed", "timeout": "timed out", "started": "unfinished"}
 MISSED = "target not reached"
+COLUMNS = ("run", "status", "reason", "comparison", "backend", "ranks")
 UNFINISHED = "still running, or killed before its record was complete"
 
 
-class Failure(NamedTuple):
-    """A run that failed, or a file that is not a record, which has no comparison, backend and number of ranks."""
-
-    name: str | None
-    status: str
-    reason: str
-    comparison: str | None
-    backend: str | None
-    num_ranks: int | None
-
-
-def failures_of(runs: Runs) -> list[Failure]:
-    """Returns the failures among all runs, and the files that are not records."""
-    failures = [
-        Failure(record.settings.run_id, *reason, comparison.name, record.backend, record.num_ranks)
+def failures_of(runs: Runs) -> list[Cells]:
+    """Returns a row for each failure among all runs, and for each file that is not a record."""
+    rows: list[Cells] = [
+        dict(zip(COLUMNS, (record.settings.run_id, *reason, comparison.name, record.backend, record.num_ranks), strict=True))
         for comparison in [*runs.comparisons, *comparisons(runs.not_compared)] for record in comparison.records
         if (reason := failure(record))
     ]  # fmt: skip
-    return [*failures, *(Failure(file.path.name, "not a record", file.reason, None, None, None) for file in runs.damaged)]
+    return [*rows, *(dict(zip(COLUMNS, (file.path.name, "not a record", file.reason), strict=False)) for file in runs.damaged)]
 
 
 def answer(runs: Runs) -> Findings:
@@ -42,17 +31,9 @@ def answer(runs: Runs) -> Findings:
     failures, num_files = failures_of(runs), len(runs.compared) + len(runs.not_compared) + len(runs.damaged)
     if not failures:
         return Findings([f"Nothing: all {num_files} runs completed."], [])
-    statuses = [failed.status for failed in failures]
+    statuses = [row["status"] for row in failures]
     counts = [f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)]
-    sentence = f"Of {num_files} files: {', '.join(counts)}."
-    return Findings([sentence], filled("Unsuccessful runs", map(_row, failures)))
-
-
-def _row(failure: Failure) -> Cells:
-    return {
-        "run": failure.name, "status": failure.status, "reason": failure.reason,
-        "comparison": failure.comparison, "backend": failure.backend, "ranks": failure.num_ranks,
-    }  # fmt: skip
+    return Findings([f"Of {num_files} files: {', '.join(counts)}."], filled("Unsuccessful runs", failures))
 
 
 def failure(record: Record) -> tuple[str, str] | None:

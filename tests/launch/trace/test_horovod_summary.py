@@ -3,9 +3,15 @@
 import pytest
 
 from frameworks.shared.horovod.horovod_timeline import read
-from launch.trace.horovod_summary import Waits, describe, summarize
+from launch.trace.horovod_summary import Summary, Waits, counted, describe
 from launch.trace.sources import lane_for
 from tests.frameworks.test_horovod_timeline import FUSED, FUSED_OPERATION, NAMES, NEGOTIATED, begin, end, tick
+
+
+def summarized(events):
+    summary = Summary()
+    list(counted(read(events), summary))
+    return summary
 
 
 @pytest.mark.parametrize(
@@ -21,13 +27,13 @@ from tests.frameworks.test_horovod_timeline import FUSED, FUSED_OPERATION, NAMES
 )
 def test_the_last_rank_is_late_unless_all_are_ready_in_one_cycle(ticks, lateness):
     events = [begin(1, 0, "NEGOTIATE_ALLREDUCE"), *(tick(1, ts, rank) for rank, ts in ticks), end(1, 9000)]
-    summary = summarize(read(events))
+    summary = summarized(events)
     assert summary.lateness == lateness
     assert (summary.num_negotiations, summary.num_compared) == (1, len(ticks) > 1)
 
 
 def test_summary_counts_a_buffer_once():
-    summary = summarize(read([*NAMES, *NEGOTIATED, *FUSED, begin(1, 9000, "NEGOTIATE_ALLREDUCE")]))
+    summary = summarized([*NAMES, *NEGOTIATED, *FUSED, begin(1, 9000, "NEGOTIATE_ALLREDUCE")])
     assert summary.waits == {"grad.bias": Waits(2, 0.003002, 0.003002), "grad.weight": Waits(1, 0.003002, 0.003002)}
     assert summary.buffers_by_num_tensors == {2: 1}
     assert summary.max_buffer_bytes == summary.total_bytes == FUSED_OPERATION.size_bytes
