@@ -18,7 +18,6 @@ from tests.support.running import BIN, completed
         (["0"], "sizes has 0; it must be at least 1 and at most 16777216"),
         (["1", "--queue", "debug"], "--queue is for --print-jobs, and a matrix that runs here asks no batch system"),
         (["1", "--check", "--print-jobs", "slurm"], "--check and --print-jobs each print something else; give one of them"),
-        (["1", "--dry-run", "--check"], "--dry-run and --check each print something else; give one of them"),
         (["1", "--backends", "nope"], "there is no backend 'nope'; choose from: single, "),
         (["1", "--workloads", "rnn"], "there is no workload 'rnn'; choose from: cnn"),
         (["1", "--launcher", "carrier-pigeon"], "there is no launcher 'carrier-pigeon'"),
@@ -75,7 +74,6 @@ def test_the_matrix_names_what_is_no_record_in_one_line_leaves_it_alone_and_goes
         ("single", ["--workload", "rnn"], "choose from: cnn"),
         ("single", ["--device", "cuda"], "--device cuda"),
         ("single", ["--results", "/etc/hostname/results"], "cannot write records to /etc/hostname/results"),
-        ("single", ["--timeline"], "give one with --run-id"),
         ("single", ["--trace", "mpi"], "--trace is for a matrix"),
         # The ranks could not know the folder of the log.
         ("horovod_torch", ["--timeline"], "--timeline writes into a folder with the run's name; give one with --run-id"),

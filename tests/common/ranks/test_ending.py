@@ -79,7 +79,6 @@ TENSORFLOW = (
         (RuntimeError(GPU), "out of GPU memory (CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity"),
         (RuntimeError(CPU), "out of memory ([enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you"),
         (RuntimeError(TENSORFLOW), "out of memory ({{function_node __wrapped__MatMul}} OOM when allocating tensor with shape[65536,1024]"),
-        (MemoryError("Unable to allocate 8.00 GiB for an array"), "out of memory (Unable to allocate 8.00 GiB for an array); "),
         (MemoryError(), "out of memory; "),
         (OSError(12, "Cannot allocate memory"), "out of memory ([Errno 12] Cannot allocate memory); "),
         (RuntimeError("std::bad_alloc"), "out of memory (std::bad_alloc); "),

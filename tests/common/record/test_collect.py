@@ -36,14 +36,12 @@ def with_settings(**changes):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "not JSON"),
         (json.dumps(made())[:500], "not JSON"),
         (json.dumps(made() | {"accuracy": math.nan}), "not JSON: Out of range float values"),
         pytest.param(made() | {"samples_per_second": 10**400}, "not a record: samples_per_second: it should be", id="whole"),
         (json.dumps(made()).replace('"accuracy": 0.98', '"accuracy": -1e999'), "not JSON: Out of range float values"),
         pytest.param("[" * 100_000, "not JSON", id="deep"),
         ("[1]", "not a record: it has no schema"),
-        (made() | {"schema": 1}, "has schema 1; this version of Tandem reads 3"),
         (made() | {"schema": ["x"] * 20}, "has schema ['x', 'x', 'x', 'x'…; this version of Tandem reads 3"),
         ({"schema": SCHEMA}, "not a record: started_at: it is missing"),
         (made() | {"num_ranks": "two"}, 'not a record: num_ranks: it should be a valid integer, not "two"'),
@@ -52,7 +50,6 @@ def with_settings(**changes):
         (made() | {"step_breakdown": step_breakdown() | {"step_seconds": []}}, "step_breakdown/step_seconds: it has 0 values for 1 ranks"),
         (json.dumps(made()).replace('"repeat": 0', '"repeat": 0, "repeat": 0'), "not JSON: the key 'repeat' stands there twice"),
         (with_settings(data_format="parquet"), "not a record: settings/data_format: it should be 'memory'"),
-        (with_settings(seed="one"), "not a record: settings/seed: it should be a valid integer"),
         (with_settings(run_id=5), "not a record: settings/run_id: it should be a valid string, not 5"),
         (with_settings(threads=10**30), "not a record: settings/threads: it should be less than or equal to 4096"),
         (made() | {"init_seconds": -1.0}, "not a record: init_seconds: it should be greater than or equal to 0, not -1.0"),
@@ -121,7 +118,6 @@ def test_a_copy_of_a_run_is_not_a_repeat(run_id, tmp_path):
         ({"b.json": made() | {"schema": 1}}, "", r"there is no record in .*b\.json: has schema 1; this version of Tandem reads 3"),
         ({}, "", "there is no record"),
         ({}, "none", "does not exist"),
-        ({"b.json": "{"}, "", r"there is no record in .*b\.json: not JSON"),
     ],
 )
 def test_no_record_at_all_is_an_error(contents, path, message, tmp_path):

@@ -44,10 +44,9 @@ def test_numbers_that_are_not_finite_become_null(value, tmp_path):
     assert (record["accuracy"], record["losses"], record["environment"]) == (None, [1.5, None], {"deep": [{"er": None}]})
 
 
-@pytest.mark.parametrize("content", [b"half\0a record", b"\xff", b"null", b'{"schema": "3"}'])
-def test_what_is_no_record_is_named_with_the_remedy(content, tmp_path):
+def test_what_is_no_record_is_named_with_the_remedy(tmp_path):
     path = tmp_path / "run.json"
-    path.write_bytes(content)
+    path.write_bytes(b"half\0a record")
     with refused(str(path), "move it away, or give another folder with --results"):
         files.read(path)
 

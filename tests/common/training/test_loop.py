@@ -291,23 +291,17 @@ def test_the_loss_of_a_step_is_the_mean_over_the_ranks_that_trained(trained, tra
     assert trained(1.0, trainer_class=trainer_class).losses == [loss] * 3
 
 
+FIRST = "the first that is not finite, after the update of step 1"
+SKIPPED = "for which the library has skipped the step"
+
+
 @pytest.mark.parametrize(
     ("attributes", "accuracies", "num_epochs", "message"),
     [
         # The predictions of a loss that is NaN may be right.
         ({"loss_of_evaluation": math.nan}, (1.0,), 1, "the loss of the evaluation after epoch 1 is nan"),
-        (
-            {"losses": itertools.chain([1.0] * 4, itertools.repeat(math.inf))},
-            (0.1, 1.0),
-            2,
-            "the loss of step 2 of epoch 2 is inf, the first that is not finite, after the update of step 1;",
-        ),
-        (
-            {"skipped_step": 5},
-            (0.1, 1.0),
-            2,
-            "a gradient of step 2 of epoch 2 is not finite, for which the library has skipped the step; lower",
-        ),
+        ({"losses": iter([1.0] * 4 + [math.inf] * 2)}, (0.1, 1.0), 2, f"the loss of step 2 of epoch 2 is inf, {FIRST};"),
+        ({"skipped_step": 5}, (0.1, 1.0), 2, f"a gradient of step 2 of epoch 2 is not finite, {SKIPPED}; lower"),
     ],
 )
 def test_a_run_ends_after_the_epoch_in_which_its_loss_or_gradient_is_not_finite(trained, attributes, accuracies, num_epochs, message):
@@ -346,8 +340,7 @@ def test_ranks_that_share_a_gpu_are_refused_before_the_warm_up_unless_they_may(m
 
 
 def test_a_run_whose_library_skips_a_step_of_the_warm_up_ends_before_training():
-    message = f"a gradient of step {loop.NUM_WARMUP_STEPS} of the warm-up is not finite, for which the library has skipped the step; check"
-    with pytest.raises(Diverged, match=message):
+    with pytest.raises(Diverged, match=f"a gradient of step {loop.NUM_WARMUP_STEPS} of the warm-up is not finite, {SKIPPED}; check"):
         loop.prepare(Timed(skipped_step=loop.NUM_WARMUP_STEPS), SETTINGS, new_record())
 
 

@@ -14,7 +14,7 @@ from common.training.step_breakdown import NUM_CLOCK_SAMPLES, schedule_for
 
 @pytest.mark.parametrize(
     ("num_steps", "schedule"),
-    [(100, (1, 2, 5)), (8, (1, 2, 5)), (7, (1, 1, 5)), (6, (1, 1, 4)), (4, (1, 1, 2)), (3, (1, 1, 1)), (2, (1, 0, 1)), (1, (0, 0, 1))],
+    [(8, (1, 2, 5)), (7, (1, 1, 5)), (4, (1, 1, 2)), (2, (1, 0, 1)), (1, (0, 0, 1))],
 )
 def test_a_schedule_fits_into_its_epoch_and_keeps_a_step(num_steps, schedule):
     assert schedule_for(num_steps) == schedule
