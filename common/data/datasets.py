@@ -8,7 +8,7 @@ import numpy as np
 
 from common.config import Settings
 from common.data import images, stored, texts
-from common.data.samples import Dataset, InMemory
+from common.data.samples import Arrays, Dataset
 from common.errors import UserError
 from common.model import user_checks, user_data, user_model
 from common.model.description import Model
@@ -59,7 +59,7 @@ def _random_images(_: str, model: Any, __: Settings) -> Reader:
         pixels = stream.integers(0, 256, (NUM_RANDOM_IMAGES, *model.input_shape), np.uint8)
         labels = stream.integers(0, model.num_classes, len(pixels))
         digest = hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes() + labels.astype(np.int64).tobytes())
-        return Dataset(InMemory(pixels, labels), InMemory(pixels[:0], labels[:0]), digest.hexdigest())
+        return Dataset(Arrays(pixels, labels), Arrays(pixels[:0], labels[:0]), digest.hexdigest())
 
     return draw
 

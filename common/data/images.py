@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from common.config import Settings
-from common.data.samples import Dataset, InMemory
+from common.data.samples import Arrays, Dataset
 from common.errors import UserError
 from common.model.description import Model
 from common.model.weights import DTYPES
@@ -80,7 +80,7 @@ def _prepared(parts: Parts, precision: str) -> Dataset:
         digest.update(np.ascontiguousarray(array, np.int64).data)
     mean, deviation = parts[0].mean(dtype=np.float64), parts[0].std(dtype=np.float64)
     train, test = (
-        InMemory(((images - mean) / deviation).astype(DTYPES[precision]), labels.astype(np.int64))
+        Arrays(((images - mean) / deviation).astype(DTYPES[precision]), labels.astype(np.int64))
         for images, labels in (parts[:2], parts[2:])
     )
     return Dataset(train, test, digest.hexdigest())

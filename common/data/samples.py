@@ -1,6 +1,7 @@
 """The samples of a dataset as the training loop reads them, a batch at a time and also ahead."""
 
 import math
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,11 +37,15 @@ class Samples(Protocol):
 
 
 @dataclass(frozen=True)
-class InMemory:
-    """Samples along the first axis of arrays. A target is an integer."""
+class Arrays:
+    """Samples along the first axis of arrays, of NumPy or, with `rows`, of a file. `rows` reads those at some indices.
 
-    inputs: np.ndarray
-    targets: np.ndarray
+    A target is an integer.
+    """
+
+    inputs: Any
+    targets: Any
+    rows: Callable[[Any, np.ndarray], np.ndarray] = operator.getitem
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -50,7 +55,7 @@ class InMemory:
         return math.prod(self.targets.shape[1:])
 
     def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.inputs[indices], self.targets[indices]
+        return self.rows(self.inputs, indices), self.rows(self.targets, indices)
 
     def seeded(self, *_: int) -> Self:
         return self

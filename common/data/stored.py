@@ -5,18 +5,16 @@ data they are, with the digest of the same data in memory. This file is written 
 """
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from common import durable
 from common.command_line import flag
 from common.config import Settings
-from common.data.samples import Dataset, InMemory
+from common.data.samples import Arrays, Dataset
 from common.declarations import SHELL_PYTHON
 from common.errors import UserError
 from common.model.weights import DTYPES
@@ -30,27 +28,6 @@ HDF5 = "data.h5"
 CONVERT = f"write it with {SHELL_PYTHON} -m launch.convert_data into an empty folder"
 
 
-@dataclass(frozen=True)
-class OnDisk:
-    """Samples along the first axis of arrays on disk, of which a batch reads its rows."""
-
-    inputs: "np.ndarray | h5py.Dataset"
-    targets: "np.ndarray | h5py.Dataset"
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    @property
-    def num_losses(self) -> int:
-        return math.prod(self.targets.shape[1:])
-
-    def seeded(self, *_: int) -> Self:
-        return self
-
-    def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _rows(self.inputs, indices), _rows(self.targets, indices)
-
-
 def _rows(array: "np.ndarray | h5py.Dataset", indices: np.ndarray) -> np.ndarray:
     # One by one: h5py takes 16 µs for a row of 3 KB, and 40 for each of several that are selected at once.
     return np.stack([array[index] for index in indices.tolist()])
@@ -60,7 +37,7 @@ def write(folder: Path, settings: Settings, dataset: Dataset) -> None:
     """Writes the data that runs with these settings train, in their --data-format."""
     arrays = {}
     for split, samples in (("train", dataset.train), ("test", dataset.test)):
-        assert isinstance(samples, InMemory), "data is converted from memory"
+        assert isinstance(samples, Arrays), "data is converted from memory"
         arrays |= {f"{split}_{name}": getattr(samples, name) for name in NAMES}
     if settings.data_format == "npy":
         for name, array in arrays.items():
@@ -80,7 +57,7 @@ def find(folder: Path, settings: Settings) -> Dataset:
         source = json.loads(durable.read_bytes(folder / SOURCE))
         _expect_source(folder, source, settings)
         arrays = _open(folder, settings.data_format)
-        train, test = (OnDisk(arrays[f"{split}_inputs"], arrays[f"{split}_targets"]) for split in ("train", "test"))
+        train, test = (Arrays(arrays[f"{split}_inputs"], arrays[f"{split}_targets"], _rows) for split in ("train", "test"))
         inputs_type, digest = train.inputs.dtype, source["digest"]
     except FileNotFoundError as error:
         raise UserError(f"{error.filename or folder} is not there, so the data is not complete; {CONVERT}") from None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.samples import Dataset, InMemory
+from common.data.samples import Arrays, Dataset
 from common.errors import UserError
 
 # The chapter on the standard types of the documentation of Python 3.11.7 (PSF License), of 38 KB, and the SHA-256 of the file. The topic
@@ -55,4 +55,4 @@ def _sequences(text: np.ndarray, num_sequences: int, context: int) -> Dataset:
     for array in (*train, *test):
         digest.update(str((array.shape, array.dtype.str)).encode())
         digest.update(np.ascontiguousarray(array).data)
-    return Dataset(InMemory(*train), InMemory(*test), digest.hexdigest())
+    return Dataset(Arrays(*train), Arrays(*test), digest.hexdigest())

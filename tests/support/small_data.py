@@ -5,7 +5,7 @@ import numpy as np
 from common import workloads
 from common.config import Settings
 from common.data import datasets, images, stored
-from common.data.samples import InMemory
+from common.data.samples import Arrays
 
 NUM_TRAIN, NUM_TEST = 323, 60
 
@@ -16,7 +16,7 @@ def write(folder, num_train=NUM_TRAIN, num_test=NUM_TEST):
     text.mkdir(parents=True)
     settings = workloads.resolve(Settings(workload="transformer", dataset="pydoc", data_format="npy"), 1)
     whole = datasets.READERS["pydoc"]("pydoc", workloads.workload_of(settings).model, settings)().train
-    train, test = (InMemory(whole.inputs[part], whole.targets[part]) for part in (slice(num_train), slice(-num_test, None)))
+    train, test = (Arrays(whole.inputs[part], whole.targets[part]) for part in (slice(num_train), slice(-num_test, None)))
     stored.write(text, settings, datasets.Dataset(train, test, f"{num_train:032x}{num_test:032x}"))
     of_text = ("--dataset", "pydoc", "--data-format", "npy", "--data-dir", str(text))
     return {"cnn": write_digits(folder / "mnist", num_train, num_test), "transformer": ("--workload", "transformer", *of_text)}

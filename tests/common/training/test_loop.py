@@ -13,7 +13,7 @@ import pytest
 from common import workloads
 from common.config import Settings
 from common.data import sharding
-from common.data.samples import Dataset, InMemory
+from common.data.samples import Arrays, Dataset
 from common.errors import Diverged, UserError
 from common.model import weights
 from common.ranks.gpus import Device
@@ -57,7 +57,7 @@ class Timed:
     def load(self):
         self.now += LOAD_SECONDS
         images, labels = (np.zeros((NUM_TRAIN + NUM_TEST, *shape), kind) for shape, kind in (((28, 28), np.float32), ((), np.uint8)))
-        train, test = (InMemory(images[part], labels[part]) for part in (slice(NUM_TRAIN), slice(NUM_TRAIN, None)))
+        train, test = (Arrays(images[part], labels[part]) for part in (slice(NUM_TRAIN), slice(NUM_TRAIN, None)))
         return Dataset(train, test, "digest")
 
     def train_epoch(self, batches, observe):
@@ -162,7 +162,7 @@ def test_pixels_are_bytes_up_to_the_trainer_also_while_it_warms_up(trained, monk
     class Looking(Timed):
         def load(self):
             images, labels = np.zeros((NUM_TRAIN, *RESNET.input_shape), np.uint8), np.zeros(NUM_TRAIN, np.int64)
-            return Dataset(InMemory(images, labels), InMemory(images[:0], labels[:0]), "digest")
+            return Dataset(Arrays(images, labels), Arrays(images[:0], labels[:0]), "digest")
 
         def train_epoch(self, batches, observe):
             batches = list(batches)
