@@ -41,7 +41,8 @@ def text_of(page):
 
 
 def test_what_turns_change_is_said_by_how_many_intervals_are_within_the_margin():
-    ratios = [ratio_of(*row[2:4]) for row in rows_of("turns.txt") if row[2] != "-"]
+    # The second table has shares of epochs.
+    ratios = [ratio_of(*row[2:4]) for row in rows_of("turns.txt") if len(row) == 7 and row[2] != "-"]
     num_equal = sum(ratio.is_equal for ratio in ratios)
     sentence = f"of the {len(ratios)} intervals of a backend's time with turns to that without, {num_equal} are within ±{100 * MARGIN:g} %"
     assert sentence in text_of(ROOT / "launch" / "README.md")
