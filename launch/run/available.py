@@ -35,13 +35,6 @@ from launch.run.runner import Command
 LIMIT_SECONDS = 600.0
 
 
-class Runnable(NamedTuple):
-    """The jobs that can run, on the device on which they all run, and by backend or size why the others cannot."""
-
-    jobs: list[Job]
-    reasons: dict[str, str]
-
-
 class Step(NamedTuple):
     """The ranks of a job without its training: where they are, by rank, and why they failed; None where they did not."""
 
@@ -91,17 +84,12 @@ def trainable(jobs: Sequence[Job]) -> list[Job]:
 
 def runnable(jobs: list[Job], launcher: Launcher) -> list[Job]:
     """Returns the jobs that can run, on the device of the matrix. Prints why others cannot. Raises UserError if none can."""
-    runnable_jobs, reasons = asked(jobs, launcher)
+    runnable_jobs, reasons = runnable_by(ask_for(jobs, launcher), jobs)
     for name, reason in reasons.items():
         print(f"skipping {name}: {reason}", file=sys.stderr)
     if not runnable_jobs:
         raise UserError("none of these backends can run here; the lines above say why")
     return runnable_jobs
-
-
-def asked(jobs: Sequence[Job], launcher: Launcher) -> Runnable:
-    """Asks the backends of jobs and chooses the device and the jobs that can run. Raises UserError as `ask_for` and `runnable_by` do."""
-    return runnable_by(ask_for(jobs, launcher), jobs)
 
 
 def ask_for(jobs: Sequence[Job], launcher: Launcher) -> dict[str, Answer]:
@@ -116,8 +104,8 @@ def ask_for(jobs: Sequence[Job], launcher: Launcher) -> dict[str, Answer]:
         return answers | answers_of(unknown, jobs[0], launcher, runs_elsewhere(jobs, launcher))
 
 
-def runnable_by(answers: Mapping[str, Answer], jobs: Sequence[Job]) -> Runnable:
-    """Chooses the device on which all jobs run, and the jobs that can run on it, by the answers of their backends.
+def runnable_by(answers: Mapping[str, Answer], jobs: Sequence[Job]) -> tuple[list[Job], dict[str, str]]:
+    """Returns the jobs that can run, on the device on which they all run, and by backend or size why the others cannot.
 
     Raises UserError if there is no GPU for --device cuda.
     """
@@ -128,7 +116,7 @@ def runnable_by(answers: Mapping[str, Answer], jobs: Sequence[Job]) -> Runnable:
         problems = {job: binding.gpus_problem(answers[job.backend].get("num_gpus"), job.ranks_per_node) for job in jobs}
         jobs = [job for job in jobs if not problems[job]]
         reasons |= {f"size {job.num_ranks}": text for job, text in problems.items() if text}
-    return Runnable([job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in jobs], reasons)
+    return [job._replace(settings=dataclasses.replace(job.settings, device=device)) for job in jobs], reasons
 
 
 def problem(answer: Answer, device: DeviceName, mkl_kernels: str = Settings.mkl_kernels) -> str | None:

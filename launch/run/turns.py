@@ -6,7 +6,7 @@ A run is a generator as runner.run_job is: it yields the process IDs of its rank
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import psutil
 
@@ -19,11 +19,8 @@ Run = Generator[list[int], None, Result]
 MARGIN = 1.5
 
 
-class Memory(NamedTuple):
-    """Memory of the node or of a GPU: the bytes that each run has for itself, and the bytes that are available."""
-
-    bytes_by_run: list[int]
-    available_bytes: float
+# Of the node or a GPU: the bytes that each run has for itself, and the bytes that are available.
+Memory = tuple[list[int], float]
 
 
 def side_by_side(
@@ -80,7 +77,7 @@ def fits_beside(pids_by_run: Sequence[Sequence[int]]) -> bool:
 
 def memory_of_node(pids_by_run: Iterable[Iterable[int]]) -> Memory:
     """Returns the memory of this node. Of a run it counts what each of its processes shares with no other process."""
-    return Memory([sum(map(unshared_bytes, pids)) for pids in pids_by_run], machine.available_bytes())
+    return [sum(map(unshared_bytes, pids)) for pids in pids_by_run], machine.available_bytes()
 
 
 def unshared_bytes(pid: int) -> int:
@@ -94,6 +91,6 @@ def unshared_bytes(pid: int) -> int:
 def memory_of_gpus(pids_by_run: Sequence[Iterable[int]]) -> list[Memory]:
     """Returns the memory of each GPU of this node; empty where that is not known."""
     return [
-        Memory([sum(bytes_by_pid.get(pid, 0) for pid in pids) for pids in pids_by_run], free_bytes)
+        ([sum(bytes_by_pid.get(pid, 0) for pid in pids) for pids in pids_by_run], free_bytes)
         for (_, bytes_by_pid), free_bytes in zip(gpus.processes(), gpus.free_bytes(), strict=False)
     ]

@@ -69,6 +69,10 @@ def answering(around, monkeypatch):
     return make
 
 
+def asked(jobs, launcher):
+    return available.runnable_by(available.ask_for(jobs, launcher), jobs)
+
+
 def jobs_of(*names, **settings):
     return [Job(name, 2, 2, Settings(**settings)) for name in names]
 
@@ -89,7 +93,7 @@ def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_or_mpi_is_left_out
     device, launcher, runnable, skipped, answering
 ):
     answering(ddp=ABLE, horovod_tf=NO_CUDA, horovod_torch=BROKEN)
-    jobs, reasons = available.asked(jobs_of("ddp", "horovod_tf", "horovod_torch", "ddp", device=device), launcher)
+    jobs, reasons = asked(jobs_of("ddp", "horovod_tf", "horovod_torch", "ddp", device=device), launcher)
     assert [(job.backend, job.settings.device) for job in jobs] == runnable
     assert reasons == skipped
 
@@ -107,7 +111,7 @@ def test_all_jobs_have_the_device_and_a_backend_that_lacks_it_or_mpi_is_left_out
 def test_sizes_with_more_ranks_on_a_node_than_gpus_are_left_out(device, num_gpus, sizes, skipped, answering):
     answering(ddp=ABLE | {"num_gpus": num_gpus})
     jobs = [Job("ddp", *size, Settings(device=device)) for size in ((1, 1), (2, 2), (4, 4), (4, 2))]
-    runnable, reasons = available.asked(jobs, LOCAL)
+    runnable, reasons = asked(jobs, LOCAL)
     assert [job[1:3] for job in runnable] == sizes
     assert reasons.keys() == skipped.keys()
     assert all(reasons[name].startswith(text) for name, text in skipped.items())
@@ -147,10 +151,10 @@ def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_varia
 
     monkeypatch.setattr(available.processes, "run", run)
     monkeypatch.setattr(available.turns, "alone", alone)
-    jobs, reasons = available.asked(jobs_of(*names, precision="tf32"), LOCAL)
+    jobs, reasons = asked(jobs_of(*names, precision="tf32"), LOCAL)
     # Two matrices that ask about one job at once end each only what it has started.
     monkeypatch.setattr(available.os, "getpid", lambda: 7)
-    available.asked(jobs_of(*names, precision="tf32"), LOCAL)
+    asked(jobs_of(*names, precision="tf32"), LOCAL)
     assert marks[0] != marks[1]
     assert [command[-4:] for command in commands] == [["tf32", "ddp", "deepspeed_zero", "horovod_torch"]] * 2
     assert [job.backend for job in jobs] == ["ddp"]

@@ -167,7 +167,8 @@ def test_of_another_ones_text_a_printable_line_is_shown(text, shown, path, tmp_p
     ],
 )
 def test_the_matrix_takes_the_lock_and_a_dry_run_does_not(program, status, is_stopped, path, tmp_path, monkeypatch):
-    monkeypatch.setattr(available, "asked", lambda jobs, launcher: ([], {}))
+    monkeypatch.setattr(available, "ask_for", lambda jobs, launcher: {})
+    monkeypatch.setattr(available, "runnable_by", lambda answers, jobs: ([], {}))
     with holder(Path("/their/results")) as process:
         ended, _, error = run_module(*program, "--results", tmp_path, "--machine", "here", **{lock.VARIABLE: str(path)})
     assert ended == status, error
