@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from common.declarations import BASELINE
@@ -14,7 +14,6 @@ from launch.report.export import drawing
 from launch.report.questions import scaling, step
 from launch.report.questions.first import Result
 from launch.report.report import Report
-from launch.report.statistics import Ratio
 
 with drawing.home_folder():
     import altair
@@ -24,9 +23,9 @@ with drawing.home_folder():
 Mark = dict[str, Any]
 # In pixels.
 WIDTH, ROW_HEIGHT, BAR_HEIGHT = 620, 18, 24
-# From the end of a mark to its label: the radius of a point is less.
+# From the end of a bar to its label.
 GAP = 7
-# How much wider than its longest mark a chart is, for the labels.
+# How much wider than its longest bar a chart is, for the labels.
 WIDENING = 2.0
 SHORTER = "Shorter is better. The seconds after + are start-up, from launch to the first step, which is not in the bars."
 NEUTRAL = "#808080"
@@ -59,7 +58,6 @@ def of(report: Report) -> dict[str, list[Chart]]:
     charts: dict[str, list[Chart]] = defaultdict(list)
     for ranking in answer.rankings:
         charts[IN_ANSWER] += _answers(ranking, look_of)
-        charts["first"] += _ratios(ranking, look_of) if ranking.has_target else []
     for comparison in runs.comparisons:
         charts["scaling"] += _scaling(comparison, look_of)
         for size, entries in comparison.by_size().items():
@@ -95,44 +93,26 @@ def _colour(look_of: Mapping[str, str], marks: Iterable[Mark], field: str = "bac
     return Color(f"{field}:N", scale=scale, legend=altair.Legend(title=None, orient="top"))
 
 
-def _by_group(ranking: Ranking, mark_of: Callable[[Result], Mark | None]) -> tuple[list[Mark], list[Mark]]:
-    """Returns a mark for each backend that has one, and the headings of their groups, each in a row of its own."""
+def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
+    """Returns the bars of the times to solution of a workload, or of its throughput without a target, below headings of their sizes."""
     marks: list[Mark] = []
     headings: list[Mark] = []
     for group in ranking.groups:
         headings.append({"row": len(marks) + len(headings), "heading": group.name})
         for result in group.results:
-            if mark := mark_of(result):
-                marks.append(mark | {"backend": result.backend, "group": group.name, "row": len(marks) + len(headings)})
-    return marks, headings
-
-
-def _rows(marks: Sequence[Mark], headings: Sequence[Mark]) -> Y:
-    return Y("row:O", axis=None, scale=Scale(domain=list(range(len(marks) + len(headings)))))
-
-
-def _beside(y: Y, headings: Sequence[Mark], end: str) -> tuple[altair.Chart, altair.Chart]:
-    """Returns the headings of groups, and the labels of their backends, each beyond the end of its mark, which the field `end` has."""
-    of_groups = altair.Chart(altair.Data(values=headings)).mark_text(align="left", fontWeight="bold")
-    of_rows = altair.Chart().mark_text(align="left", dx=GAP)
-    return of_groups.encode(x=altair.value(0), y=y, text="heading:N"), of_rows.encode(x=X(f"{end}:Q"), y=y, text="label:N")
-
-
-def _answers(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
-    """Returns the bars of the times to solution of a workload, or of its throughput where it has no target."""
-
-    def mark_of(result: Result) -> Mark:
-        return {"value": result.value or 0.0, "label": f"{result.backend} {_value(result)}"}
-
-    marks, headings = _by_group(ranking, mark_of)
+            bar = {"backend": result.backend, "value": result.value or 0.0, "label": f"{result.backend} {_value(result)}"}
+            marks.append(bar | {"group": group.name, "row": len(marks) + len(headings)})
     kind, unit, best = ("Time to solution", "s", SHORTER) if ranking.has_target else ("Throughput", "samples/s", "Longer is better.")
-    longest = max((mark["value"] for mark in marks), default=0.0)
-    x, y = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, WIDENING * longest or 1])), _rows(marks, headings)
+    num_rows, longest = len(marks) + len(headings), max((mark["value"] for mark in marks), default=0.0)
+    x = X("value:Q", title=f"{kind.lower()} ({unit})", scale=Scale(domain=[0, WIDENING * longest or 1]))
+    y = Y("row:O", axis=None, scale=Scale(domain=list(range(num_rows))))
+    of_groups = altair.Chart(altair.Data(values=headings)).mark_text(align="left", fontWeight="bold")
     return _chart(
         kind, f"{ranking.name}, target {ranking.target:g}" if ranking.has_target else ranking.name, best,
-        marks, "{label} ({group})", ROW_HEIGHT * (len(marks) + len(headings)),
+        marks, "{label} ({group})", ROW_HEIGHT * num_rows,
         altair.Chart().mark_bar().encode(x=x, y=y, color=_colour(look_of, marks).legend(None)),
-        *_beside(y, headings, "value"),
+        of_groups.encode(x=altair.value(0), y=y, text="heading:N"),
+        altair.Chart().mark_text(align="left", dx=GAP).encode(x=X("value:Q"), y=y, text="label:N"),
     )  # fmt: skip
 
 
@@ -141,37 +121,6 @@ def _value(result: Result) -> str:
         return result.miss or ""
     value = f"{result.value:.0f}" if result.entry.target is None else f"{result.value:.2f} s {result.startup}".rstrip()
     return f"{value}, {result.remark}" if result.remark else value
-
-
-def _ratios(ranking: Ranking, look_of: Mapping[str, str]) -> list[Chart]:
-    """Returns the ratios of seconds per epoch to the fastest of each size, with their intervals."""
-
-    def mark_of(result: Result) -> Mark | None:
-        if result.value is None:
-            return None
-        ratio = result.ratio
-        ends = _ends(ratio) if ratio else {"low": 1.0, "high": 1.0}
-        text = result.remark or (f"{ratio.value:.2f}" if ratio else "fastest")
-        return {"ratio": ratio.value if ratio else 1.0, **ends, "label": f"{result.backend} {text}"}
-
-    marks, headings = _by_group(ranking, mark_of)
-    least, most = (choice((mark[end] for mark in marks), default=1.0) for choice, end in ((min, "low"), (max, "high")))
-    domain = Scale(domain=[least, least + WIDENING * max(most - least, 0.1)])
-    x, y = X("ratio:Q", title="seconds per epoch over the fastest's", scale=domain), _rows(marks, headings)
-    colour = _colour(look_of, marks).legend(None)
-    caption = "Further left is better. Lines are 95 % intervals, which hold together for all backends of a group."
-    return _chart(
-        "Ratio to fastest", ranking.name, caption, marks, "{label} ({group})", ROW_HEIGHT * (len(marks) + len(headings)),
-        altair.Chart(altair.Data(values=[{"ratio": 1.0}])).mark_rule(strokeDash=[4, 4], color=NEUTRAL).encode(x=x),
-        altair.Chart().mark_rule(strokeWidth=2).encode(x=X("low:Q"), x2="high:Q", y=y, color=colour),
-        altair.Chart().mark_point(filled=True, opacity=1, size=60).encode(x=x, y=y, color=colour),
-        *_beside(y, headings, "high"),
-    )  # fmt: skip
-
-
-def _ends(ratio: Ratio) -> Mark:
-    """Returns the ends of the interval of a ratio, which are its value where it has none."""
-    return {"low": ratio.low or ratio.value, "high": ratio.high or ratio.value}
 
 
 def _accuracy(ran: Sequence[Entry], at: str, comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
@@ -209,7 +158,10 @@ def _one_run_each(ran: Iterable[Entry]) -> dict[str, Record]:
 def _scaling(comparison: Comparison, look_of: Mapping[str, str]) -> list[Chart]:
     """Returns the throughput over that of a backend's own 1 rank by the number of ranks, for a comparison with several sizes."""
     marks = [
-        {"backend": entry.backend, "ranks": entry.num_ranks, "ratio": ratio.value, **_ends(ratio)}
+        {
+            "backend": entry.backend, "ranks": entry.num_ranks,
+            "ratio": ratio.value, "low": ratio.low or ratio.value, "high": ratio.high or ratio.value,
+        }
         for entries in comparison.by_size().values() for entry in entries
         if entry.backend != BASELINE and (ratio := scaling.ratio_of_rates(comparison, entry))
     ]  # fmt: skip

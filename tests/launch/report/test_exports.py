@@ -8,7 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from launch.report.export import charts, drawing, markdown, readme, screen
+from launch.report.export import drawing, markdown, readme, screen
 from launch.report.report import report_of
 from tests.support.answers import answered
 from tests.support.made_records import ended, made, repeats, step_breakdown
@@ -81,26 +81,6 @@ def test_a_narrow_terminal_truncates_no_cell_and_names_the_columns_left_out(widt
     assert max(len(line) for line in text.splitlines() if line.startswith(("│", "┃"))) <= width
     left_out = ["".join(names.split()) for names in re.findall(r"terminal too narrow for:[^│┃┏]*", text)]
     assert any("samples/s" in names for names in left_out) == (width < 200)
-
-
-def test_a_long_error_wraps_between_words():
-    error = "the connection was closed by its peer " * 8
-    text = shown(answered([made(), ended("failed", num_ranks=2) | {"error": error}]), 90, ("failed",))
-    assert "too narrow" not in text or "reason" not in text.partition("too narrow")[2].partition("\n")[0]
-    assert text.count("connection") == 8
-
-
-def test_the_label_of_a_mark_begins_beyond_it():
-    drawn = charts.of(answered([*repeats([9.0, 9.5, 10.0]), *repeats([8.0, 8.5, 9.0], backend="single"), ended("failed", backend="fsdp")]))
-    (bars,), ratios = drawn["answer"], drawn["first"][0]
-    assert [row["label"] for row in bars.drawn.to_dict()["data"]["values"]] == ["single 8.50 s +3.2", "ddp 9.50 s +3.2", "fsdp failed"]
-    for chart, mark, end in ((bars, "bar", "value"), (ratios, "rule", "high")):
-        layers = chart.drawn.to_dict()["layer"]
-        labels = next(layer for layer in layers if layer["encoding"].get("text", {}).get("field") == "label")
-        marks = [layer["encoding"] for layer in layers if layer["mark"]["type"] == mark]
-        ends = {encoding[x]["field"] for encoding in marks for x in ("x", "x2") if x in encoding}
-        assert (labels["encoding"]["x"]["field"], labels["mark"]["align"], labels["mark"]["dx"] > 5) == (end, "left", True)
-        assert end in ends
 
 
 def test_a_drawing_that_ends_its_process_is_an_error_of_one_line(monkeypatch):

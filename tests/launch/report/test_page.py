@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from common.declarations import declared
 from common.record import files
 from launch.report.export import charts, drawing, html
 from tests.support import browser
@@ -63,7 +62,7 @@ def headings(text):
 def test_the_page_has_every_kind_of_chart_the_summary_and_escaped_text_from_records(page):
     text = page.read_text()
     expected = {
-        "Time to solution", "Throughput", "Ratio to fastest", "Accuracy over time", "Throughput over own 1 rank", "Parts of a step",
+        "Time to solution", "Throughput", "Accuracy over time", "Throughput over own 1 rank", "Parts of a step",
     }  # fmt: skip
     assert {unescape(kind) for kind, _ in headings(text)} == expected
     assert text.index("<h1>") < text.index("horovod_tf reached the target first, in 5.10") < text.index("<h2>")
@@ -90,17 +89,6 @@ def test_the_page_has_every_kind_of_chart_the_summary_and_escaped_text_from_reco
 def test_a_page_is_made_of_records_with_few_values(records, monkeypatch):
     monkeypatch.setattr(drawing, "svgs", lambda specs, **_: [""] * len(specs))
     assert "What failed, and why?" in html.text(answered(records))
-
-
-def test_oversubscribed_entries_are_in_no_chart(page, drawn):
-    assert "oversubscribed" in page.read_text()
-    for chart in drawn:
-        assert "8 ranks" not in chart.subject
-        assert 8 not in {row.get("ranks") for row in chart.drawn.to_dict()["data"]["values"]}, chart.kind
-
-
-def test_sixteen_backends_have_different_colours():
-    assert len(set(charts.colours_of(list(declared())[:16]).values())) == 16
 
 
 def test_each_chart_is_drawn_once_and_has_what_it_shows_in_words(page):

@@ -42,6 +42,8 @@ TORCH_EVENTS = [
     op("gloo:all_reduce", 2000, 900, tid=8, cat="user_annotation", **GLOO_ARGS),
     op("aten::copy_", 2100, 10, tid=8),
     op("gloo:all_reduce", 2950, 100, tid=8, cat="user_annotation", **GLOO_ARGS),
+    # What a communication hook blocks for is a collective on the thread that computes.
+    op("mpi:all_reduce", 1700, 100, **GLOO_ARGS),
     op("ampere_sgemm", 2500, 100, tid=20, cat="kernel"),
     op("ncclDevKernel_AllReduce_Sum_f32", 2600, 100, tid=21, cat="kernel"),
     {"ph": "i", "name": "[memory]", "s": "t", "pid": 7, "tid": 7, "ts": TORCH_START + 1200, "args": {"Total Allocated": 4096}},
@@ -105,13 +107,14 @@ def test_a_run_becomes_one_trace(gathered, events):
     tracks = tracks_of(events)
     of_each_rank = {
         "data: steps", "compute: PyTorch, thread 7", "compute: PyTorch, thread 8", "compute: memory", "compute: GPU stream 20",
-        "collectives: Gloo, thread 8",
+        "collectives: Gloo, thread 8", "collectives: MPI, thread 7",
         "collectives: NCCL, stream 21", "collectives: Horovod: ready on rank 0",
     }  # fmt: skip
     horovod = {f"collectives: Horovod{name}" for name in ("", " negotiation", " negotiation 2")}
     assert tracks.keys() == {(rank, name) for rank in (0, 1) for name in of_each_rank} | {(0, name) for name in horovod}
     assert [event["name"] for event in tracks[1, "collectives: Gloo, thread 8"]] == ["gloo:all_reduce", "gloo:all_reduce"]
-    assert tracks[0, "collectives: Gloo, thread 8"][0]["args"] == {"bytes": 4 * 1181066}
+    for track in ("collectives: Gloo, thread 8", "collectives: MPI, thread 7"):
+        assert tracks[0, track][0]["args"] == {"bytes": 4 * 1181066}
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {"rank 0", "rank 1"}
     names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert len(names) == len(tracks)
@@ -167,7 +170,7 @@ def changed(number, **entries):
     ("name", "content", "problem"),
     [
         ("torch.0.json.gz", changed(1, ts=0), "1 event is left out, outside the time of the run"),
-        ("torch.0.json.gz", torch_trace(*TORCH_EVENTS, base=0), "8 events are left out"),
+        ("torch.0.json.gz", torch_trace(*TORCH_EVENTS, base=0), "9 events are left out"),
         ("torch.0.json.gz", changed(1, dur=None), "rank 0: an event is damaged (KeyError('dur')), and the rest is left out"),
         ("torch.0.json.gz", "none", "begins with"),
         ("horovod_timeline.json", [*NAMES, *NEGOTIATED, *FUSED], "has no start time"),
@@ -208,30 +211,6 @@ def test_the_trace_starts_at_its_first_event_whichever_clock_is_ahead(tmp_path, 
 )
 def test_size_of_a_collective(args, size_bytes):
     assert sources.size_bytes(args) == size_bytes
-
-
-@pytest.mark.parametrize(
-    ("events", "kinds_and_tracks"),
-    [
-        # What a pipeline sends is on another track than what its thread computes.
-        (
-            [op("ProfilerStep#3", 0, 900), op("gloo:send", 10, 500), op("aten::mm", 300, 400)],
-            [("compute", "PyTorch, thread 7"), ("collectives", "Gloo, thread 7"), ("compute", "PyTorch, thread 7")],
-        ),
-        # What a communication hook blocks for is a collective on the thread that computes.
-        (
-            [op("aten::conv2d", 1100, 500), op("mpi:all_reduce", 2000, 900, **GLOO_ARGS)],
-            [("compute", "PyTorch, thread 7"), ("collectives", "MPI, thread 7")],
-        ),
-    ],
-)
-def test_the_track_of_a_collective_on_the_thread_that_computes(tmp_path, events, kinds_and_tracks):
-    path = tmp_path / "torch.0.json"
-    path.write_text(json.dumps(torch_trace(*events)))
-    spans_file(tmp_path, 0, EPOCH_NANOSECONDS, [])
-    placed = list(sources.torch(path, 0, sources.steps_of(tmp_path / "spans.0.json.gz", 0), print).events)
-    assert [(event.kind, event.track) for event in placed] == kinds_and_tracks
-    assert [event.event["args"] for event in placed if event.event["name"] == "mpi:all_reduce"] in ([], [{"bytes": 4 * 1181066}])
 
 
 def test_a_folder_with_a_timeline_of_horovod_alone_is_summed_up(tmp_path):
