@@ -1,4 +1,4 @@
-"""Whether every backend trains the same: initial parameters, samples, losses, final parameters; and what approximate ones gain and cost."""
+"""Whether every backend trains the same: initial parameters, samples and losses; and what approximate ones gain and cost."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -66,28 +66,13 @@ def _agreements(comparison: Comparison) -> list[Agreement]:
 
 def _row(agreement: Agreement) -> Cells:
     entry = agreement.entry
-    # The first run whose seed the first backend has too, if there is one.
-    shown = next((record for record, _ in agreement.pairs), entry.from_start[0])
-    initial, final = _initial(shown), _final(shown)
     in_sync = {record.in_sync for record in entry.records}
     return entry.cells | {
-        "initial parameters": initial and initial[:8],
         "reference": agreement.first.backend if agreement.pairs else None,
         f"loss difference, first {NUM_EQUAL_STEPS} steps": agreement.loss_difference(NUM_EQUAL_STEPS),
         "loss difference, all steps": agreement.loss_difference(),
-        "final parameters": final and final[:8],
         "ranks in sync": "no" if False in in_sync else "yes" if True in in_sync else None,
     }
-
-
-def _initial(record: Record) -> str | None:
-    """Returns the digest of the initial parameters."""
-    return next(iter(record.parameter_digests), None)
-
-
-def _final(record: Record) -> str | None:
-    """Returns the digest of the final parameters; None where no epoch has ended."""
-    return next(reversed(record.parameter_digests[1:]), None)
 
 
 def _loss_difference(losses: Sequence[float | None], reference_losses: Sequence[float | None], num_steps: int | None) -> float | None:
@@ -110,7 +95,7 @@ def _sentence(comparison: Comparison, agreements: Sequence[Agreement]) -> str:
     records = [record for entry in entries for record in entry.from_start]
     initial: dict[int, set[str | None]] = {}
     for record in records:
-        initial.setdefault(record.seed, set()).add(_initial(record))
+        initial.setdefault(record.seed, set()).add(next(iter(record.parameter_digests), None))
     same_start = all(len(digests) == 1 for digests in initial.values())
     sentences = [f"{comparison.name}: {'all' if same_start else 'NOT all'} backends start from identical parameters."]
     if differences := present(agreement.loss_difference(NUM_EQUAL_STEPS) for agreement in agreements if agreement.entry.exact):
@@ -138,12 +123,8 @@ def _on_samples(records: Iterable[Record]) -> list[str]:
 
 def _fastest_exact(comparison: Comparison, approximate: Entry) -> Entry | None:
     """Returns the exact entry of a size with the lowest seconds per epoch, of those with the same global batch if there is one."""
-    timed = [
-        (entry.batch_ratio != approximate.batch_ratio, seconds, entry)
-        for entry in comparison.of_size(approximate.num_ranks)
-        if entry.exact and (seconds := entry.epoch_seconds)
-    ]
-    return min(timed, key=lambda candidate: candidate[:2])[-1] if timed else None
+    timed = [entry for entry in comparison.of_size(approximate.num_ranks) if entry.exact and entry.epoch_seconds]
+    return min(timed, key=lambda entry: (entry.batch_ratio != approximate.batch_ratio, entry.epoch_seconds or 0.0), default=None)
 
 
 def _against(comparison: Comparison, entry: Entry, exact: Entry) -> tuple[str, Cells]:

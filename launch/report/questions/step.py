@@ -138,27 +138,21 @@ def noise_above_exposed(comparison: Comparison, entry: Entry) -> float | None:
     return 0.0 if exposed.low is None or exposed.high is None else 1000 * (exposed.high - exposed.low) / 2
 
 
-def below_noise(noises: Collection[float]) -> str:
-    """Returns in words that EXPOSED is below these noises."""
-    return f"{BELOW_NOISE} (±{max(noises):.1f} ms)" if max(noises) else BELOW_NOISE
-
-
 def describe_exposed(comparison: Comparison, of_size: Iterable[Entry]) -> str:
     """Describes EXPOSED of the entries of a size as its share of a step, or as measured where there is no interval.
 
     Backends whose noise is larger are named. The text is empty where nothing is measured, and at 1 rank.
     """
-    measured = {
-        entry.backend: (entry, exposed)
-        for entry in of_size
-        if (exposed := parts(comparison, entry).get(EXPOSED)) is not None and entry.num_ranks > 1
-    }
-    noises = {name: noise for name, (entry, _) in measured.items() if (noise := noise_above_exposed(comparison, entry)) is not None}
-    shares = {name: share for name, (entry, _) in measured.items() if (share := exposed_percent(comparison, entry)) is not None}
-    above = {name: exposed for name, (_, exposed) in measured.items() if name not in noises}
-    texts = [f"is {below_noise(noises.values())} with {listed(list(noises))}"] if noises else []
+    measured = [entry for entry in of_size if entry.num_ranks > 1 and parts(comparison, entry)]
+    noises = {entry.backend: noise for entry in measured if (noise := noise_above_exposed(comparison, entry)) is not None}
+    shares = {entry.backend: share for entry in measured if (share := exposed_percent(comparison, entry)) is not None}
+    above = {entry.backend: parts(comparison, entry)[EXPOSED] or 0.0 for entry in measured if entry.backend not in noises}
+    texts = []
     if shares:
-        texts.insert(0, f"is {span(shares, '{:.0f} %')} of a step")
+        texts.append(f"is {span(shares, '{:.0f} %')} of a step")
     elif above:
-        texts.insert(0, f"is {span(above, '{:.1f} ms')} of a step as measured, without an interval")
+        texts.append(f"is {span(above, '{:.1f} ms')} of a step as measured, without an interval")
+    if noises:
+        noise = f" (±{max(noises.values()):.1f} ms)" if max(noises.values()) else ""
+        texts.append(f"is {BELOW_NOISE}{noise} with {listed(list(noises))}")
     return ", and ".join(texts)
