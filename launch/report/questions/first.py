@@ -100,7 +100,8 @@ class Group(NamedTuple):
     def first(self) -> Result | None:
         """That of the backend that reached the target first, of those that train the same; the fastest where none of them did."""
         timed = [result for result in self.results if result.value is not None and result.is_comparable]
-        return min(timed, key=_order_by_value, default=self.fastest)
+        # Without a target a value is a throughput, of which more is better.
+        return min(timed, key=lambda result: (result.value or 0.0) * (-1 if result.entry.target is None else 1), default=self.fastest)
 
     @property
     def second(self) -> Result | None:
@@ -113,17 +114,11 @@ class Group(NamedTuple):
         return [result for result in self.results if result.verdict in (EQUAL, NO_DIFFERENCE)]
 
 
-def _order_by_value(result: Result) -> float:
-    """Returns the seconds to the target, or without one what is less for a higher throughput."""
-    value = result.value or 0.0
-    return -value if result.entry.target is None else value
-
-
 def answer(comparison: Comparison) -> Findings:
     """Answers for a comparison, in a sentence at its leading size. Oversubscribed entries are compared with each other alone."""
     leading = [f"{comparison.name}, {group.name}: {sentence(group)}" for group in leading_group(groups_of(comparison))]
-    rows = [row for oversubscribed in (False, True) for entries in comparison.by_size(oversubscribed).values() for row in _rows(entries)]
-    return Findings(leading, filled(comparison.name, rows))
+    sizes = [entries for oversubscribed in (False, True) for entries in comparison.by_size(oversubscribed).values()]
+    return Findings(leading, filled(comparison.name, [_row(result) for entries in sizes for result in ranked(entries)]))
 
 
 def groups_of(comparison: Comparison) -> list[Group]:
@@ -211,11 +206,6 @@ def _with_startup(results: Iterable[Result], first: str) -> list[str]:
     }
     earliest = min(seconds_of, key=lambda backend: seconds_of[backend], default=first)
     return [f"With start-up {earliest} is first, in {seconds_of[earliest]:.2f} s"] if earliest != first else []
-
-
-def _rows(entries: Sequence[Entry]) -> list[Cells]:
-    """Returns the rows of the entries of one size."""
-    return list(map(_row, ranked(entries)))
 
 
 def _row(result: Result) -> Cells:

@@ -5,7 +5,7 @@ import pytest
 from common.config import Settings
 from common.workloads import gradient_bytes
 from launch.report.findings import MB, MIB
-from tests.support.answers import line, lines, section
+from tests.support.answers import line, section
 from tests.support.made_records import made, step_breakdown, tensor_bytes
 
 MEMORY = "peak memory per rank (MiB)"
@@ -26,25 +26,6 @@ def test_quantities_without_measurement_are_named():
     assert "measured" not in section([made(energy_joules=50.0)], "cost").sentences[-1]
 
 
-GPU_MEMORY = {"peak_allocated_bytes": [MIB, 3 * MIB], "peak_reserved_bytes": [None, None], "used_bytes": [5 * MIB, 2 * MIB]}
-
-
-@pytest.mark.parametrize(
-    ("measured", "values"),
-    [
-        ({"energy_joules": 50.0}, {"energy (J)": 50.0}),
-        # Of the rank with most.
-        ({"gpu_memory_by_rank": GPU_MEMORY}, {"peak GPU memory allocated (MiB)": 3.0}),
-    ],
-)
-def test_what_only_some_runs_measure_is_shown_where_one_has_it(measured, values):
-    records = [made(backend="single"), made(num_ranks=2, **measured)]
-    without, with_values = lines(records, "cost")
-    assert {name: with_values[name] for name in values} == values
-    assert {without[name] for name in values} == {None}
-    assert not {*values} & {*section(records[:1], "cost").tables[0].headings}
-
-
 # Of the CNN in float32, in MB and in MiB.
 P_MB, P_MIB = 4.799528, 4_799_528 / MIB
 ONE_LAYER_MB = gradient_bytes(Settings("transformer", layers=1)) / MB
@@ -54,6 +35,7 @@ EXPOSED, CHANGE = "exposed share of a step (%)", "change to the program"
 BY_RANK = tensor_bytes((3 * MIB, 2 * MIB, MIB), (3 * MIB, 3 * MIB, MIB))
 
 
+GPU_MEMORY = {"peak_allocated_bytes": [MIB, 3 * MIB], "peak_reserved_bytes": [None, None], "used_bytes": [5 * MIB, 2 * MIB]}
 # Of a workload that is not known here.
 LATER = made(num_ranks=2) | {"workload": "later", "settings": made(num_ranks=2)["settings"] | {"workload": "later"}}
 
@@ -94,28 +76,20 @@ def broken_down(num_ranks=2, **operations):
             {BY: "all-gather 1.00", SENT: pytest.approx(1.000004)},
         ),
         (made(step_breakdown=broken_down(1) | {"operations": {}}), {SENT: 0}),
+        (
+            made(flops_per_second_per_rank=3e10, peak_flops_per_second=2e11, share_of_peak=0.15, tokens_per_second=640.0),
+            {"TFLOP/s per rank": 0.03, "share of peak (%)": pytest.approx(15.0), "tokens/s": 640.0},
+        ),
+        # Of the rank with most.
+        (
+            made(num_ranks=2, energy_joules=50.0, gpu_memory_by_rank=GPU_MEMORY),
+            {"energy (J)": 50.0, "peak GPU memory allocated (MiB)": 3.0, "TFLOP/s per rank": None, "share of peak (%)": None},
+        ),
     ],
 )  # fmt: skip
 def test_a_row_has_what_a_chooser_asks_for(record, values):
     row = line([record], "cost")
     assert {name: row[name] for name in values} == values
-
-
-def test_throughput_is_beside_the_time_where_a_run_has_it():
-    def ran(backend, flops_per_second, peak, tokens=None):
-        rates = {"flops_per_second_per_rank": flops_per_second, "tokens_per_second": tokens}
-        rates |= {"peak_flops_per_second": peak, "share_of_peak": flops_per_second / peak} if peak else {}
-        return made(backend=backend, num_ranks=2, **rates)
-
-    records = [ran("ddp", 3e10, 2e11), ran("horovod_tf", 5e10, 2e11), made(num_ranks=2, backend="zero_redundancy")]
-    table = section(records, "cost").tables[0]
-    rows = {row["backend"]: row for row in table.rows}
-    assert table.headings[:6] == ["backend", "ranks", "seconds per epoch", "start-up (s)", "TFLOP/s per rank", "share of peak (%)"]
-    assert [row["TFLOP/s per rank"] for row in rows.values()] == [0.03, 0.05, None]
-    assert [row["share of peak (%)"] for row in rows.values()] == [pytest.approx(15.0), pytest.approx(25.0), None]
-    with_tokens = section([ran("ddp", 3e10, None, tokens=640.0)], "cost").tables[0]
-    assert with_tokens.rows[0]["tokens/s"] == 640.0
-    assert "share of peak (%)" not in with_tokens.headings
 
 
 def test_the_sentence_is_of_the_largest_size_whose_ranks_have_cores():
