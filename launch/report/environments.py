@@ -10,7 +10,7 @@ from common.record.definition import Record
 from common.record.parts import Environment, Processor
 
 # A framework whose product is below this share of the limit is named.
-LOW_SHARE = 0.8
+LOW_PERCENT = 80
 
 
 class Limit(NamedTuple):
@@ -21,18 +21,10 @@ class Limit(NamedTuple):
 
 
 class SlowProduct(NamedTuple):
-    """A framework whose product reaches so few percent of the limit of `processor`; `is_mkl_slow`: since MKL takes slow kernels there."""
+    """A framework whose product is slow, in words with the remedy where the cause is known: that MKL takes slow kernels there."""
 
-    framework: str
-    percent: float
-    processor: str
+    text: str
     is_mkl_slow: bool
-
-    @property
-    def text(self) -> str:
-        """What is slow, and the remedy where the cause is known."""
-        remedy = f"; --mkl-kernels fast {'doubles' if self.percent <= 50 else 'raises'} that" if self.is_mkl_slow else ""
-        return f"{self.framework} multiplies at {self.percent:.0f} % of what {self.processor} can{remedy}"
 
 
 def device_of(record: Record) -> str | None:
@@ -104,7 +96,7 @@ def limit_key(record: Record) -> Hashable:
 
 
 def slow_products(records: Sequence[Record]) -> list[SlowProduct]:
-    """Returns each framework of the records whose product is below LOW_SHARE of the limit."""
+    """Returns each framework of the records whose product is below LOW_PERCENT of the limit."""
     limit_of = limits_of(records)
     fastest: dict[tuple[Hashable, str], tuple[float, Record]] = {}
     for record in records:
@@ -112,18 +104,19 @@ def slow_products(records: Sequence[Record]) -> list[SlowProduct]:
             speed, key = record.peak_flops_per_second * (record.framework_product_share or 1.0), (limit_key(record), _framework(record))
             fastest[key] = max(fastest.get(key, (speed, record)), (speed, record), key=itemgetter(0))
     return [
-        _slow_product(framework, share, record)
+        _slow_product(framework, percent, record)
         for (key, framework), (speed, record) in sorted(fastest.items(), key=lambda item: item[0][1])
-        if (share := speed / limit_of[key].flops_per_second) < LOW_SHARE
+        if (percent := 100 * speed / limit_of[key].flops_per_second) < LOW_PERCENT
     ]
 
 
-def _slow_product(framework: str, share: float, record: Record) -> SlowProduct:
+def _slow_product(framework: str, percent: float, record: Record) -> SlowProduct:
     num_threads, gpu = record.settings.threads, record.environment.gpu
     processor = "this GPU" if gpu else "this core" if num_threads == 1 else f"{num_threads} cores"
     # PyTorch's wheels have MKL, which multiplies no bfloat16.
     is_mkl_slow = framework == "PyTorch" and not gpu and record.settings.precision != "bf16" and "AMD" in record.environment.cpu
-    return SlowProduct(framework, 100 * share, processor, is_mkl_slow)
+    remedy = f"; --mkl-kernels fast {'doubles' if percent <= 50 else 'raises'} that" if is_mkl_slow else ""
+    return SlowProduct(f"{framework} multiplies at {percent:.0f} % of what {processor} can{remedy}", is_mkl_slow)
 
 
 def _framework(record: Record) -> str:

@@ -18,7 +18,6 @@ QUESTION = "What makes the difference: framework, library or transport?"
 FACTORS = ("framework", "library", "transport")
 # The framework, library and transport of an entry.
 Factors = tuple[str, str, str | None]
-REMARK = "ddp over MPI blocks the backward pass, and MPI within a node is shared memory"
 
 
 class Effect(NamedTuple):
@@ -109,10 +108,8 @@ def _sentence(at: str, of_factor: Sequence[Effect]) -> str:
     ratios = [effect.ratio for effect in of_factor]
     runs = " or ".join(dict.fromkeys(runs_against(ratio.num_above, ratio.num_below, ratio.paired) for ratio in ratios))
     values = [f"{effect.name}: {effect.ratio.value:.2f}{_in_brackets(effect.ratio)}" for effect in of_factor]
-    has_mpi = any("mpi" in (effect.entry.transport, effect.fastest.transport) for effect in of_factor)
-    remarks = [REMARK] if of_factor[0].factor == "transport" and has_mpi else []
     few = [f"a verdict takes {MIN_RUNS_CONFIDENT} repeats"] if any(ratio.verdict is None for ratio in ratios) else []
-    return f"{at}, seconds per epoch ({runs}), {of_factor[0].factor}: {'; '.join([*values, *remarks, *few])}."
+    return f"{at}, seconds per epoch ({runs}), {of_factor[0].factor}: {'; '.join([*values, *few])}."
 
 
 def _in_brackets(ratio: Ratio) -> str:
