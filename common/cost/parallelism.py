@@ -48,7 +48,7 @@ def _problems(name: str, settings: Settings, model: Model, num_ranks: int) -> It
     if not trains(name, model):
         able = [able_name for able_name in WORKLOADS if trains(name, WORKLOADS[able_name].model)]
         yield f"{name} does not train {workload}; leave it out, or choose from the workloads {', '.join(able)}"
-    unused = model.unused_parameters() if name.partition("@")[2] in backend.same_parameters else {}
+    unused = model.unused_parameters if name.partition("@")[2] in backend.same_parameters else {}
     if left_out := next((parameter for parameter, is_used in unused.items() if is_used), None):
         needed = f"{name} needs ranks that use the same parameters, and a step of {workload} may leave {left_out} out"
         yield f"{needed}; choose {file_of(name)}"

@@ -83,6 +83,10 @@ class Model(ABC):
     """The number of tokens that are predicted; None for a model without tokens."""
     has_buffers: bool = False
     """Whether it has state beside its parameters, such as running statistics."""
+    takes_derivatives: bool = False
+    """Whether the model or its loss takes derivatives itself, also in evaluation."""
+    unused_parameters: Mapping[str, bool] = MappingProxyType({})
+    """The parameters that a step may leave without a gradient by name, each with whether another step may give it one."""
     optimizer_states: float | None = None
     """How many numbers its own optimizer keeps for each parameter; None without one."""
 
@@ -109,14 +113,6 @@ class Model(ABC):
     @abstractmethod
     def training_flops(self) -> int | None:
         """Returns the operations of matrix products and convolutions to train on one sample; None where they are not known."""
-
-    @abstractmethod
-    def unused_parameters(self) -> dict[str, bool]:
-        """Returns the parameters that a step may leave without a gradient by name, each with whether another step may give it one."""
-
-    @abstractmethod
-    def takes_derivatives(self) -> bool:
-        """Returns whether the model or its loss takes derivatives itself, also in evaluation."""
 
     @abstractmethod
     def samples(self, inputs: Any, targets: Any, sample_weights: np.ndarray, precision: str) -> Samples:
@@ -247,14 +243,6 @@ class BuiltIn(Model):
         The backward pass has two products for each of the forward pass (Chowdhery et al. 2022, arXiv:2204.02311, appendix B).
         """
         return 3 * sum(part.flops for part in parts_of(self))
-
-    @final
-    def unused_parameters(self) -> dict[str, bool]:
-        return {}
-
-    @final
-    def takes_derivatives(self) -> bool:
-        return False
 
     @final
     def samples(self, inputs: np.ndarray, targets: np.ndarray, sample_weights: np.ndarray, precision: str) -> Samples:

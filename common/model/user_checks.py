@@ -86,7 +86,7 @@ def _expect_sums(model: user_model.UserModel, module: Any) -> None:
     """Raises UserError where the loss of a batch is the sum of those of its halves, or the metric is no sum."""
     file, half = model.file, NUM_FIRST // 2
     parts = [user_model.outputs_and_targets(model, module, *part) for part in ((2 * half,), (half,), (half, half))]
-    with model_file.torch().set_grad_enabled(model.takes_derivatives()):
+    with model_file.torch().set_grad_enabled(model.takes_derivatives):
         whole, first, second = (float(file.call("loss", *part).detach().mean()) for part in parts)
         metrics = [user_model.flat_sums(file.call("metric", *part)) for part in parts] if file.has("metric") else []
     if abs(whole - first - second) < TOLERANCE * abs(whole) / 2:

@@ -135,9 +135,11 @@ class UserModel(Model):
     def has_buffers(self) -> bool:
         return self.described.has_buffers
 
+    @property
     def unused_parameters(self) -> dict[str, bool]:
         return dict.fromkeys(self.described.parameters, True) if self.described.constants["FIND_UNUSED"] else _unused_parameters(self)
 
+    @property
     def takes_derivatives(self) -> bool:
         return _takes_derivatives(self)
 
@@ -305,7 +307,7 @@ def _takes_derivatives(model: UserModel) -> bool:
 def outputs_and_targets(model: UserModel, module: Any, num_samples: int = NUM_FIRST, start: int = 0) -> tuple[Any, Any]:
     """Returns what is evaluated of the first samples."""
     inputs, targets = user_data.in_precision(model.first_batch(num_samples, start), "fp32")
-    with model_file.torch().set_grad_enabled(model.takes_derivatives()):
+    with model_file.torch().set_grad_enabled(model.takes_derivatives):
         return model.file.attempt("model", module, inputs), targets
 
 

@@ -248,7 +248,7 @@ def _of_optimizer(subject: Subject) -> tuple[str | None, str | None]:
 
 def _of_zeros(subject: Subject) -> str | None:
     """Takes a step with gradients that are 0 after another one, as a library does that has all gradients in one."""
-    unused = [name for name, is_used in subject.model.unused_parameters().items() if is_used]
+    unused = [name for name, is_used in subject.model.unused_parameters.items() if is_used]
     if not unused:
         return None
     module, settings = subject.module(), workloads.resolve(subject.settings, 1)

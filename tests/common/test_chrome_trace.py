@@ -30,7 +30,6 @@ def read(path):
         (f"[{LINES}]", 3, False),
         (f"  [\n{LINES}\n]\n", 3, False),
         (f'{{"baseTimeNanoseconds": 5, "traceEvents": [{LINES}], "traceName": "x"}}', 3, False),
-        (f"[\n{LINES}", 3, True),
         (f"[\n{LINES},\n", 3, True),
         (f"[\n{LINES}"[:-5], 2, True),
         (f'{{"traceEvents": [{LINES}'[:-5], 2, True),

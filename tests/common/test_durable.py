@@ -58,15 +58,12 @@ def status_of_writing(*arguments):
 
 @pytest.mark.parametrize("ending", ["exit", "raise"])
 @pytest.mark.parametrize(("cut_at", "within"), [(1, True), *((number, False) for number in range(1, NUM_CALLS + 1))])
-@pytest.mark.parametrize("exists", [True, False])
-def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(exists, cut_at, within, ending, tmp_path):
+def test_wherever_it_is_cut_a_reader_finds_the_old_or_the_new_file_whole(cut_at, within, ending, tmp_path):
     path = tmp_path / "file"
-    if exists:
-        path.write_text(OLD)
+    path.write_text(OLD)
     assert status_of_writing(path, cut_at, within, ending) == {"exit": 9, "raise": 1}[ending]
     # Before the last call the file has been replaced.
-    expected = NEW if cut_at == NUM_CALLS else OLD if exists else None
-    assert (path.read_text() if path.exists() else None) == expected
+    assert path.read_text() == (NEW if cut_at == NUM_CALLS else OLD)
     if ending == "raise":
         assert {file.name for file in tmp_path.iterdir()} <= {"file"}
     # What a cut has left is in nobody's way.

@@ -37,7 +37,7 @@ def options_for(settings: Settings, module: nn.Module) -> dict[str, Any]:
     """
     parameters = inspect.signature(DistributedDataParallel).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
-    unused = {"find_unused_parameters": True} if workload_of(settings).model.unused_parameters() else {}
+    unused = {"find_unused_parameters": True} if workload_of(settings).model.unused_parameters else {}
     return {name: bool(states.buffers_of(module))} | unused
 
 

@@ -33,7 +33,7 @@ def layers_of(settings: Settings, module: nn.Module) -> list[nn.Module]:
 
     All ranks gather each of them, so that none is one that a rank may leave out.
     """
-    unused = workload_of(settings).model.unused_parameters()
+    unused = workload_of(settings).model.unused_parameters
     left_out = {parameter for name, parameter in module.named_parameters() if name in unused}
     num_owners = model_file.num_owners(module)
     return [
@@ -68,10 +68,10 @@ def copy_parameters(_: nn.Module, inputs: Any, outputs: Any) -> Any:
 
 def optimizer_for(settings: Settings, module: Any) -> Optimizer:
     """Returns the optimizer of the settings for the shards of a module."""
-    if workload_of(settings).model.unused_parameters():
+    if workload_of(settings).model.unused_parameters:
         module.set_reduce_scatter_unused_params(True)
     optimizer = steps.leave_out_unused(steps.unfused(steps.optimizer_for(settings, module)), settings, dist.all_reduce)
-    if workload_of(settings).model.takes_derivatives():
+    if workload_of(settings).model.takes_derivatives:
         # The loss may have a backward pass of its own, after which FSDP would free parameters that its gradient needs.
         module.set_reshard_after_forward(False)
         module.set_reshard_after_backward(False)

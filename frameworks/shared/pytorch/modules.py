@@ -52,7 +52,7 @@ def build(settings: Settings, device: torch.device | str, ranks: Ranks) -> nn.Mo
 
 def reach_all_parameters(settings: Settings, module: nn.Module) -> None:
     """Gives parameters that only some steps use a gradient of 0 in the others, where a library averages the gradients that a rank has."""
-    unused = workload_of(settings).model.unused_parameters()
+    unused = workload_of(settings).model.unused_parameters
     parameters = [parameter for name, parameter in module.named_parameters() if unused.get(name) and parameter.requires_grad]
     if not parameters:
         return
@@ -86,7 +86,7 @@ class Criterion:
         model: Any = workload_of(settings).model
         self.file = model.file_in("pytorch")
         self.dtype = DTYPES[settings.precision]
-        self.takes_derivatives = model.takes_derivatives()
+        self.takes_derivatives = model.takes_derivatives
         self.num_sums = user_model.num_sums(model) if self.file.has("finish") else 0
 
     def loss(self, outputs: Any, targets: Any, weights: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ def plain_optimizer_for(settings: Settings, model: nn.Module) -> Optimizer:
         return optimizer
     learning_rate = settings.learning_rate or 0.0
     # The fused kernels begin the momentum of all parameters together.
-    fused = not workload_of(settings).model.unused_parameters()
+    fused = not workload_of(settings).model.unused_parameters
     if settings.optimizer == "adam":
         return torch.optim.Adam(
             model.parameters(), lr=learning_rate, betas=conventions.ADAM_BETAS, eps=conventions.ADAM_EPSILON, weight_decay=0, fused=fused
@@ -61,7 +61,7 @@ def finish_synchronize(optimizer: Any, settings: Settings) -> None:
     Before that it leaves out the gradients that no rank has had, which Horovod makes 0.
     """
     workload = workload_of(settings)
-    limit, leaves_out = workload.clip_norm, bool(workload.model.unused_parameters())
+    limit, leaves_out = workload.clip_norm, bool(workload.model.unused_parameters)
     if limit is None and not leaves_out:
         return
     synchronize = optimizer.synchronize
@@ -81,7 +81,7 @@ def leave_out_unused(optimizer: Optimizer, settings: Settings, add_up: Callable[
 
     `add_up`: adds numbers up over the ranks in place, where each has a shard of the gradients.
     """
-    if workload_of(settings).model.unused_parameters():
+    if workload_of(settings).model.unused_parameters:
         optimizer.register_step_pre_hook(lambda *_: remove_zeros(parameters_of(optimizer), add_up))
     return optimizer
 

@@ -101,10 +101,3 @@ def test_the_bytes_that_a_run_sends_have_the_factor_of_its_ranks():
     (record,) = typed([made(num_ranks=4, step_breakdown=step_breakdown(num_ranks=4) | {"operations": operations})])
     assert volumes.sent_by_collective(record) == {"all_reduce": 150.0, "all_gather": 300.0}
     assert volumes.sent_bytes(record) == 450.0
-
-
-@pytest.mark.parametrize("num_ranks", [2, 3, 16])
-def test_an_all_reduce_sends_what_its_two_halves_send(num_ranks):
-    whole = 2400.0
-    halves = bus_bytes("reduce_scatter", whole, num_ranks) + bus_bytes("all_gather", whole / num_ranks, num_ranks)
-    assert bus_bytes("all_reduce", whole, num_ranks) == pytest.approx(halves)

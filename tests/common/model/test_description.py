@@ -153,11 +153,6 @@ def test_the_flops_of_training_are_those_that_pytorch_counts(model):
     assert counter.get_total_flops() == 3 * model.training_flops()
 
 
-@pytest.mark.parametrize(("workload", "number"), [("cnn", None), ("transformer", 64), ("transformer-base", 256)])
-def test_the_tokens_of_a_sample_are_those_that_are_predicted(workload, number):
-    assert WORKLOADS[workload].model.tokens_per_sample == number
-
-
 def test_the_columns_of_flattened_images_go_from_channels_first_to_channels_last():
     name, (height, width), channels = "dense1.weight", cnn.FLATTENED["dense1.weight"], 8
     first = np.arange(2 * channels * height * width).reshape(2, -1)

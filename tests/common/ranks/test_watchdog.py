@@ -17,21 +17,14 @@ START, TWENTIETH, LAST, EVALUATING = Position(), Position(1, 20, 22), Position(1
 @pytest.mark.parametrize(
     ("places", "line"),
     [
-        (
-            {0: TWENTIETH},
-            "rank 1 hung without a report, as a stopped process does; the others waited in step 20/22 of epoch 1 for 9 s "
-            "(--watchdog-timeout)",
-        ),
-        (
-            {0: LAST, 1: TWENTIETH},
-            "rank 1 hung in step 20/22 of epoch 1 for 9 s (--watchdog-timeout); the others waited in step 22/22 of epoch 1",
-        ),
-        ({1: EVALUATING, 0: EVALUATING}, "all ranks hung after the 22 steps of epoch 1 for 9 s (--watchdog-timeout)"),
-        ({0: START, 1: START}, "all ranks hung before the first epoch for 9 s (--watchdog-timeout)"),
+        ({0: TWENTIETH}, "rank 1 hung without a report, as a stopped process does; the others waited in step 20/22 of epoch 1 for 9 s {}"),
+        ({0: LAST, 1: TWENTIETH}, "rank 1 hung in step 20/22 of epoch 1 for 9 s {}; the others waited in step 22/22 of epoch 1"),
+        ({1: EVALUATING, 0: EVALUATING}, "all ranks hung after the 22 steps of epoch 1 for 9 s {}"),
+        ({0: START, 1: START}, "all ranks hung before the first epoch for 9 s {}"),
     ],
 )
 def test_the_rank_that_the_others_wait_for_is_named(places, line):
-    assert describe_hang([Hang(rank, place, 9.0) for rank, place in places.items()], 2) == line
+    assert describe_hang([Hang(rank, place, 9.0) for rank, place in places.items()], 2) == line.format("(--watchdog-timeout)")
 
 
 def test_many_ranks_are_not_all_listed_and_a_single_rank_is_called_the_only_one():
@@ -55,12 +48,6 @@ def test_a_watchdog_reports_nothing_while_there_are_heartbeats(monkeypatch):
     for _ in range(150):
         dog.heartbeat()
         assert not called.wait(0.01)
-
-
-def test_a_watchdog_without_a_timeout_starts_no_thread():
-    before = threading.active_count()
-    Watchdog(0.0, 0)
-    assert threading.active_count() == before
 
 
 def test_time_in_which_the_process_was_stopped_does_not_count(monkeypatch):

@@ -38,7 +38,7 @@ def test_a_checkpoint_survives_writing_and_reading(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("content", [b"", b"no checkpoint at all", None])
+@pytest.mark.parametrize("content", [b"no checkpoint at all", None])
 def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
     path = tmp_path / NAME
     if content is None:
@@ -55,7 +55,6 @@ def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
         ({"workload_digest": "b"}, 3, "use the same workload, data, optimizer"),
         ({"seed": 2}, 3, "(seed 1 there, 2 here)"),
         ({"global_batch": 16}, 3, "(global_batch 8 there, 16 here)"),
-        ({"learning_rate_factor": 2.0}, 3, "the number of ranks"),
         ({"learning_rate_factor": float("nan")}, 3, "the number of ranks"),
         ({}, 2, "--epochs 2 leaves nothing to train"),
     ],
