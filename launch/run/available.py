@@ -149,7 +149,9 @@ def answers_of(backends: Sequence[str], job: Job, launcher: Launcher, through_la
         return {}
     files = sorted(set(map(file_of, backends)))
     program = (*launcher.python, "-m", "launch.run.node", job.settings.precision, *files)
-    argv = on_a_node(program, job, launcher).argv() if through_launcher else [*program]
+    # Once, with the cores of one rank.
+    once = commands.Start(commands.agent_launcher_of(launcher), 1, 1, cores_per_rank(job.settings), program, launcher.variables)
+    argv = once.argv() if through_launcher else [*program]
     printed, error = ask(Command(argv, launcher.variables), job, launcher)
     if not printed:
         reason = error or "it printed no answer"
@@ -191,12 +193,6 @@ def ask(command: Command, job: Job, launcher: Launcher) -> tuple[list[Any], str 
     except OSError as error:
         raise UserError(f"{command.argv[0]} could not be started: {error.strerror}") from None
     return printed, runner.ending_of(outcome, LIMIT_SECONDS, launcher, received.errors, received.causes).error
-
-
-def on_a_node(program: tuple[str, ...], job: Job, launcher: Launcher) -> commands.Start:
-    """Returns the Start of a program that runs once, on a node of a job, with the cores of one of its ranks."""
-    agent_launcher = commands.agent_launcher_of(launcher)
-    return commands.Start(agent_launcher, 1, 1, cores_per_rank(job.settings), program, launcher.variables)
 
 
 def common_device(device: Literal["auto", "cpu", "cuda"], answers: Mapping[str, Answer]) -> DeviceName:

@@ -6,7 +6,6 @@ from the Facts of a matrix. The text of a problem ends in its remedy.
 
 import itertools
 import os
-import re
 import subprocess
 import tempfile
 import time
@@ -34,7 +33,6 @@ Lines = Iterator[tuple[Severity, str]]
 OK: Severity = "ok"
 NOTE: Severity = "note"
 PROBLEM: Severity = "problem"
-NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)*")
 REBUILD = "TANDEM_MPICC=/path/of/its/mpicc launch/setup.sh"
 # The end of the message of a framework that is built for GPUs where it finds none.
 FINDS_NONE = "finds no GPU"
@@ -129,9 +127,7 @@ def launcher(facts: Facts) -> Lines:
         yield PROBLEM, facts.errors[0]
         return
     name, executable = facts.launcher.name, facts.launcher.executable
-    kind = LAUNCHERS[name]
-    version = NUMBER.search(detect.output_of([executable, "--version"])) if kind.signatures else None
-    yield OK, f"{name}{f' {version[0]}' if version else ''}, {executable}"
+    yield OK, f"{name}, {executable}"
     if (name_of_allocation := commands.allocation()) and (end := batch_systems.end_time()):
         minutes = max(0, end - time.time()) / 60
         yield OK, f"allocation {name_of_allocation} has {minutes:.0f} min left; --resume runs in another what does not end in it"

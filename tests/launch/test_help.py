@@ -16,19 +16,6 @@ SECTION = re.compile(r"^(\S.*):\n((?:  .*\n)+)", re.MULTILINE)
 OPTION = re.compile(r"^  (\S.*\n(?:   .*\n)*)", re.MULTILINE)
 FIELDS = [field.name for field in dataclasses.fields(Settings)]
 OF_SINGLE = set(FIELDS) - config.not_for(config.SINGLE_RUN).keys() - own_settings().keys()
-# The first options of each section.
-OF_A_RUN = {
-    "workload": ["--workload", "--dataset"], "duration": ["--epochs", "--target"], "training": ["--batch-size", "--scaling"],
-    "machine": ["--device", "--threads"], "record": ["--results", "--machine"],
-    "checkpoint": ["--resume", "--checkpoint-dir"], "data reading": ["--data-format", "--num-workers"],
-    "timeout": ["--watchdog-timeout", "--join-timeout"],
-}  # fmt: skip
-OF_A_MATRIX = {
-    "matrix": ["--backends", "--workloads"], "workload": ["--dataset", "--data-dir"],
-    **{title: OF_A_RUN[title] for title in ("duration", "training")},
-    **{title: OF_A_RUN[title] for title in ("machine", "record", "data reading", "timeout")},
-    "backend": ["--deepspeed-config", "--microbatches"],
-}  # fmt: skip
 
 
 def sections_of(text):
@@ -45,15 +32,6 @@ def help_of(module):
 
 def options_in(sections):
     return [option for title, section in sections.items() if title.endswith("options") for option in section]
-
-
-@pytest.mark.parametrize(("module", "firsts"), [("frameworks.single", OF_A_RUN), ("launch.matrix", OF_A_MATRIX)])
-def test_the_help_has_sections_with_the_common_options_first(module, firsts):
-    sections = help_of(module)
-    assert list(sections.pop("options")) == ["-h"]
-    sections.pop("positional arguments", None)
-    assert {title.removesuffix(" options"): list(section)[:2] for title, section in sections.items()} == firsts
-    assert [title.removesuffix(" options") for title in sections] == list(firsts)
 
 
 def test_each_option_is_in_the_help_of_those_programs_that_take_it():

@@ -12,7 +12,6 @@ from launch.launchers.commands import ALLOCATIONS, LAUNCHERS, Launcher, Start
 from launch.launchers.detect import choose, find
 from launch.launchers.hosts import first_node_of
 from launch.launchers.machine_files import Machine
-from launch.run.available import on_a_node
 from launch.run.plan import Job
 from launch.run.runner import start_of
 from tests.support.mistakes import refused
@@ -135,14 +134,6 @@ def test_a_dry_run_may_name_a_launcher_and_a_container_that_are_not_here(install
 def test_torchrun_on_several_nodes_requires_their_names_and_what_starts_agents_there(changes, message):
     with pytest.raises(UserError, match=message):
         START._replace(**changes).argv()
-
-
-@pytest.mark.parametrize(("name", "agent_launcher"), [("torchrun", ("mpich", "mpiexec")), ("mpich", None)])
-def test_a_program_runs_once_on_a_node_as_a_rank_of_a_job_does(name, agent_launcher):
-    launcher = Launcher(name, "mpiexec", START.variables, "hosts", agent_launcher)
-    job = Job("ddp", 6, 2, Settings(threads=1, cores_per_rank=3))
-    expected = START._replace(launcher=launcher._replace(name="mpich"), num_ranks=1, ranks_per_node=1, program=("the", "program"))
-    assert on_a_node(("the", "program"), job, launcher) == expected
 
 
 def test_a_host_file_with_fewer_nodes_than_the_ranks_need_and_any_where_the_launcher_takes_none_is_refused(tmp_path, monkeypatch):

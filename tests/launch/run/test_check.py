@@ -17,7 +17,7 @@ from launch.run import available, check, lock, node
 from launch.run.available import Step
 from launch.run.node import Place
 from launch.run.plan import Job
-from tests.support.running import BIN, ROOT, completed
+from tests.support.running import BIN, ROOT
 
 MPICH = ("MPICH Version: 5.0.2", "/its/libmpi.so.12")
 NODE = {
@@ -320,14 +320,3 @@ def test_the_check_sets_nothing_up(has_environment, tmp_path):
     assert done.stdout.startswith("problem environment  ")
     assert "run launch/setup.sh" in done.stdout
     assert not (tmp_path / "started").exists()
-
-
-@pytest.mark.matrix
-def test_the_check_of_this_machine_leaves_no_record(checkout, tmp_path):
-    program = (BIN / "python", "-m", "launch.matrix", "1", "--backends", "ddp", "--workloads", "cnn", "--check")
-    done = completed(*program, "--results", tmp_path / "results", cwd=checkout)
-    lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
-    assert {severity for severity, *_ in lines} <= {"ok", "note", "problem"}
-    assert {subject for _, subject, _ in lines} >= {"launcher", "backends", "cores", "results", "environment"}
-    assert done.returncode == any(severity == "problem" for severity, *_ in lines)
-    assert list(tmp_path.iterdir()) == []
