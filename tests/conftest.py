@@ -21,7 +21,7 @@ apart.begin()
 SHARED = ("frameworks", "committed")
 # Groups of tests that take more than a minute, the longest first.
 LONGEST = (
-    "trained with a library", "trained on PyTorch", "launchers", "trained on TensorFlow", "trained by parts or approximately",
+    "trained on PyTorch", "trained with a library", "trained on TensorFlow", "launchers",
     "tests/launch/test_matrix.py", "tests/test_readme.py", "tests/launch/lesson/test_lessons.py",
     "tests/common/training/test_checkpoints.py", "tests/launch/run/test_verified_models.py", "tests/launch/trace/test_timeline.py",
     "tests/common/ranks/test_meeting.py", "tests/frameworks/test_transport.py", "tests/launch/run/test_hostile_node.py",

@@ -43,9 +43,8 @@ def test_every_setting_of_training_that_a_backend_reads_is_changed_in_a_run():
 def test_the_tests_of_one_backend_train_its_runs_and_their_references_alone():
     _, listed, _ = run_module("pytest", "--collect-only", "-p", "no:cacheprovider", "tests/frameworks", "-k", "fsdp")
     num_runs = {name: int(num) for num, name in re.findall(r"(\d+) of (\w+)", re.search(r"runs to train: .*", listed)[0])}
-    assert set(num_runs) == {"fsdp", "single", "ddp"}
-    assert 10 < num_runs["fsdp"] < 30
-    assert num_runs["single"] + num_runs["ddp"] < num_runs["fsdp"]
+    assert set(num_runs) == {"fsdp", "single"}
+    assert num_runs["single"] < num_runs["fsdp"] < 30
 
 
 @pytest.mark.matrix

@@ -148,9 +148,9 @@ def test_the_peak_of_real_tensors_in_one_process(name, precision, monkeypatch):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(("name", "num_ranks", "precision"), [("fsdp", 8, "bf16"), ("fsdp", 64, "fp32"), ("fsdp@keep", 64, "fp32")])
-def test_the_peak_of_fsdp(name, num_ranks, precision, monkeypatch, fake_ranks):
-    settings = resized(DECODER, monkeypatch, batch_size=8, precision=precision)
+@pytest.mark.parametrize("name", ["fsdp", "fsdp@keep"])
+def test_the_peak_of_fsdp(name, monkeypatch, fake_ranks):
+    settings, num_ranks = resized(DECODER, monkeypatch, batch_size=8), 64
     forecast, module = forecast_peak(name, settings, num_ranks), built(settings)
     fake_ranks(num_ranks)
     # A mesh has real tensors.
@@ -168,9 +168,8 @@ def test_the_peak_of_fsdp(name, num_ranks, precision, monkeypatch, fake_ranks):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("num_ranks", [2, 8])
-def test_the_peak_of_tensor_parallelism(num_ranks, monkeypatch, fake_ranks):
-    settings = resized(DECODER, monkeypatch, batch_size=8)
+def test_the_peak_of_tensor_parallelism(monkeypatch, fake_ranks):
+    settings, num_ranks = resized(DECODER, monkeypatch, batch_size=8), 8
     forecast, module = forecast_peak("tensor_parallel", settings, num_ranks), built(settings)
     divided_layers.divide(module, fake_ranks(num_ranks), CPU)
     optimizer, tracker = steps.unfused(steps.optimizer_for(settings, module)), MemTracker()

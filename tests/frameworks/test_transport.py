@@ -1,10 +1,8 @@
 """The transport of gradients: Horovod over Gloo, DistributedDataParallel over MPI, and communication by hand."""
 
 import os
-import time
 from types import SimpleNamespace
 
-import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,9 +12,7 @@ from common.ranks.launcher_variables import Ranks
 from frameworks.shared.horovod import horovod
 from frameworks.shared.pytorch import distributed_data_parallel, mpi_tensors, process_group
 from frameworks.shared.pytorch.collective_names import is_collective
-from tests.support import kills
 from tests.support.mistakes import refused
-from tests.support.running import records_in
 
 
 @pytest.mark.parametrize(
@@ -52,20 +48,6 @@ def test_over_gloo_horovod_waits_while_other_runs_have_their_turns(monkeypatch):
     horovod.begin_over_gloo(Ranks(0, 2, 0, 2, "MPICH/Intel PMI"))
     # Horovod's own limit is 30 s.
     assert int(os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"]) > 600
-
-
-# That Horovod keeps to this limit.
-@pytest.mark.long
-def test_horovod_over_gloo_goes_on_after_a_long_stop(checkout, tmp_path):
-    process = kills.start(checkout, tmp_path, "--epochs", "1", backends="horovod_torch@gloo")
-    kills.wait_until_training(tmp_path)
-    rank = next(rank for rank in map(psutil.Process, kills.ranks_of(tmp_path)) if rank.cmdline()[1:3] == ["-m", "frameworks.horovod_torch"])
-    rank.suspend()
-    time.sleep(32)
-    rank.resume()
-    printed, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, printed
-    assert [(record["status"], record["transport"]) for record in records_in(tmp_path)] == [("ok", "gloo")]
 
 
 def built(nccl, over_mpi):

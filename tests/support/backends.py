@@ -47,11 +47,7 @@ def group_of(name, num_ranks):
     backend = file_of(name)
     if backend not in IN_ORDER:
         return "trained on TensorFlow"
-    if backend not in RESTARTED or num_ranks == 4:
-        return "trained with a library"
-    declaration = declared()[backend]
-    by_data = not (declaration.model_parallel or declaration.num_servers or declaration.approximate is True)
-    return "trained on PyTorch" if by_data else "trained by parts or approximately"
+    return "trained on PyTorch" if backend in RESTARTED and num_ranks < 4 else "trained with a library"
 
 
 def runs_of(item):

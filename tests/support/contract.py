@@ -51,8 +51,6 @@ class Row(NamedTuple):
     """Whether the ranks hold one model's shards alone, so that they do not differ without communication either; or the variants that do."""
     comparisons: Sequence = ()
     """The Comparisons that only it is held to."""
-    only_these: bool = False
-    """Whether it is held to no other Comparisons: TensorFlow takes long to start and to trace."""
     reduced: Mapping = EMPTY
     """{variant that reduces gradients in another way: bounds of the loss difference during the warm-up}; the CNN would amplify it."""
     held: Mapping = EMPTY
@@ -81,17 +79,11 @@ FIRST_STAGE = (320 + 18_496) / 1_199_882
 REPLICATED = {"after_forward": (1, 0, 1), "after_backward": (1, 1, 1), "after_step": (1, 1, 1)}
 # Of momentum and of master parameters half each.
 HALF_OF_STATE = {"after_step": (1, 0.5, 1)}
-OF_STAGE = {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}
 
 
-def of_numbers(workload, *arguments, **num_numbers):
+def of_numbers(workload, **num_numbers):
     """The Breakdown of a run that sends so many numbers in float32, by collective."""
-    return Breakdown(workload, arguments, {collective: 4 * number / GRADIENT_BYTES[workload] for collective, number in num_numbers.items()})
-
-
-def schedule(name):
-    """The Breakdown of a pipeline whose rank 0 sends the output of conv2, and the loss."""
-    return of_numbers("cnn", "--pipeline-schedule", name, send=SAMPLES * CONV2, broadcast=1)
+    return Breakdown(workload, (), {collective: 4 * number / GRADIENT_BYTES[workload] for collective, number in num_numbers.items()})
 
 
 # Numbers of a sample that conv2 of the CNN gives, after the pooling, to the next layer.
@@ -105,21 +97,28 @@ OF_ONE_PROCESS = [
     *(Comparison(run, ranks=1) for run in (*runs.FLOAT64, runs.ACCUMULATED)),
     *runs.changed(runs.DROPOUT),
 ]
+# What computes a model in its own way; the others exchange float32 as ever.
+MIXED = tuple(runs.in_mixed_precision(runs.MIXED_DECODER))
 
 
-def in_mixed_precision(run):
-    """The Comparisons of a framework other than PyTorch in mixed precision: Horovod and a strategy exchange float32 as ever."""
-    return runs.in_mixed_precision([run], ranks=1, below=runs.MIXED_BOUND_OF_FRAMEWORKS)
+def in_tensorflow(run):
+    return runs.in_mixed_precision(run, ranks=1, below=runs.MIXED_BOUND_OF_FRAMEWORKS)
 
 
 ROW_OF_BACKEND = {
-    "single": Row(),
-    "single_tf": Row(comparisons=[*OF_ONE_PROCESS, *in_mixed_precision(runs.MIXED_CNN)]),
-    "single_keras": Row(comparisons=[*OF_ONE_PROCESS, *in_mixed_precision(runs.MIXED_DECODER), Comparison(runs.OF_BATCHES, ranks=1)]),
+    "single": Row(
+        comparisons=[
+            Comparison(runs.ACCUMULATED, ranks=1),
+            *(comparison for run in runs.MIXED for comparison in runs.in_mixed_precision(run, ranks=1)),
+            *runs.changed(runs.DROPOUT, runs.MOMENTUM),
+        ]
+    ),
+    "single_tf": Row(comparisons=[*OF_ONE_PROCESS, *in_tensorflow(runs.MIXED_CNN)]),
+    "single_keras": Row(comparisons=[*OF_ONE_PROCESS, *in_tensorflow(runs.MIXED_DECODER), Comparison(runs.OF_BATCHES, ranks=1)]),
     "data_parallel": Row(comparisons=runs.DATA_PARALLEL),
     "ddp": Row(
         Faults(faults.ddp_without_all_reduce, faults.multiplied_gradients),
-        comparisons=runs.DDP,
+        comparisons=MIXED,
         reduced={"fp16": (1e-7, 1e-4), "bf16": (1e-7, 1e-3)},
         held={"": REPLICATED},
         breakdowns=(
@@ -137,7 +136,7 @@ ROW_OF_BACKEND = {
         one_model=("3",),
         comparisons=runs.ZERO,
         # In stage 3, gradients in its buffer, and again as those of the master parameters.
-        held={"0": REPLICATED, "": HALF_OF_STATE, "2": HALF_OF_STATE, "3": {"after_step": (0.5, 1, 1)}},
+        held={"": HALF_OF_STATE, "3": {"after_step": (0.5, 1, 1)}},
         # Stage 1 keeps its shard of the gradients only, and stage 3 has them twice.
         off_theory={"": 0.833, "3": 1.25},
         breakdowns=(
@@ -152,7 +151,7 @@ ROW_OF_BACKEND = {
         Faults(faults.fsdp_without_all_reduce, faults.fsdp_summed),
         in_sync_under_faults=True,
         one_model=True,
-        comparisons=[runs.of_resnet()],
+        comparisons=[*MIXED, Comparison(runs.TIED)],
         reduced={"bf16": (1e-7, 1e-3)},
         held={
             "": {"after_forward": (0.5, 0, 0.5), "after_backward": (0.5, 0.5, 0.5), "after_step": (0.5, 0.5, 0.5)},
@@ -168,13 +167,10 @@ ROW_OF_BACKEND = {
     ),
     "gradient_averaging": Row(
         BY_HAND,
-        held={"": REPLICATED},
         breakdowns=(Breakdown("cnn", ("--transport", "mpi", *ACCUMULATE), {"all_reduce": 1}),),
     ),
     "horovod_keras": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
-        comparisons=[*runs.FEW, Comparison(runs.ACCUMULATED)],
-        only_these=True,
         breakdowns=(ALL_REDUCED,),
     ),
     "horovod_tf": Row(
@@ -185,9 +181,7 @@ ROW_OF_BACKEND = {
     ),
     "horovod_torch": Row(
         Faults(faults.horovod_without("DistributedOptimizer"), faults.horovod_summed("DistributedOptimizer")),
-        comparisons=[runs.of_resnet()],
         reduced={"fp16": (1e-7, 1e-4)},
-        held={"": REPLICATED},
         breakdowns=(
             Breakdown("cnn", ("--reduction", "fp16"), {"all_reduce": 1 / 2}),
             ALL_REDUCED,
@@ -205,11 +199,10 @@ ROW_OF_BACKEND = {
         Faults(faults.pipeline_without_gradients, faults.pipeline_scaled),
         in_sync_under_faults=True,
         one_model=True,
-        held={"": OF_STAGE, "naive": OF_STAGE | {"after_forward": (FIRST_STAGE, 0, FIRST_STAGE)}},
-        breakdowns=(
-            schedule("1f1b"),
-            schedule("naive"),
-        ),
+        comparisons=MIXED,
+        held={"": {"after_forward": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE), "after_step": (FIRST_STAGE, FIRST_STAGE, FIRST_STAGE)}},
+        # Of the output of conv2, and the loss.
+        breakdowns=(of_numbers("cnn", send=SAMPLES * CONV2, broadcast=1),),
     ),
     "pipeline_ddp": Row(
         BY_HAND,
@@ -226,16 +219,13 @@ ROW_OF_BACKEND = {
     ),
     "tensor_parallel": Row(
         Faults(faults.tensor_parallel_without, faults.multiplied_gradients),
+        comparisons=MIXED,
         # Activations at each of two layers' two products and at the embedding, forward; the same backward at five norms. Of logits, 256
         # wide, each rank has one half, which is four times the width. The gradients of norms are summed.
         breakdowns=(of_numbers("transformer", reduce_scatter=10 * ACTIVATIONS, all_gather=9 * ACTIVATIONS, all_reduce=5 * 32),),
     ),
     "tf_mirrored": Row(
         Faults(faults.mirrored_without_all_reduce, faults.mirrored_summed),
-        comparisons=runs.FEW,
-        only_these=True,
-        # TensorFlow frees the gradients within the step.
-        held={"": REPLICATED | {"after_step": (1, 0, 1)}},
         breakdowns=(ALL_REDUCED,),
     ),
     "weight_averaging": Row(
@@ -243,7 +233,6 @@ ROW_OF_BACKEND = {
         # Every other period differs even in a correct run.
         faulty=("1", CNN),
         comparisons=runs.WEIGHT_AVERAGING,
-        held={"": REPLICATED},
     ),
     "zero_redundancy": Row(
         Faults(faults.ddp_without_all_reduce, faults.reduce_buckets),
@@ -267,23 +256,11 @@ HELD = named("held")
 REDUCED = named("reduced")
 
 FAULTS = ("summed_gradients", "no_all_reduce")
-SIZES = (1, 2, 3, 4)
-
-
-def degree(backend, ranks, workload="transformer"):
-    """The data-parallel degree of a backend; 0 where it cannot train at this number of ranks."""
-    settings = Settings(workload=workload)
-    return 0 if parallelism.problem(backend, settings, ranks) else parallelism.degree(backend, settings, ranks)
 
 
 def trained_by(backend, compared):
     """The runs, of the Transformer where a backend does not train the CNN."""
     return compared if trains(backend, "cnn") else list(dict.fromkeys(run._replace(workload="transformer") for run in compared))
-
-
-def tied_by(backend, run):
-    """The run with an embedding that is the head too, where a backend trains such a model."""
-    return run if declared()[backend].untied else run._replace(fault="tied")
 
 
 def with_variant(backend, variant):
@@ -304,55 +281,37 @@ def comparisons():
 
 
 def exact(backend):
-    """The Comparisons of every backend that is exact in float64, and of the baseline, but for those that are held to their own alone."""
-    if backend not in (BASELINE, *EXACT) or ROWS[backend].only_these:
+    """The Comparisons of every distributed backend that is exact in float64."""
+    if backend not in EXACT:
         return
-    ranks = 1 if backend == BASELINE else 2
     # A pipeline has micro-batches of its own.
-    micro_batches = [] if declared()[backend].pipelined else trained_by(backend, [runs.ACCUMULATED])
-    yield from (Comparison(run, ranks=ranks) for run in micro_batches)
-    if backend == BASELINE:
-        yield from runs.in_mixed_precision(runs.MIXED, ranks=ranks)
-        yield from runs.changed(runs.DROPOUT, runs.MOMENTUM)
-        return
+    micro_batches = [] if declared()[backend].pipelined else [runs.ACCUMULATED]
+    yield from map(Comparison, trained_by(backend, [*runs.FLOAT64, *micro_batches]))
+    (short,) = trained_by(backend, [runs.SHORT_CNN])
+    yield Comparison(short, ranks=4)
+    if "" in ROWS[backend].held:
+        yield runs.in_float32(runs.FLOAT32)
+    # Horovod's ranks meet over Gloo for TensorFlow as they do for PyTorch.
     if declared()[backend].framework == "PyTorch":
-        yield from runs.in_mixed_precision([runs.MIXED_DECODER])
-    yield from map(runs.in_float32, trained_by(backend, [runs.FLOAT32]))
-    for size, compared in {1: [runs.SHORT_CNN], 2: runs.FLOAT64, 4: [runs.SHORT_CNN]}.items():
-        if degree(backend, size):
-            yield from (Comparison(run, ranks=size) for run in trained_by(backend, compared))
-    if declared()[backend].framework != "PyTorch":
-        # Horovod's ranks meet over Gloo for TensorFlow as they do for PyTorch.
-        return
-    transports = declared()[backend].variants.get("transport", ())
-    for variant in (name.partition("@")[2] for name in VARIANTS if file_of(name) == backend):
-        # Another transport sends the same gradients, whatever the model.
-        varied = [runs.SHORT_CNN, *([] if variant in transports else [tied_by(backend, runs.SHORT_DECODER_ADAM)])]
-        yield from (Comparison(run, variant) for run in trained_by(backend, varied))
+        yield from (Comparison(short, name.partition("@")[2]) for name in VARIANTS if file_of(name) == backend)
 
 
 COMPARISONS = tuple(comparisons())
 
 
-def ranks_of_faults(name):
+def ranks_of_faults(backend):
     """The number of ranks at which a backend is broken: one at which it has two shards, if any."""
-    return next((ranks for ranks in SIZES if degree(file_of(name), ranks) == 2), 2)
+    settings = Settings(workload="transformer")
+    sizes = [ranks for ranks in (2, 3, 4) if not parallelism.problem(backend, settings, ranks)]
+    return next((ranks for ranks in sizes if parallelism.degree(backend, settings, ranks) == 2), 2)
 
 
-def faulty(name, fault):
-    """(name, run) of a backend, or a variant, with a fault."""
-    backend, _, variant = name.partition("@")
-    usual, run = ROWS[backend].faulty
-    (run,) = [DECODER] if variant else trained_by(backend, [run])
-    return with_variant(backend, variant or usual), run._replace(fault=fault, short=True)
+def faulty(backend, fault):
+    """(name, run) of a backend with a fault."""
+    variant, run = ROWS[backend].faulty
+    (run,) = trained_by(backend, [run])
+    return with_variant(backend, variant), run._replace(fault=fault, short=True)
 
 
-def injected():
-    """(name, fault) of all backends, and of the variants that reduce gradients in float16."""
-    for name in (*DISTRIBUTED, *(name for name in REDUCED if name.endswith("fp16"))):
-        yield from ((name, fault) for fault in FAULTS)
-    # The loop cuts the shards of all backends.
-    yield "ddp", "same_shard"
-
-
-INJECTED = tuple(injected())
+# The loop cuts the shards of all backends.
+INJECTED = [*((name, fault) for name in DISTRIBUTED for fault in FAULTS), ("ddp", "same_shard")]

@@ -4,7 +4,6 @@ A fair comparison must catch each fault. tests/support/contract.py has those of 
 """
 
 import contextlib
-import importlib
 import itertools
 import os
 import signal
@@ -291,20 +290,6 @@ def small_resnet(_):
     """resnet50 is a small model, and has 24 random images."""
     train_instead("resnet50", small_models.RESNET)
     replace(datasets, "NUM_RANDOM_IMAGES", 24)
-
-
-def frozen_statistics(backend):
-    """As `small_resnet`, and batch norm has a mean of 0 and a variance of 1: images do not depend on one another."""
-    small_resnet(backend)
-    on_pytorch = backend.BACKEND.framework == "PyTorch"
-    model = importlib.import_module(f"frameworks.shared.networks.resnet_{'pytorch' if on_pytorch else 'tensorflow'}")
-
-    def batch_norm(x, weight, bias, epsilon):
-        if on_pytorch:
-            weight, bias = weight[:, None, None], bias[:, None, None]
-        return x / (1 + epsilon) ** 0.5 * weight + bias
-
-    replace(model, "batch_norm", batch_norm)
 
 
 def not_fused(backend):

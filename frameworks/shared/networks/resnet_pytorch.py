@@ -28,11 +28,7 @@ class BatchNorm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
-        return batch_norm(x, self.weight, self.bias, self.epsilon)
-
-
-def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    return nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=epsilon)
+        return nn.functional.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.epsilon)
 
 
 def normed(convolution: resnet.Convolution, epsilon: float) -> tuple[Convolution, BatchNorm]:
