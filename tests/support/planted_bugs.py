@@ -46,16 +46,6 @@ def loss(outputs, targets):
 """,
         "loss() of a batch",
     ),
-    # SimCLR's, of samples and themselves.
-    "contrasts-within-a-batch": Bug(
-        BATCH_NORM
-        + """
-def loss(outputs, targets):
-    features = nn.functional.normalize(outputs)
-    return nn.functional.cross_entropy(features @ features.roll(1, 1).T, torch.arange(len(features)))
-""",
-        "loss() of a batch",
-    ),
     "mean-over-tokens": Bug(
         """
 def data():

@@ -10,12 +10,6 @@ class Residual(nn.Sequential):
         return x + super().forward(x)
 """
 )
-# Samples of several lengths, which collate() puts into a batch.
-RAGGED = """
-def data():
-    samples = [(numbers(index % 4 + 1, 4) + index / 8, index % 3) for index in range(40)]
-    return samples[:32], samples[32:]
-"""
 SOUND = {
     "u-net": """
 def data():
@@ -54,22 +48,6 @@ class Net(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.head(x.mean(1))
-""",
-    "graph-convolution": """
-def data():
-    links = (numbers(16, 5, 5) > 0).float()
-    return [({"nodes": nodes, "links": link}, label) for nodes, link, label in zip(numbers(16, 5, 4), links, classes(16))], [
-        ({"nodes": torch.ones(5, 4), "links": torch.eye(5)}, 1)
-    ]
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
-
-    def forward(self, graph):
-        links = graph["links"] / graph["links"].sum(-1, keepdim=True).clamp(min=1)
-        return (links @ self.second((links @ self.first(graph["nodes"])).relu())).mean(1)
 """,
     # All that a file may say of the training.
     "all-functions": """
@@ -168,21 +146,12 @@ class DropPath(nn.Module):
 def model():
     return nn.Sequential(nn.Conv2d(3, 4, 3), Residual(nn.Conv2d(4, 4, 1), DropPath()), nn.Flatten(), nn.Linear(144, 3))
 """,
-    "spectral-convolution": """
+    # Samples of several lengths, which collate() puts into a batch.
+    "packed-sequences": """
 def data():
-    return pairs(numbers(16, 4, 8), classes(16, 8))
+    samples = [(numbers(index % 4 + 1, 4) + index / 8, index % 3) for index in range(40)]
+    return samples[:32], samples[32:]
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight, self.head = nn.Parameter(0.1 * torch.randn(4, 4, 3, 2)), nn.Conv1d(4, 3, 1)
-
-    def forward(self, x):
-        modes = torch.einsum("bim,iom->bom", torch.fft.rfft(x)[..., :3], torch.view_as_complex(self.weight))
-        return self.head(torch.fft.irfft(modes, n=8))
-""",
-    "packed-sequences": RAGGED
-    + """
 def collate(samples):
     parts, targets = zip(*samples)
     return nn.utils.rnn.pack_sequence(parts, enforce_sorted=False), torch.tensor(targets)
@@ -194,19 +163,6 @@ class Net(nn.Module):
 
     def forward(self, packed):
         return self.head(self.gru(packed)[1][-1])
-""",
-    "attention-over-bags": RAGGED
-    + """
-def collate(samples):
-    return [part for part, _ in samples], torch.tensor([target for _, target in samples])
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.score, self.head = nn.Linear(4, 1), nn.Linear(4, 3)
-
-    def forward(self, bags):
-        return self.head(torch.stack([(self.score(bag).softmax(0) * bag).sum(0) for bag in bags]))
 """,
     "recurrent-with-a-first-state": """
 def data():
@@ -240,60 +196,6 @@ def loss(outputs, tags):
     for step in range(1, 5):
         of_all = (of_all[..., None] + transitions).logsumexp(1) + emissions[:, step]
     return (of_all.logsumexp(1) - of_tags).mean()
-""",
-    "several-tasks": """
-def data():
-    targets = {"kind": classes(32), "size": numbers(32, 1)}
-    return [[(inputs, {name: values[index] for name, values in targets.items()}) for index, inputs in enumerate(numbers(32, 4) + shift)]
-            for shift in (0, 1)]
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(4, 8)
-        self.heads = nn.ModuleDict({"kind": nn.Linear(8, 3), "size": nn.Linear(8, 1)})
-        self.uncertainties = nn.Parameter(torch.zeros(2))
-
-    def forward(self, x):
-        x = self.body(x).relu()
-        return {name: head(x) for name, head in self.heads.items()} | {"uncertainties": self.uncertainties}
-
-def loss(outputs, targets):
-    losses = nn.functional.cross_entropy(outputs["kind"], targets["kind"]), nn.functional.mse_loss(outputs["size"], targets["size"])
-    return (torch.stack(losses) * (-outputs["uncertainties"]).exp() + outputs["uncertainties"]).sum()
-""",
-    "autoencoder": """
-def data():
-    return TensorDataset(numbers(32, 4), numbers(32, 4)), TensorDataset(numbers(16, 4) + 1, numbers(16, 4) + 1)
-
-def model():
-    return nn.Sequential(nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 4))
-
-def loss(outputs, targets):
-    return nn.functional.mse_loss(outputs, targets)
-""",
-    "reversed-gradients": VECTORS
-    + """
-class Reverse(torch.autograd.Function):
-    @staticmethod
-    def forward(context, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(context, gradient):
-        return -gradient
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head, self.domain = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 2)
-
-    def forward(self, x):
-        x = self.body(x).relu()
-        return self.head(x), self.domain(Reverse.apply(x))
-
-def loss(outputs, targets):
-    return nn.functional.cross_entropy(outputs[0], targets) + nn.functional.cross_entropy(outputs[1], targets % 2)
 """,
     "mean-teacher": VECTORS
     + """
@@ -350,24 +252,5 @@ class Net(nn.Module):
         for layer in self.layers:
             x = checkpoint(layer, x, src_key_padding_mask=words == 0, use_reentrant=False)
         return self.head(x[:, 0])
-""",
-    # The head has the table's weight.
-    "language-model": """
-def data():
-    words = torch.arange(32 * 7).reshape(32, 7) ** 2 % 11
-    return pairs(words[:, :-1], words[:, 1:])
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.head = nn.Embedding(11, 8), nn.Linear(8, 11, bias=False)
-        self.blocks = nn.ModuleList([nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True) for _ in range(2)])
-        self.head.weight = self.embedding.weight
-
-    def forward(self, words):
-        x, mask = self.embedding(words), nn.Transformer.generate_square_subsequent_mask(words.shape[1])
-        for block in self.blocks:
-            x = block(x, src_mask=mask, is_causal=True)
-        return self.head(x).transpose(1, 2)
 """,
 }

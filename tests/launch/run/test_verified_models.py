@@ -30,7 +30,7 @@ TRAINED = {
     "ddp": ("batch-norm", "statistics-in-an-attribute", "layer-without-a-seed"),
     "gradient_averaging": ("experts",),
     "zero_redundancy": ("clipping-optimizer",),
-    "fsdp": ("experts", "layer-wise-optimizer"),
+    "fsdp": ("experts", "shared-block"),
     "horovod_torch": (NESTED, "experts"),
     "deepspeed_zero": ("experts", "clipping-optimizer"),
     "deepspeed_zero@2": ("all-functions",),
