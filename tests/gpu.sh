@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that a machine with a GPU can show, in under ten minutes: tests/gpu.sh [FOLDER] [--device cpu] [--minutes 9.5] [--backends ddp]
-# and the arguments of pytest, such as -k "speed and transformer". The folder gets summary.txt, records, what the runs printed, and traces.
+# and the arguments of pytest, such as -k "agreement and transformer". The folder gets summary.txt, records, what the runs printed, and traces.
 # Exit status 1 where a check failed.
 # It runs with the Python that is there: $PYTHON, or python3, with PyTorch. Wheels in the folder $TANDEM_WHEELS are put beside it.
 set -euo pipefail
@@ -27,6 +27,6 @@ if [[ -n ${1:-} && $1 != -* ]]; then
   shift
 fi
 mkdir -p "$folder"
-# The last part fills the time that is left. -P: not the modules of the folder where this is typed.
-"$python" -P -m pytest -p tests.gpu.plugin --folder "$folder" "$root"/tests/gpu/{agreement,breakdown,memory,profile,speed}.py \
+# -P: not the modules of the folder where this is typed.
+"$python" -P -m pytest -p tests.gpu.plugin --folder "$folder" "$root"/tests/gpu/{agreement,breakdown,memory,profile}.py \
   -p no:cacheprovider -o addopts= -o console_output_style=classic -v -rs --tb=short "$@" | tee "$folder/summary.txt"

@@ -11,7 +11,7 @@ from common.declarations import BASELINE, declared
 from tests.gpu.plugin import SESSION
 from tests.gpu.running import train
 
-SHARE = 0.35
+SHARE = 0.45
 NUM_STEPS = 40
 # With float32 master parameters (DeepSpeed) training soon amplifies their rounding, so that fewer steps count.
 BOUND, BOUND_OF_FLOAT32, NUM_FIRST_STEPS = 1e-10, 1e-5, 10
