@@ -200,3 +200,7 @@ class OneProcess(Trainer):
     @final
     def communication(self) -> None:
         return None
+
+    @final
+    def close(self) -> None:
+        pass

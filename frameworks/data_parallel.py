@@ -6,10 +6,10 @@ from torch.nn import DataParallel
 from common.config import Settings
 from common.declarations import Backend
 from common.errors import UserError
-from common.trainer import Batches, Observe
+from common.trainer import Batches, Observe, OneProcess
 from common.training.program import main
 from frameworks.shared.pytorch import modules, steps
-from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer, OneProcessTrainer
+from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer
 
 BACKEND = Backend(one_rank=True, by_default=False, change="wrap in DataParallel")
 
@@ -27,7 +27,7 @@ def gpus(device: torch.device) -> list[int]:
     return [device.index, *(index for index in range(torch.cuda.device_count()) if index != device.index)]
 
 
-class Trainer(ModuleTrainer, OneProcessTrainer):
+class Trainer(OneProcess, ModuleTrainer):
     device_problems = (*ModuleTrainer.device_problems, problem)
 
     def __init__(self, settings: Settings) -> None:

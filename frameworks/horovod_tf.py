@@ -44,7 +44,7 @@ class Trainer(TensorFlowTrainer):
         for inputs, targets, weights, learning_rate in losses.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate, self.communicates))
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def train_step(
         self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, learning_rate: tf.Tensor, communicates: bool
     ) -> tf.Tensor:

@@ -2,15 +2,15 @@
 
 from common.config import Settings
 from common.declarations import Backend
-from common.trainer import Batches, Observe
+from common.trainer import Batches, Observe, OneProcess
 from common.training.program import main
 from frameworks.shared.pytorch import modules, steps
-from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer, OneProcessTrainer
+from frameworks.shared.pytorch.pytorch_trainer import ModuleTrainer
 
 BACKEND = Backend(library="none", can_share_gpu=True, one_rank=True, sharing="replicated", change="nothing")
 
 
-class Trainer(ModuleTrainer, OneProcessTrainer):
+class Trainer(OneProcess, ModuleTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.module = self.model = modules.build(settings, self.device, self.ranks)

@@ -8,16 +8,16 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 from common.config import Settings
 from common.declarations import Backend
-from common.trainer import Batches, Observe
+from common.trainer import Batches, Observe, OneProcess
 from common.training.program import main
 from frameworks.shared.tensorflow import keras
 from frameworks.shared.tensorflow.optimizer import Optimizer
-from frameworks.shared.tensorflow.tensorflow_trainer import OneProcessTrainer
+from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer
 
 BACKEND = Backend(framework="Keras", library="none", by_default=False, one_rank=True, sharing="replicated", change="nothing")
 
 
-class Trainer(OneProcessTrainer):
+class Trainer(OneProcess, TensorFlowTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.model = keras.build(settings, self.ranks)

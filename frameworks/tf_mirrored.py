@@ -9,7 +9,7 @@ from common.trainer import Batches, Communication, Observe
 from common.training.program import main
 from frameworks.shared.tensorflow import losses, mirrored, models
 from frameworks.shared.tensorflow.optimizer import Optimizer
-from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer, remove_generated_files
+from frameworks.shared.tensorflow.tensorflow_trainer import TensorFlowTrainer
 
 BACKEND = Backend(
     framework="TensorFlow", needs_mpi=True, sharing="replicated", buffers="packed",
@@ -32,7 +32,7 @@ class Trainer(TensorFlowTrainer):
         for inputs, targets, weights, learning_rate in losses.tensors(batches, self.module):
             observe(self.train_step(inputs, targets, weights, learning_rate, self.average))
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def train_step(
         self, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, learning_rate: tf.Tensor, average: mirrored.Average
     ) -> tf.Tensor:
@@ -58,7 +58,6 @@ class Trainer(TensorFlowTrainer):
         return mirrored.communication(self)
 
     def close(self) -> None:
-        remove_generated_files()
         # The service that coordinates the ranks ends with rank 0's process.
         mirrored.meet(self.ranks)
 

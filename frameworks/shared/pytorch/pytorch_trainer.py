@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from common.config import Settings
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import from_environment
-from common.trainer import Batches, OneProcess, Schedule, TensorBytes, Totals, Trainer
+from common.trainer import Batches, Schedule, TensorBytes, Totals, Trainer
 from frameworks.shared.pytorch import devices, modules, process_group, profiler, states, steps, tensor_bytes
 
 
@@ -52,12 +52,6 @@ class PyTorchTrainer(Trainer):
     @final
     def profiled(self, folder: Path, schedule: Schedule) -> AbstractContextManager[Callable[[], None]]:
         return profiler.profiled(folder, self.ranks.rank, schedule)
-
-
-class OneProcessTrainer(OneProcess, PyTorchTrainer):
-    @final
-    def close(self) -> None:
-        pass
 
 
 class DistributedTrainer(PyTorchTrainer):

@@ -3,6 +3,7 @@
 Keras is tf-keras, the last release of Keras 2. Set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported.
 """
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +46,11 @@ class Model(keras.Model):
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.module.forward(self.module.parameters, inputs, self.settings.dropout and training)
+
+    def make_train_function(self, force: bool = False) -> Callable:
+        """Keras's own, without AutoGraph, which takes as long as the tracing and leaves files."""
+        with replaced((tf.compat.v2, "function", functools.partial(tf.function, autograph=False))):
+            return super().make_train_function(force)
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Keras's own step, but of several micro-batches. It returns the loss of this step instead of the epoch's running mean."""
@@ -119,6 +125,7 @@ class Pipeline:
         return arrays
 
     def _make_dataset(self, example: list[np.ndarray]) -> tf.data.Dataset:
+        @tf.autograph.experimental.do_not_convert
         def read(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
             arrays = tf.numpy_function(self._read, [], [array.dtype for array in example])
             shapes = [(None, None, *array.shape[2:]) for array in example]

@@ -59,7 +59,7 @@ def evaluate(model: Model, batches: Iterable[Batch]) -> Totals:
     return Totals(loss, num_correct, num_losses)
 
 
-@tf.function(reduce_retracing=True)
+@tf.function(reduce_retracing=True, autograph=False)
 def totals_of(model: Model, inputs: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Returns the Totals of one batch as a tensor."""
     logits = model.forward(model.parameters, inputs, False)

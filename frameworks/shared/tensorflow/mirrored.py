@@ -80,7 +80,7 @@ def left_out(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
     return gradients
 
 
-@tf.function(reduce_retracing=True)
+@tf.function(reduce_retracing=True, autograph=False)
 def summed(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
     """Sum-all-reduces a tensor."""
 

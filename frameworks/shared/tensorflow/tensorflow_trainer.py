@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import final
@@ -16,7 +16,7 @@ from common.errors import UserError
 from common.ranks.binding import gpu_for
 from common.ranks.gpus import Device, GpuMemory
 from common.ranks.launcher_variables import Ranks, from_environment
-from common.trainer import POINTS, Batches, OneProcess, Schedule, TensorBytes, Totals, Trainer
+from common.trainer import POINTS, Batches, Schedule, TensorBytes, Totals, Trainer
 from frameworks.shared.tensorflow import losses, variables
 from frameworks.shared.tensorflow.models import Model
 from frameworks.shared.tensorflow.optimizer import Optimizer
@@ -123,31 +123,16 @@ class TensorFlowTrainer(Trainer):
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
-        return _bytes_at_points(self.module, self.optimizer)
-
-
-class OneProcessTrainer(OneProcess, TensorFlowTrainer):
-    @final
-    def close(self) -> None:
-        remove_generated_files()
+        held = self.module.parameters, self.optimizer.state
+        parameters, state = (sum(one.shape.num_elements() * one.dtype.size for one in tensors.values()) for tensors in held)
+        gradients = sum(self.optimizer.gradient_bytes.values())
+        return contextlib.nullcontext(
+            {point: TensorBytes(parameters, gradients if point == "after_backward" else 0, state) for point in POINTS}
+        )
 
 
 def remove_generated_files() -> None:
-    """Removes what AutoGraph wrote into the temporary folder, as it would itself when the interpreter is finalized."""
+    """Removes what AutoGraph wrote of Horovod's functions into the temporary folder, as it would itself at the end of the interpreter."""
     for name, module in list(sys.modules.items()):
         if name.startswith("__autograph_generated_file") and module.__file__:
             Path(module.__file__).unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _bytes_at_points(model: Model, optimizer: Optimizer) -> Iterator[dict[str, TensorBytes]]:
-    """Counts the bytes that are held at the points of a step, as Trainer.memory does."""
-    parameters, state = _bytes_of(model.parameters.values()), _bytes_of(optimizer.state.values())
-    yield {
-        point: TensorBytes(parameters, sum(optimizer.gradient_bytes.values()) if point == "after_backward" else 0, state)
-        for point in POINTS
-    }
-
-
-def _bytes_of(variables: Iterable[tf.Variable]) -> int:
-    return sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
