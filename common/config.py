@@ -170,9 +170,7 @@ class SharedSettings:
     resume: Annotated[bool, Section("checkpoint"), Role.MAY_DIFFER] = False
     """Resume from the last checkpoint in --checkpoint-dir, if any; any backend may have written it."""
     checkpoint_dir: Annotated[Path | None, FROM_EPOCH_1] = None
-    """Folder for the checkpoint model-last.safetensors. Writing is on the clock."""
-    checkpoint_every: Annotated[int, FROM_1, FROM_EPOCH_1] = 1
-    """Epochs between checkpoints; the last epoch always writes one."""
+    """Folder for the checkpoint model-last.safetensors of the last epoch. Writing is on the clock."""
     data_format: Annotated[DataFormat, Section("data reading"), Role.MAY_DIFFER] = "memory"
     """memory: every rank reads all data before training. Others: samples are read from disk as batches need them, from the folder
     --data-dir, which python -m launch.convert_data has written in this format."""

@@ -92,16 +92,12 @@ def resume(trainer: Trainer, settings: Settings, about: About) -> About:
     return saved_about
 
 
-def keep(trainer: Trainer, settings: Settings, about: About, ended: bool) -> None:
-    """Writes the checkpoint, if one is due after so many epochs; the last epoch of a run that has `ended` always writes one.
-
-    All ranks call this, and rank 0 writes.
-    """
-    if settings.checkpoint_dir is None or not (ended or about.epochs % settings.checkpoint_every == 0):
-        return
-    state = trainer.state()
-    if trainer.ranks.rank == 0:
-        write(settings.checkpoint_dir / NAME, state, about)
+def keep(trainer: Trainer, settings: Settings, about: About) -> None:
+    """Writes the checkpoint of a run with --checkpoint-dir. All ranks call this, and rank 0 writes."""
+    if settings.checkpoint_dir:
+        state = trainer.state()
+        if trainer.ranks.rank == 0:
+            write(settings.checkpoint_dir / NAME, state, about)
 
 
 def keep_own(trainer: Trainer, settings: Settings, about: About, is_long: bool, ended: bool) -> None:

@@ -140,7 +140,7 @@ def train(
         _train_and_evaluate(run, data, epoch_batches)
         ended = epoch + 1 == settings.epochs or bool(record.reached and settings.stop_at_target)
         about = about._replace(epochs=epoch + 1)
-        checkpoints.keep(trainer, settings, about, ended)
+        checkpoints.keep(trainer, settings, about)
         _keep_own_checkpoint(run, about, ended)
         if ended:
             break

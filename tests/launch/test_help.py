@@ -40,7 +40,7 @@ def test_each_option_is_in_the_help_of_those_programs_that_take_it():
     assert len(set(of_matrix)) == len(of_matrix)
     of_variants = backends.variant_settings()
     absent = {"workload", "run_id", "repeat", "control", "library_setting", "share_gpu"} | of_variants
-    absent |= {"checkpoint_dir", "checkpoint_every"}
+    absent |= {"checkpoint_dir"}
     assert {flag(name) for name in FIELDS} - set(of_matrix) == {flag(name) for name in absent}
     assert {"--trace", "--launcher", "--print-jobs"} < set(of_matrix)
 
@@ -76,7 +76,7 @@ def test_a_run_refuses_a_setting_of_a_matrix_in_one_line(arguments):
         # It would not be the only one that the matrix trains.
         (["--workload", "cnn"], "--workload is for a single run; here use --workloads and --repeats"),
         (["--no-share-gpu"], "--share-gpu is for a single run, python -m frameworks.BACKEND; it is never compared"),
-        (["--checkpoint-every=2"], ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1"),
+        (["--checkpoint-dir=a"], ", python -m frameworks.BACKEND; the runs of a matrix start from epoch 1"),
     ],
 )
 def test_a_matrix_refuses_a_setting_of_a_run_also_with_its_default(arguments, message):

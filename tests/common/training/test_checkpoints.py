@@ -72,19 +72,10 @@ def trainer(state=STATE):
     return SimpleNamespace(ranks=Ranks(), state=lambda with_optimizer_state=True: state, restore=restored.append, restored=restored)
 
 
-@pytest.mark.parametrize(("epoch", "every", "ended", "is_written"), [(2, 2, False, True), (3, 2, False, False), (3, 2, True, True)])
-def test_what_is_due_after_an_epoch_is_written(epoch, every, ended, is_written, tmp_path):
-    about = ABOUT._replace(epochs=epoch)
-    checkpoints.keep(trainer(), Settings(checkpoint_dir=tmp_path, checkpoint_every=every), about, ended)
-    assert [path.name for path in tmp_path.iterdir()] == [NAME] * is_written
-    if is_written:
-        assert checkpoints.read(tmp_path / NAME)[1] == about
-
-
 def test_a_run_resumes_with_the_state_of_its_checkpoint(tmp_path):
     settings, resuming = Settings(checkpoint_dir=tmp_path, epochs=4), trainer()
     assert checkpoints.resume(resuming, settings, ABOUT) == ABOUT
-    checkpoints.keep(resuming, settings, ABOUT._replace(epochs=3), ended=False)
+    checkpoints.keep(resuming, settings, ABOUT._replace(epochs=3))
     assert checkpoints.resume(resuming, settings, ABOUT._replace(epochs=0)).epochs == 3
     assert [state.keys() for state in resuming.restored] == [STATE.keys()]
 
