@@ -14,6 +14,14 @@ from common.model.user_model import UserModel
 from tests.support.mistakes import refused
 from tests.support.user_models import PLAIN, settings_of, written
 
+LAYER, DATA = "nn.Linear(3, width)", "return TensorDataset(inputs, targets),"
+
+
+def net(forward):
+    """The code of a layer whose forward pass is another one."""
+    return f"type('Net', (nn.Linear,), {{'forward': lambda net, {forward}}})(3, 4)"
+
+
 # What is put in the place of what, a part of the line of the mistake, and the message.
 BROKEN = [
     ("def loss(", "def loss[(", "def loss[(", "SyntaxError: "),
@@ -23,92 +31,48 @@ BROKEN = [
     ("def loss(outputs, targets)", "loss = 1\ndef criterion(outputs, targets)", "loss = 1", "loss is no function"),
     ("return nn.Linear(3, width)", "return 5", "def model", "model() returns int; it must return an nn.Module"),
     ("return nn.Linear(3, width)", "return type('Net', (), {'__module__': 'keras.src.models.model'})()", "def model", model_file.OF_KERAS),
+    (LAYER, net("x, y: {}"), "def model", "called with the inputs alone, and forward() has a missing a required argument: 'y'"),
+    (LAYER, "nn.Bilinear(3, 0, width)", "def model", "model() returns weight of shape (4, 3, 0), without a number"),
+    (LAYER, "nn.ReLU()", "def model", "a module without parameters to train"),
     (
-        "nn.Linear(3, width)",
-        "type('Net', (nn.Linear,), {'forward': lambda net, images, targets: {}})(3, 4)",
-        "def model",
-        "the model is called with the inputs alone, and forward() has a missing a required argument: 'targets'; a tuple of inputs, such as",
-    ),
-    ("nn.Linear(3, width)", "nn.Bilinear(3, 0, width)", "def model", "model() returns weight of shape (4, 3, 0), without a number"),
-    ("nn.Linear(3, width)", "nn.ReLU()", "def model", "a module without parameters to train"),
-    (
-        "nn.Linear(3, width)",
-        "type('Net', (nn.Linear,), {'forward': lambda net, x: nn.functional.embedding(x[:, 0].long(), net.weight, sparse=True)})(4, 4)",
+        LAYER,
+        net("x: nn.functional.embedding(x[:, 0].long(), net.weight, sparse=True)").replace("(3, 4)", "(4, 4)"),
         "def model",
         "weight has a sparse gradient, which not every library averages; leave sparse=True out",
     ),
-    ("nn.Linear(3, width)", "nn.LazyLinear(width)", "def model", "model() returns weight without a shape, as of a lazy layer"),
+    (LAYER, "nn.LazyLinear(width)", "def model", "model() returns weight without a shape, as of a lazy layer"),
+    (LAYER, net("x: nn.Linear.forward(net, x) * (1 // net.training)"), "net.training", "ZeroDivisionError"),
     (
-        "nn.Linear(3, width)",
-        "type('Net', (nn.Linear,), {'forward': lambda net, x: nn.Linear.forward(net, x) * (1 // net.training)})(3, 4)",
-        "net.training",
-        "ZeroDivisionError",
-    ),
-    (
-        "    return nn.Linear(3, width)",
-        "    net = nn.Linear(3, width)\n    net.step = nn.Parameter(torch.tensor(1), False)\n    return net",
+        f"return {LAYER}",
+        f"net = {LAYER}\n    net.step = nn.Parameter(torch.tensor(1), False)\n    return net",
         "def model",
         "model() returns step of torch.int64 on cpu; it must be floating point, on the CPU",
     ),
     ("TensorDataset(inputs, targets), TensorDataset(inputs, targets)", "TensorDataset(inputs, targets)", "def data", "two data"),
-    ("return TensorDataset(inputs, targets),", "return iter(inputs),", "def data", "must have len() and [i]"),
-    (
-        "return TensorDataset(inputs, targets),",
-        "return type('Stream', (torch.utils.data.IterableDataset,), {'__len__': len, '__iter__': iter})(),",
-        "def data",
-        "is Stream; it must have len() and [i]: a list of its samples has them",
-    ),
-    (
-        "return TensorDataset(inputs, targets),",
-        "return torch.utils.data.DataLoader(TensorDataset(inputs, targets), 4),",
-        "def data",
-        "is DataLoader; it must have len() and [i]: return its data set, of which Tandem makes batches (BATCH_SIZE, ",
-    ),
+    (DATA, "return iter(inputs),", "def data", "must have len() and [i]"),
+    (DATA, "return type('Stream', (torch.utils.data.IterableDataset,), {'__len__': len, '__iter__': iter})(),", "def data", "is Stream;"),
+    (DATA, "return torch.utils.data.DataLoader(inputs),", "def data", "is DataLoader; it must have len() and [i]: return its data set, of"),
     ("TensorDataset(inputs, targets), TensorDataset", "[], TensorDataset", "def data", "the training data set of data() is empty"),
-    ("return TensorDataset(inputs, targets),", "return [(inputs[0], lambda: 1)],", "def data", "TypeError: default_collate"),
-    ("return TensorDataset(inputs, targets),", "return inputs,", "def data", "a sample is a pair (inputs, target)"),
-    (
-        "TensorDataset(inputs, targets), Ten",
-        "Noisy(), Ten",
-        "def data",
-        "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator, which are seeded",
-    ),
-    ("nn.Linear(3, width)", "nn.Linear(5, width)", "def model", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
-    ("return nn.functional", "outputs = outputs.to('meta')\n    return nn.functional", "return nn.functional", "meta"),
+    (DATA, "return [(inputs[0], lambda: 1)],", "def data", "TypeError: default_collate"),
+    (DATA, "return inputs,", "def data", "a sample is a pair (inputs, target)"),
+    (DATA, "return Noisy(),", "def data", "data()[i] differs from call to call; draw from PyTorch's, NumPy's or Python's generator"),
+    (LAYER, "nn.Linear(5, width)", "def model", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+    ("return nn.functional", "outputs = outputs[:, 9]\n    return nn.functional", "outputs[:, 9]", "IndexError: index 9 is out of bounds"),
     ("return nn.functional.cross_entropy(outputs, targets)", "return outputs", "def loss", "of shape (8, 4); return"),
     ("(outputs, targets)\n\ndef metric", "(outputs.detach(), targets)\n\ndef metric", "def loss", "without a gradient"),
     ("outputs, targets)\n\ndef m", "outputs, targets, reduction='sum')\n\ndef m", "def loss", "loss() is a sum over the samples"),
     (".sum()", "", "def metric", "metric() returns tensor("),
     ("def metric", "TARGET = 0.5\n\ndef share", "TARGET", "TARGET needs metric(outputs, targets)"),
-    (
-        "    return nn.Linear(3, width)",
-        "    net = nn.Linear(3, width)\n    net.bias.data[0] = torch.nan\n    return net",
-        "def model",
-        "model() returns bias with numbers that are NaN or infinite",
-    ),
-    (
-        "def metric(outputs, targets):",
-        "def metric(outputs, targets):\n    return torch.tensor(torch.nan)",
-        "def metric",
-        "metric() returns tensor(nan)",
-    ),
+    (LAYER, f"{LAYER}.apply(lambda net: net.bias.data.fill_(torch.nan))", "def model", "model() returns bias with numbers that are NaN or"),
+    ("def metric(outputs, targets):", "def metric(*_):\n    return torch.tensor(torch.nan)", "def metric", "returns tensor(nan)"),
 ]
 # What is added to the file, in whose first line or function is the mistake, and the message.
 ADDED = [
     ("def collate(samples):\n    return 1, 2, 3", "collate() returns (1, 2, 3); it must return a pair (inputs, targets)"),
     ("TARGET = 94", "TARGET is 94; it must be a share above 0, at most 1"),
-    (
-        "def scheduler(optimizer, num_steps):\n    return num_steps",
-        "scheduler() returns int; it must return one of torch.optim.lr_scheduler",
-    ),
-    (
-        "def scheduler(o, n):\n    return torch.optim.lr_scheduler.ReduceLROnPlateau(o)",
-        "scheduler() returns ReduceLROnPlateau, whose rates follow from evaluations; use one that counts steps",
-    ),
-    (
-        "def scheduler(o, n):\n    return torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=n)",
-        "scheduler() may change the learning rate alone",
-    ),
+    ("def scheduler(o, n):\n    return n", "scheduler() returns int; it must return one of torch.optim.lr_scheduler"),
+    ("def scheduler(o, n):\n    return torch.optim.lr_scheduler.ReduceLROnPlateau(o)", "scheduler() returns ReduceLROnPlateau"),
+    ("def scheduler(o, n):\n    return torch.optim.lr_scheduler.OneCycleLR(o, 0.1, n)", "may change the learning rate alone"),
     ("def layers(model):\n    return [nn.Linear(3, 4)]", "layers() must return a list of modules inside of the model"),
     ("BATCH_SIZE = 0.5", "BATCH_SIZE is 0.5; it must be a whole number"),
     ("EPOCHS = 10**30", "it must be at least 1 and at most 1000000000"),
