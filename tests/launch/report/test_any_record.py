@@ -21,7 +21,7 @@ VALUES = (
 )  # fmt: skip
 # How many of the changed records are read, and how many of those that are records have a report. One has a page, which takes five times as
 # long as all other forms together.
-NUM_READ, NUM_REPORTED = 200, 10
+NUM_READ, NUM_REPORTED = 150, 8
 
 
 def rich():

@@ -4,7 +4,6 @@ import pytest
 
 from launch.report.export import charts
 from launch.report.questions import baseline, failed, first
-from launch.report.runs import comparisons
 from launch.report.table import epochs_to_target
 from launch.run.session import outcome
 from tests.support.answers import answered
@@ -14,29 +13,21 @@ ERROR = {"metric": "metric", "lower_is_better": True, "target": 2.0, "accuracy":
 MISSED = {**ERROR, "accuracy": 3.0, "accuracies": [3.0, 3.5]}
 
 
-def comparison_of(*made_records):
-    (comparison,) = comparisons(typed(made_records))
-    return comparison
-
-
 def test_a_target_is_met_from_above_and_the_metric_has_its_name():
     (record,) = typed([made(**ERROR)])
     assert epochs_to_target(record) == 2
     assert outcome(record) == "reached 2 in 10.00 s (metric 1.5000)"
-    comparison = comparison_of(made(**ERROR), made(backend="fsdp", **ERROR))
-    (table,) = first.answer(comparison).tables
+    report = answered([made(**ERROR), made(backend="fsdp", **ERROR)])
+    (table,) = first.answer(report.runs.comparisons[0]).tables
     assert "metric" in table.headings
     assert "accuracy" not in table.headings
+    assert "Metric over time" in [chart.kind for chart in charts.of(report)["first"]]
 
 
 def test_a_run_that_missed_it_is_named_with_its_least_value():
     runs = [not_reached(**MISSED), not_reached(repeat=1, **MISSED | {"accuracy": 2.5})]
     assert failed.failure(typed(runs)[0])[1] == "metric 3.0000, loss 0.5 after 2 epochs; the target is 2"
     assert [result.miss for result in answered(runs).answer.rankings[0].groups[0].results] == ["not reached (2.5), 4.50 s an epoch"]
-
-
-def test_a_chart_has_its_name():
-    assert "Metric over time" in [chart.kind for chart in charts.of(answered([made(**ERROR)]))["first"]]
 
 
 @pytest.mark.parametrize(
