@@ -4,7 +4,7 @@ import numpy as np
 
 from common import workloads
 from common.config import Settings
-from common.data import datasets, images, stored
+from common.data import datasets, stored
 from common.data.samples import Arrays
 
 NUM_TRAIN, NUM_TEST = 323, 60
@@ -25,9 +25,9 @@ def write(folder, num_train=NUM_TRAIN, num_test=NUM_TEST):
 def write_digits(folder, num_train, num_test=NUM_TEST):
     """Writes digits as MNIST has them, the same ones again where there are too few; returns the arguments that read them."""
     folder.mkdir(parents=True)
-    enlarged, labels = images.read_digits()
+    enlarged, labels = datasets.read_digits()
     pixels, labels = (enlarged * 255 // enlarged.max()).astype(np.uint8), labels.astype(np.uint8)
     indices = np.arange(num_train + num_test) % len(labels)
     train, test = indices[:num_train], indices[num_train:]
-    np.savez(folder / images.MNIST_FILE, x_train=pixels[train], y_train=labels[train], x_test=pixels[test], y_test=labels[test])
+    np.savez(folder / datasets.MNIST_FILE, x_train=pixels[train], y_train=labels[train], x_test=pixels[test], y_test=labels[test])
     return "--workload", "cnn", "--dataset", "mnist", "--data-dir", str(folder)
