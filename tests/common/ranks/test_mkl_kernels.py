@@ -50,6 +50,8 @@ def libraries_asked(folder, *arguments):
     return {Path(line.partition(" to ")[2].split()[0]).name for line in lines}
 
 
+# What it calls changes with the pin of PyTorch alone, and the loader writes every symbol that it binds, which takes seconds.
+@pytest.mark.long
 @needs_mkl
 def test_mkl_asks_the_library_for_the_vendor_where_fast_kernels_are_requested(tmp_path):
     assert libraries_asked(tmp_path, "--seed", "2", "--mkl_kernels=fast", "--epochs", "1") == {mkl_kernels.LIBRARY.name}
