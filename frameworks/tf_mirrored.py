@@ -20,7 +20,7 @@ BACKEND = Backend(
 class Trainer(TensorFlowTrainer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.transport = mirrored.transport_of(self.gpu)
+        self.transport = "grpc" if self.gpu is None else "nccl"
         self.strategy = mirrored.begin(self.ranks, self.transport)
         self.average = mirrored.average
         # The strategy gives every rank the initial values of rank 0.

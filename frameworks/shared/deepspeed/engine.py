@@ -86,16 +86,12 @@ def partition(module: nn.Module, configuration: Mapping[str, Any]) -> None:
 
 
 def communication(engine: Engine) -> Communication:
-    """Returns how to measure DeepSpeed's communication."""
-    return Communication(lambda: without_communication(engine), profiled)
+    """Returns how to measure DeepSpeed's communication.
 
-
-def without_communication(engine: Engine) -> AbstractContextManager[None]:
-    """Returns a context in which DeepSpeed's collectives do nothing, and gradients and, for stage 3, parameters are not packed.
-
-    Its own no_sync supports neither optimizer steps nor stages 2 and 3.
+    Without it collectives do nothing, and gradients and, for stage 3, parameters are not packed. DeepSpeed's own no_sync supports neither
+    optimizer steps nor stages 2 and 3.
     """
-    return replaced(*without_packing(engine), (comm, "cdb", Silent(comm.cdb)))
+    return Communication(lambda: replaced(*without_packing(engine), (comm, "cdb", Silent(comm.cdb))), profiled)
 
 
 def without_packing(engine: Engine) -> list[Replacement]:

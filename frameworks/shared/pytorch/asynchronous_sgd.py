@@ -8,7 +8,7 @@ import functools
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast, final
 
@@ -171,15 +171,10 @@ class ServerTrainer(PyTorchTrainer):
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
-        return _memory_of_server(self) if self.serves else tensor_bytes.at_points(self.module, self.optimizer)
-
-
-@contextlib.contextmanager
-def _memory_of_server(trainer: ServerTrainer) -> Iterator[dict[str, TensorBytes]]:
-    """Returns the context of Trainer.memory of the server, which has no passes and holds the same at each of the points."""
-    held_at: dict[str, TensorBytes] = {}
-    yield held_at
-    held_at |= dict.fromkeys(POINTS, tensor_bytes.bytes_of(list(trainer.module.parameters()), trainer.optimizer))
+        if self.serves:
+            # It has no passes, and holds the same at each of the points.
+            return contextlib.nullcontext(dict.fromkeys(POINTS, tensor_bytes.bytes_of(list(self.module.parameters()), self.optimizer)))
+        return tensor_bytes.at_points(self.module, self.optimizer)
 
 
 def communication(trainer: ServerTrainer) -> Communication:

@@ -33,13 +33,16 @@ def mkl_kernels_problem() -> str | None:
 
 def describe_device(device: torch.device) -> Device:
     """Describes a device for the record."""
-    nccl_version = ".".join(map(str, nccl.version())) if device.type == "cuda" else None
-    cudnn = version_text(torch.backends.cudnn.version()) if device.type == "cuda" else None
-    memory = gpu_memory(device) if device.type == "cuda" else None
-    versions = torch.version.cuda, cudnn, nccl_version
-    kind = "cuda" if device.type == "cuda" else "cpu"
-    onednn = onednn_product if kind == "cpu" and torch.backends.mkldnn.is_available() else None
-    return Device(kind, device.index, *versions, functools.partial(product, device), onednn, memory, torch.get_num_threads())
+    multiply, num_threads = functools.partial(product, device), torch.get_num_threads()
+    if device.type == "cpu":
+        onednn = onednn_product if torch.backends.mkldnn.is_available() else None
+        return Device("cpu", None, torch.version.cuda, None, None, multiply, onednn, None, num_threads)
+    versions = torch.version.cuda, version_text(torch.backends.cudnn.version()), ".".join(map(str, nccl.version()))
+    memory = GpuMemory(
+        lambda: torch.cuda.reset_peak_memory_stats(device),
+        lambda: (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)),
+    )
+    return Device("cuda", device.index, *versions, multiply, None, memory, num_threads)
 
 
 def product(device: torch.device, precision: str, size: int) -> Callable[[], None]:
@@ -62,14 +65,6 @@ def onednn_product(size: int) -> Callable[[], object]:
     matrix = torch.randn(size, size).to_mkldnn()
     # Stage 3 of DeepSpeed replaces torch.nn.functional.linear.
     return functools.partial(torch.ops.aten.linear, matrix, matrix)
-
-
-def gpu_memory(device: torch.device) -> GpuMemory:
-    """Returns the GpuMemory of this process on its GPU."""
-    return GpuMemory(
-        lambda: torch.cuda.reset_peak_memory_stats(device),
-        lambda: (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)),
-    )
 
 
 def pick_device(settings: Settings, ranks: Ranks) -> torch.device:

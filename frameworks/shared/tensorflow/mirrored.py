@@ -33,11 +33,6 @@ ALL_REDUCE = "CollectiveReduceV2"
 Average = Callable[[Sequence[Gradient]], Sequence[Gradient]]
 
 
-def transport_of(gpu: int | None) -> Transport:
-    """Returns what gradients go over, where `gpu` is that of the rank, None on the CPU."""
-    return "grpc" if gpu is None else "nccl"
-
-
 @functools.cache
 def begin(ranks: Ranks, transport: Transport) -> tf.distribute.Strategy:
     """Starts the workers, whose addresses the ranks exchange over MPI, and returns their strategy.

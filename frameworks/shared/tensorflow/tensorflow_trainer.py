@@ -33,9 +33,15 @@ def describe_device(gpu: int | None, nccl: str | None) -> Device:
     """Describes the device of a rank for the record: `gpu` is what pick_device returned, `nccl` the version that communicates."""
     build = tf.sysconfig.get_build_info()
     versions = build.get("cuda_version"), build.get("cudnn_version")
-    memory = None if gpu is None else gpu_memory()
     num_threads = tf.config.threading.get_intra_op_parallelism_threads()
-    return Device("cpu" if gpu is None else "cuda", gpu, *versions, nccl, product, None, memory, num_threads)
+    if gpu is None:
+        return Device("cpu", None, *versions, nccl, product, None, None, num_threads)
+    # This process sees one GPU, 0 for TensorFlow, which does not count what its allocator reserves.
+    memory = GpuMemory(
+        lambda: tf.config.experimental.reset_memory_stats("GPU:0"),
+        lambda: (tf.config.experimental.get_memory_info("GPU:0")["peak"], None),
+    )
+    return Device("cuda", gpu, *versions, nccl, product, None, memory, num_threads)
 
 
 def product(precision: str, size: int) -> Callable[[], None]:
@@ -48,14 +54,6 @@ def product(precision: str, size: int) -> Callable[[], None]:
         tf.matmul(matrix, matrix)[0, 0].numpy()
 
     return multiply
-
-
-def gpu_memory() -> GpuMemory:
-    """Returns the GpuMemory of this process, which sees one GPU, 0 for TensorFlow, and does not count what the allocator reserves."""
-    return GpuMemory(
-        lambda: tf.config.experimental.reset_memory_stats("GPU:0"),
-        lambda: (tf.config.experimental.get_memory_info("GPU:0")["peak"], None),
-    )
 
 
 def pick_device(settings: Settings, ranks: Ranks) -> int | None:
