@@ -12,9 +12,6 @@ from tests.support.agreement_runs import FEW_SAMPLES, MANY_SAMPLES, NUM_TEST_SAM
 from tests.support.backends import runs_of, started_in_order
 from tests.support.running import train_in_turn
 
-# The parameters of the runs that are over are kept (tests/support/fault_injection.py).
-RUNS_OF_A_PROCESS = 120
-
 
 @pytest.fixture(scope="module")
 def frameworks(request):
@@ -63,8 +60,8 @@ def results_of(tmp_path_factory, data):
 
 
 @pytest.fixture(scope="session")
-def processes_of(request):
-    """A function that returns what each process has to train, for the collected tests of a group, of some backends at a number of ranks."""
+def named_runs_of(request):
+    """A function that returns the runs that the collected tests of a group need, of some backends at a number of ranks."""
 
     @functools.cache
     def needed_by(group):
@@ -72,17 +69,16 @@ def processes_of(request):
         return runs_of_all([item for item, mark in marked if mark and mark.kwargs["name"] == group])
 
     @functools.cache
-    def processes_of(group, backends, ranks):
+    def named_runs_of(group, backends, ranks):
         named_runs = [(name, run) for name, num_ranks, run in needed_by(group) if num_ranks == ranks and file_of(name) in backends]
         # Horovod cannot be started over Gloo after MPI.
-        runs = sorted(named_runs, key=lambda named_run: (not named_run[0].endswith("@gloo"), backends.index(file_of(named_run[0]))))
-        return [tuple(runs[first : first + RUNS_OF_A_PROCESS]) for first in range(0, len(runs), RUNS_OF_A_PROCESS)]
+        return tuple(sorted(named_runs, key=lambda named: (not named[0].endswith("@gloo"), backends.index(file_of(named[0])))))
 
-    return processes_of
+    return named_runs_of
 
 
 @pytest.fixture
-def trained(request, processes_of, results_of):
+def trained(request, named_runs_of, results_of):
     """A function that returns (record, final parameters) of a run of a backend, or of a variant, at a number of ranks.
 
     The runs that the tests of a group need are made in as few processes as can be.
@@ -90,7 +86,6 @@ def trained(request, processes_of, results_of):
     group = request.node.get_closest_marker("xdist_group").kwargs["name"]
 
     def trained(name, ranks, run):
-        processes = processes_of(group, started_in_order(file_of(name)), ranks)
-        return results_of(next(runs for runs in processes if (name, run) in runs), ranks)[name, run]
+        return results_of(named_runs_of(group, started_in_order(file_of(name)), ranks), ranks)[name, run]
 
     return trained

@@ -58,14 +58,9 @@ def runs_of(item):
     return list(mark.kwargs["needed"](**(callspec.params if callspec else {})))
 
 
-def started_with(name):
-    """The backends whose runs can be made in the same processes as those of a backend, distributed ones in any order."""
-    return next((group for group in (RESTARTED, ON_TENSORFLOW) if name in group), (name,))
-
-
 def started_in_order(name):
     """The backends whose runs can be made in the same processes as those of a backend, in this order."""
-    return IN_ORDER if name in IN_ORDER else started_with(name)
+    return next((group for group in (IN_ORDER, ON_TENSORFLOW) if name in group), (name,))
 
 
 def trains(name, workload):
