@@ -23,7 +23,7 @@ Environment variables, stored for the next set-up of this checkout (NAME= resets
   TANDEM_DEVICE   cpu or cuda                 (default: cuda if nvidia-smi finds a GPU)
   HOROVOD_WITH…, HOROVOD_GPU…, HOROVOD_NCCL…, HOROVOD_CUDA…: passed to Horovod's build
 With TANDEM_DEVICE=cuda, CUDA_HOME names the CUDA toolkit that Horovod is built with (default: that of nvcc). No GPU is needed.
-TANDEM_BUILD_JOBS bounds the compilers that run at once (default: at most 8).
+MAKEFLAGS bounds the compilers that run at once (default: -j8, or as many as there are cores).
 A conda environment is used if it is active and named tandem.
 TXT
 }
@@ -176,18 +176,10 @@ export PIP_CONSTRAINT=$pins
 
 # Under --download it collects wheels instead.
 install() {
-  local messages missing
+  local messages
   messages=$("$venv/bin/python" -P -m pip "${pip[@]}" --quiet "$@" 2>&1) && return
-  if [ -n "${PIP_NO_INDEX-}" ]; then
-    # Where a constraint names what is missing, pip calls that a conflict.
-    missing=$(
-      { echo "$messages" && PIP_CONSTRAINT="" "$venv/bin/python" -P -m pip install --quiet --dry-run --no-deps "$@" 2>&1; } |
-        sed -n '/^ERROR: No matching distribution found for /{s///p;q}'
-    ) || true
-    [ -z "$missing" ] || die "pip finds no $missing in PIP_FIND_LINKS; without internet see launch/setup/README.md"
-  fi
   echo "$messages" >&2
-  die "pip could not install: $*; see its messages above (no network? see launch/setup/README.md)"
+  die "pip could not install: $*; see its messages above (without internet see launch/setup/README.md)"
 }
 cuda_of_torch() { "$venv/bin/python" -P -c 'from torch.version import cuda; print(cuda)' 2>/dev/null || echo none; }
 # A build for CPUs satisfies the same pin.
@@ -232,11 +224,10 @@ install --no-deps --force-reinstall "$wheel"
 
 say "compiling the MPI interposer and the library of --mkl-kernels fast (10 seconds)"
 (cd "$root" && "$venv/bin/python" -m launch.trace.build ${mpicc:+--mpicc "$mpicc"} >/dev/null) || die "the MPI interposer was not built; see the messages above"
-(cd "$root" && "$venv/bin/python" -m launch.setup.build_mkl_kernels >/dev/null) || die "the library of --mkl-kernels fast was not built; see the message above"
+(cd "$root" && "$venv/bin/python" -m common.ranks.mkl_kernels) || die "the library of --mkl-kernels fast was not built; see the message above"
 
 if [ "$device" = cuda ]; then
-  say "checking what was built for GPUs"
-  (cd "$root" && "$venv/bin/python" -m launch.setup.check_cuda) || say "not all of this will train on GPUs; the lines above say what"
+  "$venv/bin/horovodrun" --check-build
 fi
 
 note_modules "$venv/tandem-modules"

@@ -10,6 +10,8 @@ a processor with AMX would be rounded to bfloat16.
 """
 
 import ctypes
+import os
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,7 +35,7 @@ def load(arguments: Iterable[str]) -> None:
 
 def problem() -> str | None:
     """Returns why no run of this environment can have --mkl-kernels fast; None if it can."""
-    build = f"{SHELL_PYTHON} -m launch.setup.build_mkl_kernels"
+    build = f"{SHELL_PYTHON} -m common.ranks.mkl_kernels"
     return None if LIBRARY.exists() else f"{LIBRARY} is not built; run {build} on a node with a compiler"
 
 
@@ -41,3 +43,13 @@ def expect_loaded() -> None:
     """Raises UserError where the library is not loaded in this process."""
     if not hasattr(ctypes.CDLL(None), FUNCTION):
         raise UserError("--mkl-kernels fast takes effect before PyTorch is imported; give it to python -m frameworks.BACKEND")
+
+
+def build() -> int:
+    """Compiles the library, which needs no other one, and returns the exit status of the compiler."""
+    command = [os.environ.get("CXX", "g++"), "-x", "c", "-O2", "-fPIC", "-shared", "-nostdlib", "-o", LIBRARY, "-"]
+    return subprocess.run(command, input=f"int {FUNCTION}(void) {{ return 1; }}\n", text=True, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(build())

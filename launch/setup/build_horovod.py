@@ -288,14 +288,6 @@ def unpack_source(horovod_version: str, folder: Path) -> Path:
     return folder / f"horovod-{horovod_version}"
 
 
-def num_jobs(environ: Mapping[str, str], num_cores: int) -> int:
-    """Returns how many compilers run at once: TANDEM_BUILD_JOBS, else a part of what a login node has."""
-    text = environ.get("TANDEM_BUILD_JOBS") or str(min(num_cores, MAX_JOBS))
-    if not re.fullmatch(r"[1-9]\d{0,3}", text):
-        raise BuildError(f"TANDEM_BUILD_JOBS is {text!r}; it must be a number from 1 to 9999")
-    return int(text)
-
-
 def compile_wheel(source: Path, flags: Mapping[str, str], programs: Iterable[str], log: Path) -> Path:
     """Compiles the changed source into a wheel in its parent folder and returns the wheel. Reports the progress.
 
@@ -305,7 +297,7 @@ def compile_wheel(source: Path, flags: Mapping[str, str], programs: Iterable[str
     # A site's mpicc may have an older cmake beside it. CMake 4 refuses what gloo asks for without the minimum.
     cmake = {"HOROVOD_CMAKE": str(Path(sys.executable).with_name("cmake")), "CMAKE_POLICY_VERSION_MINIMUM": "3.5"}
     environ = os.environ | cmake | dict(flags) | {"PATH": os.pathsep.join([*bins, os.environ["PATH"]])}
-    environ.setdefault("MAKEFLAGS", f"-j{num_jobs(os.environ, len(os.sched_getaffinity(0)))}")
+    environ.setdefault("MAKEFLAGS", f"-j{min(len(os.sched_getaffinity(0)), MAX_JOBS)}")
     wheel = [sys.executable, "-P", "-m", "pip", "wheel", "--verbose", "--no-build-isolation", "--no-deps"]
     command = [*wheel, "--wheel-dir", str(source.parent), str(source)]
     shown_percent = 0

@@ -16,7 +16,6 @@ from common.ranks.launcher_variables import Ranks
 from frameworks.shared.pytorch import devices
 from launch.run import available
 from launch.run.plan import Job
-from launch.setup import build_mkl_kernels
 from tests.support.mistakes import refused
 
 needs_mkl = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this PyTorch has no MKL")
@@ -37,7 +36,7 @@ torch.mm(torch.ones(64, 64), torch.ones(64, 64))
 def library():
     """The library of this environment, built where it is missing."""
     if not mkl_kernels.LIBRARY.exists():
-        build_mkl_kernels.build()
+        mkl_kernels.build()
 
 
 def libraries_asked(folder, *arguments):
@@ -82,7 +81,7 @@ def test_a_process_that_has_imported_pytorch_without_the_library_is_refused(monk
         (
             True,
             Path("/there/is/none.so"),
-            "/there/is/none.so is not built; run .venv/bin/python -m launch.setup.build_mkl_kernels on a node with a compiler",
+            "/there/is/none.so is not built; run .venv/bin/python -m common.ranks.mkl_kernels on a node with a compiler",
         ),
     ],
 )
@@ -98,16 +97,7 @@ def test_a_node_without_mkl_or_without_the_library_is_refused_by_a_run_and_by_a_
         assert available.runnable_by(by_backend, jobs)[1] == reasons
 
 
-def test_the_library_replaces_an_earlier_one_and_needs_no_other(tmp_path):
-    path = tmp_path / "libtandemmkl.so"
-    path.write_text("an earlier one")
-    assert build_mkl_kernels.build(path) == path
-    assert list(tmp_path.iterdir()) == [path]
-    call = "import ctypes, sys; print(getattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])())"
-    assert subprocess.check_output([sys.executable, "-c", call, path, mkl_kernels.FUNCTION], text=True) == "1\n"
-
-
-def test_a_failed_build_says_so_in_one_line_and_leaves_no_file(tmp_path):
-    with pytest.raises(SystemExit, match=r"^error: false could not compile libtandemmkl\.so: it gave no reason$"):
-        build_mkl_kernels.build(tmp_path / "libtandemmkl.so", "false")
-    assert list(tmp_path.iterdir()) == []
+def test_the_library_needs_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(mkl_kernels, "LIBRARY", tmp_path / "libtandemmkl.so")
+    assert mkl_kernels.build() == 0
+    assert getattr(ctypes.CDLL(str(mkl_kernels.LIBRARY)), mkl_kernels.FUNCTION)() == 1

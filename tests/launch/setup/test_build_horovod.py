@@ -204,10 +204,3 @@ def test_the_name_changes_with_the_kind_of_tensorflow(packages):
     before = key()
     packages["tensorflow"] = packages.pop("tensorflow-cpu")
     assert key() != before
-
-
-@pytest.mark.parametrize(("environ", "num_cores", "expected"), [({}, 2, 2), ({}, 128, 8), ({"TANDEM_BUILD_JOBS": "32"}, 128, 32)])
-def test_the_compilers_that_run_at_once_are_bounded(environ, num_cores, expected):
-    assert build_horovod.num_jobs(environ, num_cores) == expected
-    with pytest.raises(build_horovod.BuildError, match="TANDEM_BUILD_JOBS is"):
-        build_horovod.num_jobs({"TANDEM_BUILD_JOBS": "0"}, num_cores)

@@ -7,8 +7,7 @@ from importlib.metadata import version
 import pytest
 import yaml
 
-from launch.setup import check_cuda
-from tests.support.running import BIN, ROOT, completed
+from tests.support.running import ROOT
 
 LISTED = yaml.safe_load((ROOT / "environment.yml").read_text())
 PINS = next(entry["pip"] for entry in LISTED["dependencies"] if isinstance(entry, dict))
@@ -44,32 +43,3 @@ def test_libraries_beside_those_of_pytorch_are_pinned_and_none_is_installed_over
     names = {re.fullmatch(r"(nvidia-[a-z-]+)-cu12==[\d.]+", pin)[1] for pin in LISTED["variables"]["TANDEM_TENSORFLOW_CUDA"].split()}
     # The wheels of these for CUDA 12 and 13 have files of the same names in the same folders.
     assert names.isdisjoint({"nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt"})
-
-
-@pytest.mark.parametrize(
-    ("library", "symbol", "is_reported"),
-    [
-        ("/v/horovod/tensorflow/mpi_lib.so", "__cudaLaunchKernel' [libcudart.so.13]", True),
-        ("/v/horovod/tensorflow/mpi_lib.so", "cudaMalloc'", True),
-        ("/v/horovod/tensorflow/mpi_lib.so", "MPI_Init'", False),
-        ("/v/torch/lib/libc10_cuda.so", "cudaMalloc'", False),
-    ],
-)
-def test_the_loader_is_asked_where_a_library_of_horovod_has_the_cuda_runtime_from(library, symbol, is_reported):
-    line = f"     17:\tbinding file {library} [0] to /v/tensorflow/libtensorflow_framework.so.2 [0]: normal symbol `{symbol}"
-    providers = [match[1] for match in check_cuda.CUDA_BINDING.finditer(line)]
-    assert providers == (["/v/tensorflow/libtensorflow_framework.so.2"] if is_reported else [])
-
-
-@pytest.mark.matrix
-def test_what_the_set_up_says_of_the_build_for_gpus_is_in_one_line_each():
-    for_gpus = "TANDEM_DEVICE=cuda" in (ROOT / ".venv/tandem-choices").read_text()
-    done = completed(BIN / "python", "-m", "launch.setup.check_cuda")
-    assert done.returncode == (0 if for_gpus else 1)
-    of_pytorch, of_tensorflow, libraries = done.stdout.splitlines()
-    assert f"Horovod for PyTorch: cuda_built() {for_gpus}, nccl_built() " in of_pytorch
-    assert f"Horovod for TensorFlow: cuda_built() {for_gpus}, nccl_built() " in of_tensorflow
-    # TensorFlow's library offers a runtime of another version to the whole process.
-    assert of_pytorch.endswith(f"CUDA runtime: {'libcudart.so.13' if for_gpus else 'none'}")
-    assert of_tensorflow.endswith(f"CUDA runtime: {'its own' if for_gpus else 'none'}")
-    assert re.search(r"TensorFlow: \d of 9 CUDA libraries load", libraries)
