@@ -123,8 +123,15 @@ esac
 for tool in "${tools[@]}"; do
   command -v "$tool" >/dev/null || die "no $tool found; install it (Debian: apt install g++ make util-linux) or load a compiler module"
 done
-chosen_python=$("$root/launch/setup/find_python.sh" "$conda") || exit 2
-{ read -r python && read -r version; } <<<"$chosen_python"
+# Every pin of environment.yml installs and trains with these. The first is preferred, as that of CI and of the committed records.
+versions=(3.11 3.12 3.13)
+for python in "${TANDEM_PYTHON:-${conda:+$conda/bin/python}}" "${versions[@]/#/python}" python3; do
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || version=""
+  [[ -n $version && " ${versions[*]} " == *" $version "* ]] && break
+  [ -z "${TANDEM_PYTHON-}" ] || die "TANDEM_PYTHON is '$TANDEM_PYTHON', which is ${version:+Python $version, }not Python 3.11 to 3.13; set it to one of them"
+  version=""
+done
+[ -n "$version" ] || die "no Python 3.11 to 3.13 found; install it (uv python install 3.11, or conda env create -f environment.yml), or set TANDEM_PYTHON"
 "$python" -P -c 'import venv, ensurepip' 2>/dev/null || die "$python has no venv module; install it (Debian: apt install python$version-venv)"
 mpi_folder=""
 if [ -z "$folder" ]; then

@@ -34,7 +34,7 @@ def test_what_pip_cannot_install_by_a_pin_is_of_its_version(name):
 
 
 def test_the_pinned_python_is_what_the_set_up_prefers_and_this_one_is_among_those_that_it_takes():
-    versions = re.search(r"^versions=\((.*)\)$", (ROOT / "launch/setup/find_python.sh").read_text(), re.MULTILINE)[1].split()
+    versions = re.search(r"^versions=\((.*)\)$", (ROOT / "launch/setup.sh").read_text(), re.MULTILINE)[1].split()
     assert f"python={versions[0]}" in LISTED["dependencies"]
     assert f"{sys.version_info[0]}.{sys.version_info[1]}" in versions
 

@@ -86,6 +86,24 @@ def test_a_wrong_choice_a_missing_tool_and_an_allocation_are_named(fresh, variab
     assert remedy in error
 
 
+@pytest.mark.parametrize(
+    ("versions", "variables", "chosen"),
+    [
+        ({"python3.12": "3.12", "python3.13": "3.13"}, {}, "python3.12"),
+        ({"python3.13": "", "python3": "3.11"}, {}, "python3"),
+        ({"python3.11": "3.11", "site": "3.12"}, {"TANDEM_PYTHON": "site"}, "site"),
+        ({"python3.11": "3.11", "conda/bin/python": "3.12"}, {"TANDEM_CONDA": "bin/conda"}, "conda/bin/python"),
+        ({"python3.11": "3.11", "conda/bin/python": "3.14"}, {"TANDEM_CONDA": "bin/conda"}, "python3.11"),
+    ],
+)
+def test_the_python_is_that_which_is_named_or_of_conda_or_the_preferred_one(versions, variables, chosen, fresh, monkeypatch):
+    (fresh / "bin" / PYTHON).unlink()
+    for name, version in versions.items():
+        make_script(fresh / "bin" / name, f'[ "$1" = -c ] && echo {version}')
+    monkeypatch.chdir(fresh)
+    assert f"{chosen} has no venv module" in refusal(fresh, **variables)
+
+
 @pytest.mark.parametrize("name", ["my tandem", "my:tandem"])
 def test_a_checkout_whose_path_compilers_cut_is_refused_before_anything_is_made(name, fresh):
     (fresh / "tandem").rename(fresh / name)
