@@ -83,6 +83,9 @@ def test_the_standard_is_that_of_pytorchs_headers(cpp, expected, tmp_path, monke
 )
 def test_the_users_horovod_variables_go_over_ours(environ, cuda_home, changes):
     assert build_flags(environ, BOTH, with_mpi=True, cuda_home=cuda_home) == ALL_FLAGS | changes
+    without = build_flags({}, ["PyTorch"], with_mpi=False)
+    assert without["HOROVOD_CPU_OPERATIONS"] == "GLOO"
+    assert {"HOROVOD_WITH_PYTORCH", "HOROVOD_WITHOUT_TENSORFLOW", "HOROVOD_WITHOUT_MPI"} <= without.keys()
 
 
 @pytest.mark.parametrize(
@@ -103,12 +106,6 @@ def test_horovod_is_built_for_the_frameworks_that_are_installed(packages, remove
     else:
         with pytest.raises(BuildError, match=expected):
             build_horovod.frameworks_here(without)
-
-
-def test_without_mpi_or_a_framework_the_flags_say_so():
-    flags = build_flags({}, ["PyTorch"], with_mpi=False)
-    assert flags["HOROVOD_CPU_OPERATIONS"] == "GLOO"
-    assert {"HOROVOD_WITH_PYTORCH", "HOROVOD_WITHOUT_TENSORFLOW", "HOROVOD_WITHOUT_MPI"} <= flags.keys()
 
 
 @pytest.mark.parametrize(("script", "expected"), [(None, False), ("exit 1", False), ("exit 0", True)])
@@ -186,6 +183,10 @@ def test_the_name_changes_with_all_that_a_wheel_is_built_from_and_with_nothing_e
         with monkeypatch.context() as changed:
             changed.setitem(packages, package, "9.9")
             names.append(key())
+    with monkeypatch.context() as changed:
+        changed.delitem(packages, "tensorflow-cpu")
+        changed.setitem(packages, "tensorflow", "2.21.0")
+        names.append(key())
     for module, name, value in (
         (build_horovod.platform, "python_version", lambda: "3.9.0"),
         (build_horovod.platform, "machine", lambda: "aarch64"),
@@ -198,9 +199,3 @@ def test_the_name_changes_with_all_that_a_wheel_is_built_from_and_with_nothing_e
     assert len(set(names)) == len(names)
     packages |= {"rich": "16.0.0", "mpi4py": "5.0.0"}
     assert key(flags=dict(reversed(ALL_FLAGS.items()))) == plain
-
-
-def test_the_name_changes_with_the_kind_of_tensorflow(packages):
-    before = key()
-    packages["tensorflow"] = packages.pop("tensorflow-cpu")
-    assert key() != before
