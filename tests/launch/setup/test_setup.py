@@ -252,15 +252,6 @@ def test_the_wrapper_of_a_sites_mpi_is_one_that_shows_how_it_links(wrapper, of_f
         assert build_tools.site_mpicc(str(tmp_path / "cc"), environ) == str(tmp_path / expected)
 
 
-@pytest.mark.parametrize(("version", "refused"), [("8.5.0", True), ("9.4.0", False), ("13.2.1", False), ("", False)])
-def test_a_compiler_without_the_whole_of_cxx17_is_refused(version, refused):
-    if refused:
-        with pytest.raises(build_tools.ToolError, match=f"g\\+\\+ is of GCC {version}, .* load a newer compiler's module"):
-            build_tools.expect_compiler(version)
-    else:
-        build_tools.expect_compiler(version)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
