@@ -104,11 +104,12 @@ def _of_steps(subject: Subject, batches: Halved) -> tuple[str | None, list[str],
     whole, again = (subject.step(module, batches.whole) for _ in range(2))
     # A new module for each pass where one keeps something from pass to pass.
     build = subject.module if passes_differ(whole, again) else lambda: module
-    of_ranks = [_of_state(subject, batches), _of_draws(whole, subject.step(build(), batches.whole, seed=1))]
+    draws = passes_differ(whole, subject.step(build(), batches.whole, seed=1))
+    of_draws = "the model or loss() draws random numbers in training: those of a rank are its own" if draws else None
     first, second = (subject.step(build(), half) for half in batches[1:])
     with_gradient = whole.gradients.keys() | first.gradients.keys() | second.gradients.keys()
     without_gradient = [name for name in trained_parameters(module) if name not in with_gradient]
-    causes = [cause for cause in of_ranks if cause]
+    causes = [cause for cause in (_of_state(subject, batches), of_draws) if cause]
     # What is drawn, or kept, differs between the halves anyway.
     wrong = None if causes else _of_halves(whole, first, second) or _of_gradients(subject, build, batches)
     return wrong, causes, without_gradient
@@ -126,12 +127,6 @@ def _of_state(subject: Subject, batches: Halved) -> str | None:
         return None
     names = _listed(changed_names(*values)) or "something"
     return f"a step reads {names}, which the steps before it have made from their samples: each rank has its own, or ddp rank 0's"
-
-
-def _of_draws(whole: Pass, with_other_seed: Pass) -> str | None:
-    """Compares two seeds."""
-    drawn = passes_differ(whole, with_other_seed)
-    return "the model or loss() draws random numbers in training: those of a rank are its own" if drawn else None
 
 
 def _of_halves(whole: Pass, first: Pass, second: Pass) -> str | None:

@@ -104,11 +104,6 @@ def reported(lines: Iterable[str]) -> str | None:
     return None
 
 
-def last_line(lines: Sequence[str]) -> str | None:
-    """Returns the last line that is not one of the launcher's banner; None where there is none."""
-    return next((line for line in reversed(lines) if not BANNER.match(line)), None)
-
-
 def describe_killed(killed: Killed, progress: Progress | None, num_oom_kills: int | None, num_local_ranks: int = 1) -> str:
     """Describes a killed rank in one line. `progress`: the last one of the run.
 
@@ -137,7 +132,8 @@ def describe_exit(status: int, lines: Sequence[str]) -> str:
     if any(map(PROXY_LOST.search, lines)):
         cause = ", since its hydra_pmi_proxy on a node, which starts the ranks there, was killed or could not be reached"
     else:
-        cause = f"; the last line: {line}" if (line := last_line(lines)) else ""
+        line = next((line for line in reversed(lines) if not BANNER.match(line)), None)
+        cause = f"; the last line: {line}" if line else ""
     return f"{describe_status(status)}{cause}"
 
 

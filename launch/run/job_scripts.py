@@ -79,7 +79,9 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
     most_minutes = machine.queues.get(matrix.queue or "", MOST_MINUTES)
     parts = [HEAD.format(submit=kind.submit, number=kind.number, program=kind.submit.split()[0])]
     for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
-        minutes = minutes_of(jobs_of_script, matrix.time_limit, most_minutes)
+        # Of runs one after the other.
+        steps = math.ceil(len(jobs_of_script) * matrix.time_limit / 60 / STEP_MINUTES + 1)
+        minutes = min(most_minutes, STEP_MINUTES * steps)
         script = SCRIPT.format(
             directives=directives(kind, jobs_of_script, minutes, matrix.queue, machine), modules=modules,
             folder=shlex.quote(str(folder)), command=shlex.join(command(matrix, jobs_of_script)),
@@ -160,8 +162,3 @@ def command(matrix: Matrix, jobs: Sequence[Job]) -> list[str]:
         matrix = dataclasses.replace(matrix, backends=",".join(dict.fromkeys(job.backend for job in jobs)))
     run = dataclasses.replace(matrix.run, resume=True)
     return [str(ROOT / "launch" / "matrix.sh"), *map(str, sizes), *as_arguments(matrix, OF_EACH_JOB), *as_arguments(run)]
-
-
-def minutes_of(jobs: Sequence[Job], run_seconds: float, most_minutes: int) -> int:
-    """Returns the minutes after which runs of `run_seconds` at most have ended one after the other, and `most_minutes` at most."""
-    return min(most_minutes, STEP_MINUTES * math.ceil(len(jobs) * run_seconds / 60 / STEP_MINUTES + 1))
