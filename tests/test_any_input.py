@@ -101,7 +101,7 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
     for module in LATE.get(program.module, ()):
         importlib.import_module(module)
     # Asking backends takes seconds.
-    monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
+    monkeypatch.setattr(available, "runnable", lambda jobs, _: jobs)
     for module, name in ((training, "prepare_process"), (processes, "run"), (stored, "write")):
         monkeypatch.setattr(module, name, started)
     if program.module == "launch.trace.build":

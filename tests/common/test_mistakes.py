@@ -40,7 +40,7 @@ def test_the_matrix_refuses(arguments, message, tmp_path):
 def test_the_matrix_refuses_a_model_that_is_too_large_for_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "available_bytes", lambda: 20e9)
     # Starting the backends takes seconds.
-    monkeypatch.setattr(available, "asked", lambda jobs, *_: (jobs, {}))
+    monkeypatch.setattr(available, "runnable", lambda jobs, _: jobs)
     matrix = ("1", "--backends", "single", "--workloads", "transformer-1b", "--device", "cpu", "--results", tmp_path)
     expect_refused("error: transformer-1b does not fit into memory with single at size 1: ", "launch.matrix", *matrix)
     assert list(tmp_path.iterdir()) == []
