@@ -159,6 +159,10 @@ def test_a_backend_is_asked_once_with_the_precision_and_a_transport_that_a_varia
     assert [command[-4:] for command in commands] == [["tf32", "ddp", "deepspeed_zero", "horovod_torch"]] * 2
     assert [job.backend for job in jobs] == ["ddp"]
     assert reasons == {name: f"{name} is for CPUs" for name in names[1:3]} | {"deepspeed_zero@3": "not here"}
+    # Where ranks are elsewhere, by what starts a process there, with the cores of a rank.
+    elsewhere = Launcher("torchrun", "torchrun", {"A": "b"}, agent_launcher=("pals", "mpiexec"))
+    available.answers_of(["ddp"], Job("ddp", 6, 2, Settings(cores_per_rank=3, machine="here")), elsewhere, through_launcher=True)
+    assert commands[-1][:11] == ["mpiexec", "-n", "1", "--ppn", "1", "--depth", "3", "--cpu-bind", "depth", "--env", "A=b"]
 
 
 # A backend that says what it finds, and none that can be imported.
