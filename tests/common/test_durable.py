@@ -100,7 +100,11 @@ def test_a_link_and_permissions_stay_and_what_it_leads_to_is_replaced(is_there, 
     if is_there:
         target.write_text(OLD)
         target.chmod(0o640)
-    durable.write_text(path, NEW)
+    with durable.replacing(path) as temporary:
+        # A library writes a file of its own, which others cannot read.
+        temporary.unlink()
+        temporary.touch(0o600)
+        temporary.write_text(NEW)
     assert path.is_symlink()
     assert not is_there or stat.S_IMODE(target.stat().st_mode) == 0o640
     assert (target.read_text(), list(target.parent.iterdir())) == (NEW, [target])
