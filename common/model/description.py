@@ -27,13 +27,15 @@ class Layer(NamedTuple):
 
     `parameters` have names within the layer. `flops` are the floating-point operations of the matrix products and convolutions of the
     forward pass for one sample. `divided` says how tensor parallelism divides the matrix over ranks: by `columns`, by `rows`, or by tokens
-    as `embedding` or `head`. If it is None, every rank has the whole matrix.
+    as `embedding` or `head`. If it is None, every rank has the whole matrix. `image` is the (height, width) of the images
+    that a dense layer takes flattened.
     """
 
     name: str
     parameters: Mapping[str, Initial] = {}
     flops: int = 0
     divided: str | None = None
+    image: tuple[int, int] | None = None
 
 
 class Part(NamedTuple):
@@ -275,13 +277,20 @@ class BuiltIn(Model):
         return np.int64 if self.whole_inputs else DTYPES[precision]
 
 
-def product(name: str, weight: Initial, num_products: int = 1, has_bias: bool = False, divided: str | None = None) -> Layer:
+def product(
+    name: str,
+    weight: Initial,
+    num_products: int = 1,
+    has_bias: bool = False,
+    divided: str | None = None,
+    image: tuple[int, int] | None = None,
+) -> Layer:
     """Returns a dense layer, or a convolution, whose weight multiplies `num_products` vectors, or windows, of a sample.
 
     A multiplication with its addition counts as two operations.
     """
     parameters = {"weight": weight} | ({"bias": constant(weight.shape[:1])} if has_bias else {})
-    return Layer(name, parameters, 2 * num_products * math.prod(weight.shape), divided)
+    return Layer(name, parameters, 2 * num_products * math.prod(weight.shape), divided, image)
 
 
 def norm(name: str, size: int, has_bias: bool = True, scale: float = 1.0) -> Layer:

@@ -75,3 +75,16 @@ def digest(state: Mapping[str, np.ndarray]) -> bytes:
         sha256.update(name.encode())
         sha256.update(np.ascontiguousarray(state[name]).data)
     return sha256.digest()
+
+
+def flattened_channels_last(array: np.ndarray, image: tuple[int, int]) -> np.ndarray:
+    """Converts the weight of a layer of flattened images of this (height, width) to the order of the frameworks.
+
+    Its columns are by (channels, height, width) here, and there by (height, width, channels), as images lie in their memory.
+    """
+    return array.reshape(len(array), -1, *image).transpose(0, 2, 3, 1).reshape(len(array), -1)
+
+
+def flattened_channels_first(array: np.ndarray, image: tuple[int, int]) -> np.ndarray:
+    """Converts such a weight back."""
+    return array.reshape(len(array), *image, -1).transpose(0, 3, 1, 2).reshape(len(array), -1)

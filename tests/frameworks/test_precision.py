@@ -76,7 +76,7 @@ def in_tensorflow(precision, shapes):
     tf, settings = tensorflow.losses.tf, resolve(Settings(precision=precision, optimizer="adam"), 1)
     model = tensorflow.models.build(settings, Ranks())
     optimizer = tensorflow.optimizer.Optimizer(settings, model.parameters)
-    tensorflow.variables.restore(model.parameters, optimizer, weights.draw(parameters_of(shapes), 3, precision))
+    tensorflow.variables.restore(model.layers, model.parameters, optimizer, weights.draw(parameters_of(shapes), 3, precision))
     samples = [tf.constant(array) for array in small_models.random_batch(shapes, 5, precision)[:3]]
 
     @tf.function
@@ -90,11 +90,14 @@ def in_tensorflow(precision, shapes):
     operations = step.get_concrete_function(*samples).graph.get_operations()
     products = {node.outputs[0].dtype.name for node in operations if "MatMul" in node.type or "Conv2D" in node.type}
     loss, gradients = step(*samples)
-    gradients = {name: tensorflow.variables.as_array(name, value.numpy()) for name, value in zip(model.parameters, gradients, strict=True)}
+    gradients = {
+        name: tensorflow.variables.as_array(model.layers, name, value.numpy())
+        for name, value in zip(model.parameters, gradients, strict=True)
+    }
     return (
         loss.numpy(),
         gradients,
-        {value.dtype.name for value in tensorflow.variables.gather(model.parameters, optimizer).values()},
+        {value.dtype.name for value in tensorflow.variables.gather(model.layers, model.parameters, optimizer).values()},
         products,
     )
 

@@ -7,7 +7,7 @@ from common.config import Settings
 from common.model import weights
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
-from common.model.description import parameters_of
+from common.model.description import parameters_of, product
 from common.model.resnet import ResNet50
 from common.ranks.launcher_variables import Ranks
 from common.workloads import WORKLOADS, resolve
@@ -29,7 +29,7 @@ def implementations(request, monkeypatch):
     # A block that ends in a batch norm of weight 0 would be left out.
     state |= {name: array + 0.5 for name, array in state.items() if name.endswith("bn3.weight")}
     model = tensorflow.models.build(SETTINGS, Ranks())
-    tensorflow.variables.restore(model.parameters, tensorflow.optimizer.Optimizer(SETTINGS, model.parameters), state)
+    tensorflow.variables.restore(model.layers, model.parameters, tensorflow.optimizer.Optimizer(SETTINGS, model.parameters), state)
     module = modules.build(SETTINGS, "cpu", Ranks())
     states.restore(module, steps.optimizer_for(SETTINGS, module), state)
     return request.param, model, module
@@ -50,11 +50,20 @@ def test_both_frameworks_have_the_same_logits_loss_and_gradients(implementations
     np.testing.assert_allclose(loss_here.numpy(), loss.item(), rtol=1e-12)
     gradients = tape.gradient(loss_here, model.parameters)
     for name, parameter in module.named_parameters():
-        gradient = tensorflow.variables.as_array(name, tf.convert_to_tensor(gradients[name]).numpy())
+        gradient = tensorflow.variables.as_array(model.layers, name, tf.convert_to_tensor(gradients[name]).numpy())
         np.testing.assert_allclose(gradient, states.as_array(name, parameter.grad, module), rtol=1e-9, atol=1e-11, err_msg=name)
     # Equal only if the layouts are: with axes or samples in another order it is another function.
     turned = inputs.swapaxes(1, 2) if isinstance(shapes, Cnn | ResNet50) else inputs[:, ::-1]
     assert not np.allclose(model.forward(model.parameters, tf.constant(turned.copy()), False).numpy(), logits.numpy())
+
+
+@pytest.mark.parametrize("name", ["embedding", "dense1"])
+def test_the_layout_of_a_weight_follows_from_its_layer_and_not_from_its_name(name):
+    layers = {f"{name}.weight": product(name, weights.he_uniform((2, 3)))}
+    array = np.arange(6.0).reshape(2, 3)
+    tensor = tensorflow.variables.as_tensor(layers, f"{name}.weight", array)
+    np.testing.assert_array_equal(tensor.numpy(), array.T)
+    np.testing.assert_array_equal(tensorflow.variables.as_array(layers, f"{name}.weight", tensor.numpy()), array)
 
 
 def test_batch_norm_in_float32_is_that_in_float64():
@@ -105,19 +114,19 @@ def test_both_frameworks_take_the_same_steps(optimizer):
     state = weights.draw(parameters_of(Cnn()), 3, "fp64")
     model, module = tensorflow.models.build(settings, Ranks()), modules.build(settings, "cpu", Ranks())
     in_tensorflow, in_pytorch = tensorflow.optimizer.Optimizer(settings, model.parameters), steps.optimizer_for(settings, module)
-    tensorflow.variables.restore(model.parameters, in_tensorflow, state)
+    tensorflow.variables.restore(model.layers, model.parameters, in_tensorflow, state)
     states.restore(module, in_pytorch, state)
     stream = np.random.default_rng(5)
     for learning_rate in (0.1, 0.3, 0.2):
         # Small ones, beside which epsilon shows.
         gradients = {name: 1e-6 * stream.normal(size=value.shape) for name, value in state.items()}
-        in_order = [tensorflow.variables.as_tensor(name, gradients[name]) for name in model.parameters]
+        in_order = [tensorflow.variables.as_tensor(model.layers, name, gradients[name]) for name in model.parameters]
         in_tensorflow.step(model.parameters, in_order, tensorflow.losses.tf.constant(learning_rate, tensorflow.losses.tf.float64))
         for name, parameter in module.named_parameters():
             parameter.grad = states.as_tensor(name, gradients[name], module)
         steps.set_learning_rate(in_pytorch, learning_rate)
         in_pytorch.step()
-    expected, state = states.gather(module, in_pytorch), tensorflow.variables.gather(model.parameters, in_tensorflow)
+    expected, state = states.gather(module, in_pytorch), tensorflow.variables.gather(model.layers, model.parameters, in_tensorflow)
     assert state.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(state[name], value, rtol=1e-9, atol=1e-15, err_msg=name)

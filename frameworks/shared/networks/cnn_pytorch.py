@@ -1,6 +1,5 @@
 """The CNN of common/model/cnn.py in PyTorch."""
 
-import math
 from collections.abc import Callable
 
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ class CnnModule(nn.Module):
         self.conv1 = Convolution(1, first, model.window)
         self.conv2 = Convolution(first, second, model.window)
         self.pooling = model.pooling
-        self.dense1 = FlattenedLinear(math.prod(model.pooled_shape), model.hidden)
+        self.dense1 = FlattenedLinear(model.pooled_shape, model.hidden)
         self.dense2 = nn.Linear(model.hidden, model.num_classes)
         self.dropout1, self.dropout2 = map(nn.Dropout, conventions.CNN_DROPOUT)
 

@@ -27,6 +27,11 @@ class Convolution(nn.Module):
 class FlattenedLinear(nn.Linear):
     """A dense layer of flattened images, whose values lie channels last in memory, so that flattening copies nothing."""
 
+    def __init__(self, image_shape: tuple[int, int, int], num_outputs: int) -> None:
+        height, width, channels = image_shape
+        super().__init__(height * width * channels, num_outputs)
+        self.image = height, width
+
 
 def zeroed(module: Module) -> Module:
     """Sets the parameters of a module to 0. Those of a run are set before training.

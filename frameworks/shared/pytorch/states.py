@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from common.model import cnn, weights
+from common.model import weights
 from frameworks.shared.networks.layers_pytorch import Convolution, FlattenedLinear
 from frameworks.shared.pytorch import process_group
 
@@ -111,24 +111,25 @@ def placed(tensor: Tensor, parameter: Tensor) -> Tensor:
 
 def as_array(name: str, tensor: Tensor, model: nn.Module) -> np.ndarray:
     """Returns a model's parameter of that name, or its optimizer state, in the layout of weights.py: channels before height and width."""
-    array = tensor.detach().cpu().numpy()
-    if array.ndim and _is_weight(name, model, Convolution):
+    array, layer = tensor.detach().cpu().numpy(), _layer_of_weight(name, model)
+    if array.ndim and isinstance(layer, Convolution):
         array = array.transpose(0, 3, 1, 2)
-    elif array.ndim and _is_weight(name, model, FlattenedLinear):
-        array = cnn.flattened_channels_first(name, array)
+    elif array.ndim and isinstance(layer, FlattenedLinear):
+        array = weights.flattened_channels_first(array, layer.image)
     return np.array(array, order="C")
 
 
 def as_tensor(name: str, array: np.ndarray, model: nn.Module) -> Tensor:
     """Converts an array back to a tensor, the inverse of `as_array`, as a copy."""
-    if array.ndim and _is_weight(name, model, Convolution):
+    layer = _layer_of_weight(name, model)
+    if array.ndim and isinstance(layer, Convolution):
         array = array.transpose(0, 2, 3, 1)
-    elif array.ndim and _is_weight(name, model, FlattenedLinear):
-        array = cnn.flattened_channels_last(name, array)
+    elif array.ndim and isinstance(layer, FlattenedLinear):
+        array = weights.flattened_channels_last(array, layer.image)
     return torch.tensor(np.array(array, order="C"))
 
 
-def _is_weight(name: str, model: nn.Module, layer_class: type[nn.Module]) -> bool:
-    """Returns whether the parameter is the weight of a layer of this class. Those of PyTorch's own layers have the layout of weights.py."""
+def _layer_of_weight(name: str, model: nn.Module) -> nn.Module | None:
+    """Returns the layer whose weight has this name; None for other parameters. PyTorch's own layers have the layout of weights.py."""
     layer, _, parameter = name.rpartition(".")
-    return parameter == "weight" and isinstance(model.get_submodule(layer), layer_class)
+    return model.get_submodule(layer) if parameter == "weight" else None

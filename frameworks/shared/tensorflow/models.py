@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from common.config import Settings
 from common.model.description import Model as Described
-from common.model.description import parameters_of
+from common.model.description import layers_of, parameters_of
 from common.ranks.launcher_variables import Ranks
 from common.workloads import workload_of
 from frameworks.shared.networks.layers_tensorflow import in_bfloat16, unchanged
@@ -19,12 +19,13 @@ DTYPES = {"fp32": tf.float32, "fp64": tf.float64, "bf16": tf.float32, "tf32": tf
 
 
 class Model(tf.Module):
-    """A model whose `parameters` are variables with the names of weights.py."""
+    """A model whose `parameters` are variables with the names of weights.py, and `layers` their layers by the same names."""
 
     def __init__(self, model: Described, precision: str) -> None:
         super().__init__()
+        self.layers = {f"{layer.name}.{name}": layer for layer in layers_of(model) for name in layer.parameters}
         self.parameters: dict[str, tf.Variable] = {
-            name: tf.Variable(as_tensor(name, np.zeros(initial.shape), DTYPES[precision]), name=name.replace(".", "_"))
+            name: tf.Variable(as_tensor(self.layers, name, np.zeros(initial.shape), DTYPES[precision]), name=name.replace(".", "_"))
             for name, initial in parameters_of(model).items()
         }
         low = in_bfloat16 if precision == "bf16" else unchanged

@@ -113,11 +113,11 @@ class TensorFlowTrainer(Trainer):
 
     @final
     def state(self, with_optimizer_state: bool = True) -> dict[str, np.ndarray]:
-        return variables.gather(self.module.parameters, self.optimizer if with_optimizer_state else None)
+        return variables.gather(self.module.layers, self.module.parameters, self.optimizer if with_optimizer_state else None)
 
     @final
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        variables.restore(self.module.parameters, self.optimizer, state)
+        variables.restore(self.module.layers, self.module.parameters, self.optimizer, state)
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:

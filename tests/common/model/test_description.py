@@ -9,7 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from common.model import cnn, weights
+from common.model import weights
 from common.model.decoder import Decoder
 from common.model.description import parameters_of
 from common.workloads import WORKLOADS
@@ -154,8 +154,8 @@ def test_the_flops_of_training_are_those_that_pytorch_counts(model):
 
 
 def test_the_columns_of_flattened_images_go_from_channels_first_to_channels_last():
-    name, (height, width), channels = "dense1.weight", cnn.FLATTENED["dense1.weight"], 8
+    height, width, channels = 12, 11, 8
     first = np.arange(2 * channels * height * width).reshape(2, -1)
-    last = cnn.flattened_channels_last(name, first)
+    last = weights.flattened_channels_last(first, (height, width))
     assert last[1, (5 * width + 7) * channels + 3] == first[1, (3 * height + 5) * width + 7]
-    np.testing.assert_array_equal(cnn.flattened_channels_first(name, last), first)
+    np.testing.assert_array_equal(weights.flattened_channels_first(last, (height, width)), first)
