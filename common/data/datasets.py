@@ -62,9 +62,6 @@ def num_samples(settings: Settings) -> int:
     return len(loader(settings)().train)
 
 
-# Images: the digits and MNIST.
-
-
 def _of_digits(_: str, __: Model, settings: Settings) -> Reader:
     return lambda: _prepared(_split(*read_digits()), settings.precision)
 
@@ -153,9 +150,6 @@ def _read_mnist(path: Path) -> Parts:
     return arrays
 
 
-# Texts: the documentation of Python.
-
-
 def _of_text(name: str, model: Any, _: Settings) -> Reader:
     """Returns a function that makes sequences of the bytes of a text, which is read now. Raises UserError where they are too few."""
     text = np.frombuffer(_types() if name == "pydoc-types" else _installed_topics(), np.uint8)
@@ -195,9 +189,6 @@ def _sequences(text: np.ndarray, num_sequences: int, context: int) -> Dataset:
         digest.update(str((array.shape, array.dtype.str)).encode())
         digest.update(np.ascontiguousarray(array).data)
     return Dataset(Arrays(*train), Arrays(*test), digest.hexdigest())
-
-
-# Random images, and what a user's file has.
 
 
 def _of_file(_: str, model: Any, settings: Settings) -> Reader:

@@ -11,9 +11,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from common.record import files
+from common.record.definition import Record
 
 
-def main(folder):
+def main(folder: Path) -> None:
     """Prints the table, in Markdown."""
     percents = defaultdict(list)
     records, _ = files.collect([folder])
@@ -25,7 +26,7 @@ def main(folder):
         print(f"| {workload} | {backend} | {len(of_runs)} | {statistics.fmean(of_runs):.2f} |")
 
 
-def share_of_first_steps(record):
+def share_of_first_steps(record: Record) -> float:
     """The seconds by which first steps are longer than the median of the other steps of their turn, over those of all steps."""
     num_epochs = len(record.train_seconds)
     num_steps = len(record.step_seconds) // num_epochs

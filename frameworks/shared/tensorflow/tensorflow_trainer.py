@@ -121,8 +121,10 @@ class TensorFlowTrainer(Trainer):
 
     @final
     def memory(self) -> AbstractContextManager[Mapping[str, TensorBytes]]:
-        held = self.module.parameters, self.optimizer.state
-        parameters, state = (sum(one.shape.num_elements() * one.dtype.size for one in tensors.values()) for tensors in held)
+        parameters, state = (
+            sum(variable.shape.num_elements() * variable.dtype.size for variable in by_name.values())
+            for by_name in (self.module.parameters, self.optimizer.state)
+        )
         gradients = sum(self.optimizer.gradient_bytes.values())
         return contextlib.nullcontext(
             {point: TensorBytes(parameters, gradients if point == "after_backward" else 0, state) for point in POINTS}

@@ -55,14 +55,14 @@ def moves(candidates: Sequence[Entry]) -> list[Move]:
     Both sides have one transport. A library that ran over none of Horovod's is compared with the fastest of Horovod.
     """
     by_factors = difference.entries_by_factors(candidates)
-    found = []
+    moves_of_size = []
     for (framework, library, transport), alternative in by_factors.items():
         horovod_over = {over: entry for (of, _, over), entry in by_factors.items() if of == framework and _is_of_horovod(entry.backend)}
         shares_transport = any((framework, library, over) in by_factors for over in horovod_over)
         horovod = horovod_over.get(transport) if shares_transport else next(iter(horovod_over.values()), None)
         if _is_alternative(alternative.backend) and horovod and (ratio := epoch_ratio(alternative, horovod, candidates)):
-            found.append(Move(library, horovod, alternative, ratio))
-    return found
+            moves_of_size.append(Move(library, horovod, alternative, ratio))
+    return moves_of_size
 
 
 def _is_of_horovod(backend: str) -> bool:
