@@ -43,6 +43,11 @@ def test_without_a_transport_in_common_both_are_named():
     assert first.startswith(f"{AT} ddp: 1.10 times as long per epoch (1.10 to 1.10) over gloo (Horovod over mpi), ")
 
 
+def test_with_one_in_common_that_alone_is_compared():
+    first, *_ = sentences(records_of({("ddp@mpi", "mpi"): 1.1, ("ddp", "gloo"): 1.3, ("horovod_torch", "mpi"): 1.0}))
+    assert first.startswith(f"{AT} ddp: 1.10 times as long per epoch (1.10 to 1.10) over mpi, memory")
+
+
 def test_too_few_repeats_have_no_verdict():
     first, *_ = sentences(records_of({("ddp@mpi", "mpi"): 1.0, ("horovod_torch", "mpi"): 1.1}, num_repeats=1))
     assert first.startswith(f"{AT} ddp: 0.91 times as long per epoch (one run each) over mpi, ")
