@@ -27,8 +27,8 @@ class Layer(NamedTuple):
 
     `parameters` have names within the layer. `flops` are the floating-point operations of the matrix products and convolutions of the
     forward pass for one sample. `divided` says how tensor parallelism divides the matrix over ranks: by `columns`, by `rows`, or by tokens
-    as `embedding` or `head`. If it is None, every rank has the whole matrix. `image` is the (height, width) of the images
-    that a dense layer takes flattened.
+    as `embedding` or `head`. If it is None, every rank has the whole matrix. A lookup table is always an `embedding`, whose layout in
+    TensorFlow is that of weights.py. `image` is the (height, width) of the images that a dense layer takes flattened.
     """
 
     name: str

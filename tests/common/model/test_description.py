@@ -143,7 +143,7 @@ def test_the_decoder_is_the_function_of_its_papers(tied):
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_flops_of_training_are_those_that_pytorch_counts(model):
     # On the meta device nothing is computed.
-    module, has_tokens = module_of(model).to("meta", torch.float32), isinstance(model, Decoder)
+    module, has_tokens = module_of(model).to("meta", torch.float32), bool(model.tokens_per_sample)
     # Without the gradient by its inputs, the first layer would have one product less.
     kind = {"dtype": torch.int64} if has_tokens else {"dtype": torch.float32, "requires_grad": True}
     inputs = torch.zeros(3, *model.input_shape, device="meta", **kind)

@@ -8,7 +8,8 @@ from launch.launchers.hosts import hosts_in, unknown_nodes_problem
 from tests.support.mistakes import refusal, refused
 
 VARIABLES = LAUNCHERS["mpich"].nodes_variables
-SLURM, LSF = {"SLURM_JOB_ID": "7"}, {"LSB_JOBID": "7"}
+# The second is of a batch system without a row in BATCH_SYSTEMS.
+SLURM, UNKNOWN = {"SLURM_JOB_ID": "7"}, {"UNKNOWN_JOB_ID": "7"}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_path_that_cannot_be_read_is_refused(path, message):
         ({}, None, ["2 nodes are planned, and mpich knows none: all ranks would be on one", "--hosts FILE"]),
         (SLURM, None, ["in this job of Slurm", "put srun into PATH"]),
         ({"PBS_JOBID": "7", "PBS_NODEFILE": "/n"}, None, ["in this job of PBS", '--hosts "$PBS_NODEFILE"', "PALS"]),
-        (LSF, None, ["--hosts FILE"]),
+        (UNKNOWN, None, ["--hosts FILE"]),
     ],
 )
 def test_the_cause_is_named_with_what_to_give(environ, srun, parts, monkeypatch):
@@ -75,9 +76,9 @@ def test_the_cause_is_named_with_what_to_give(environ, srun, parts, monkeypatch)
 @pytest.mark.parametrize(
     ("num_nodes", "arguments", "environ", "srun"),
     [
-        (1, (), LSF, None),
+        (1, (), UNKNOWN, None),
         (2, (), SLURM, "/bin/srun"),
-        (2, ("-f", "hosts"), LSF, None),
+        (2, ("-f", "hosts"), UNKNOWN, None),
         (2, ("-hosts", "a,b"), {}, None),
         (2, (), {VARIABLES[0]: "/hosts"}, None),
     ],
@@ -102,5 +103,7 @@ def test_only_a_launcher_of_a_batch_system_starts_ranks_on_nodes_that_are_not_li
         monkeypatch.setenv(variable, "/hosts")
     with refused(f"2 nodes are planned, and {name} knows none"):
         start.argv()
-    monkeypatch.setenv(own[0], "/hosts")
-    assert "python" in start.argv()
+    for variable in own:
+        with monkeypatch.context() as alone:
+            alone.setenv(variable, "/hosts")
+            assert "python" in start.argv()

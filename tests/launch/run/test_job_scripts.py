@@ -69,8 +69,8 @@ OF_GPUS = {"sizes": (4,), "device": "cuda", "repeats": 9}
 )
 def test_a_job_asks_for_the_resources_of_its_runs_and_not_for_more_time_than_its_queue_allows(system, machine, options, expected, tmp_path):
     _, scripts = printed(tmp_path, system, machine=machine, **options)
-    directives = re.findall(r"^#(?:SBATCH|PBS) (.*)$", scripts[-1], re.MULTILINE)
-    assert [line for line in expected.split(", " if system == "pbs" else " ") if line not in directives] == []
+    directives = re.findall(r"^#[A-Z]+ (.*)$", scripts[-1], re.MULTILINE)
+    assert [line for line in expected.split(" " if system == "slurm" else ", ") if line not in directives] == []
     assert ("gpu" in "".join(directives)) == ("device" in options)
 
 
