@@ -8,9 +8,9 @@ from common import backends
 from common.command_line import flag
 from common.config import TRAINING_SETTINGS
 from common.cost import sharing
-from tests.support.agreement_runs import ACCUMULATED, DROPOUT, FLOAT64, MIXED
+from tests.support.agreement_runs import EVER, SAME_TRAINING
 from tests.support.backends import DISTRIBUTED
-from tests.support.contract import REDUCED, ROW_OF_BACKEND, ROWS
+from tests.support.contract import COMPARISONS, REDUCED, ROW_OF_BACKEND, ROWS
 from tests.support.forked import run_module
 from tests.support.running import BIN, ROOT, completed
 
@@ -35,9 +35,16 @@ def test_every_setting_of_training_that_a_backend_reads_is_changed_in_a_run():
     """What the loop, the data and the model alone read is the same code for all backends."""
     sources = "".join(path.read_text() for path in (ROOT / "frameworks").rglob("*.py"))
     settings = {name for name in re.findall(r"settings\.(\w+)", sources) if name in TRAINING_SETTINGS}
-    changed = {word for run in (*FLOAT64, *MIXED, ACCUMULATED) for word in run.arguments({True: {}, False: {}})}
+    changed = {word for _, comparison in COMPARISONS for word in comparison.run.arguments({True: {}, False: {}})}
     assert settings
-    assert {name for name in settings if flag(name) not in {*changed, *DROPOUT}} == set()
+    assert {name for name in settings if flag(name) not in changed} == set()
+
+
+def test_a_setting_with_which_plain_training_has_other_losses_is_in_the_digest():
+    with_other_losses = [comparison.run.training for _, comparison in COMPARISONS if comparison.below == EVER]
+    changed = {word for training in with_other_losses for word in training[len(SAME_TRAINING) :] if word.startswith("--")}
+    assert changed
+    assert changed - {flag(name) for name in TRAINING_SETTINGS} == set()
 
 
 def test_the_tests_of_one_backend_train_its_runs_and_their_references_alone():
