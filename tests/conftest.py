@@ -10,7 +10,7 @@ import pytest
 from common import apart
 from common.record import files
 from tests.support.backends import group_of, runs_of
-from tests.support.running import ROOT, copied
+from tests.support.running import LIGHT, ROOT, copied, with_backends
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -32,6 +32,13 @@ LONGEST = (
 def checkout(tmp_path_factory):
     """A copy of this checkout, uncommitted changes and all, with the same environment: a place for tests to write in."""
     return copied(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture
+def light_checkout(checkout):
+    """That copy with the light backend, for what only runs a matrix."""
+    with with_backends(checkout, LIGHT):
+        yield checkout
 
 
 @pytest.fixture(scope="session")

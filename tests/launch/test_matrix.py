@@ -205,24 +205,24 @@ def test_matrices_at_once_in_folders_of_their_own_end_with_their_own_records(che
         ("import subprocess; subprocess.run(['dd', 'if=/dev/zero', 'of={folder}/full', 'bs=1k'], check=False)", "No space left on device"),
     ],
 )
-def test_a_matrix_whose_results_are_deleted_or_full_names_the_runs_whose_record_is_not_written(statement, reason, checkout, tmp_path):
+def test_a_matrix_whose_results_are_deleted_or_full_names_the_runs_whose_record_is_not_written(statement, reason, light_checkout, tmp_path):
     (tmp_path / "here").mkdir()
-    text = made("single", f"if step == 2: {statement.format(folder=str(tmp_path / 'here'))}", "Backend(one_rank=True)")
+    text = made("light", f"if step == 2: {statement.format(folder=str(tmp_path / 'here'))}")
     # The mount is there for the matrix alone.
     around = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=300k tmpfs {tmp_path} && exec "$@"', "sh")
-    with with_backends(checkout, {"breaking": text}):
+    with with_backends(light_checkout, {"breaking": text}):
         settings = ("--workloads", "cnn", "--epochs", "1", "--no-stop-at-target", "--no-step-breakdown")
-        done = matrix(checkout, tmp_path, "1", "--backends", "breaking", *settings, around=around)
+        done = matrix(light_checkout, tmp_path, "1", "--backends", "breaking", *settings, around=around)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"its record could not be written ({reason})" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_what_a_dry_run_prints_can_be_pasted(checkout, tmp_path):
+def test_what_a_dry_run_prints_can_be_pasted(light_checkout, tmp_path):
     folder = tmp_path / "it's here"
-    dry = matrix(checkout, folder, "1", "--workloads", "cnn", "--backends", "single", "--epochs", "1", "--dry-run")
+    dry = matrix(light_checkout, folder, "1", "--workloads", "cnn", "--backends", "light", "--epochs", "1", "--dry-run")
     assert (dry.returncode, list(tmp_path.iterdir())) == (0, []), dry.stderr
-    done = completed("bash", "-c", dry.stdout, cwd=checkout, variables=FEW_STEPS)
+    done = completed("bash", "-c", dry.stdout, cwd=light_checkout, variables=FEW_STEPS)
     assert done.returncode == 0, done.stderr
     (record,) = records_in(folder)
-    assert (record["backend"], record["num_ranks"], record["status"]) == ("single", 1, "ok")
+    assert (record["backend"], record["num_ranks"], record["status"]) == ("light", 1, "ok")

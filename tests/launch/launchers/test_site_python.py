@@ -55,11 +55,11 @@ def test_an_environment_that_does_not_start_is_not_replaced_in_silence(tmp_path)
 
 
 @pytest.mark.matrix
-def test_variables_that_do_not_reach_a_rank_fail_the_run(checkout, short_run, tmp_path):
+def test_variables_that_do_not_reach_a_rank_fail_the_run(light_checkout, short_run, tmp_path):
     machine = tmp_path / "site.toml"
     # As in a container without the environment of the node.
     machine.write_text(f'python = ["env", "-i", "PATH=/usr/bin:/bin", "{BIN / "python"}"]\n[variables]\nHOROVOD_CYCLE_TIME = "7"\n')
-    done = matrix(checkout, tmp_path, "1", "--backends", "single", "--workloads", "cnn", *short_run, "--machine-file", machine)
+    done = matrix(light_checkout, tmp_path, "1", "--backends", "light", "--workloads", "cnn", *short_run, "--machine-file", machine)
     assert done.returncode == 1, done.stdout + done.stderr
     (record,) = records_in(tmp_path)
     assert record["status"] == "failed"

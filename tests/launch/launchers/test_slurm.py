@@ -112,10 +112,10 @@ def test_with_the_mpi_of_the_site_and_with_none_ranks_of_two_nodes_find_each_oth
     assert f"--mpi={interface} " in record["command"]
 
 
-def test_a_printed_job_that_is_requeued_in_the_middle_completes_each_run_exactly_once(slurm, checkout, short_run, tmp_path):
+def test_a_printed_job_that_is_requeued_in_the_middle_completes_each_run_exactly_once(slurm, light_checkout, short_run, tmp_path):
     results = tmp_path / "results"
-    settings = ("--backends", "ddp", "--repeats", "2", "--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--machine", "here")
-    printed = matrix(checkout, results, "2", *settings, "--print-jobs", "slurm")
+    settings = ("--backends", "light", "--repeats", "2", "--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--machine", "here")
+    printed = matrix(light_checkout, results, "2", *settings, "--print-jobs", "slurm")
     assert (printed.returncode, list(results.glob("*"))) == (0, []), printed.stderr
     (tmp_path / "submit.sh").write_text(printed.stdout)
     submitted = completed("bash", tmp_path / "submit.sh", f"--output={tmp_path}/out", variables=slurm)

@@ -140,27 +140,27 @@ def test_a_run_that_is_ending_is_waited_for(running, tmp_path):
 
 
 @pytest.mark.matrix
-def test_a_matrix_is_resumed_with_the_repeats_that_it_lacks(checkout, tmp_path):
-    arguments = ("1", "--workloads", "cnn", "--backends", "single", "--epochs", "1", "--no-step-breakdown", "--resume")
-    first = matrix(checkout, tmp_path, *arguments, variables=FEW_STEPS)
+def test_a_matrix_is_resumed_with_the_repeats_that_it_lacks(light_checkout, tmp_path):
+    arguments = ("1", "--workloads", "cnn", "--backends", "light", "--epochs", "1", "--no-step-breakdown", "--resume")
+    first = matrix(light_checkout, tmp_path, *arguments, variables=FEW_STEPS)
     assert first.returncode == 0, first.stdout + first.stderr
     (completed,) = (tmp_path / "here").glob("*.json")
     before = completed.read_bytes()
-    repeated = matrix(checkout, tmp_path, *arguments, "--repeats", "2", variables=FEW_STEPS)
+    repeated = matrix(light_checkout, tmp_path, *arguments, "--repeats", "2", variables=FEW_STEPS)
     assert repeated.returncode == 0, repeated.stdout + repeated.stderr
     assert [(record["status"], record["repeat"]) for record in records_in(tmp_path)] == [("ok", 0), ("ok", 1)]
     assert completed.read_bytes() == before
     assert len(list(tmp_path.glob("here/*.matrix"))) == 1
-    finished = matrix(checkout, tmp_path, *arguments)
+    finished = matrix(light_checkout, tmp_path, *arguments)
     assert (finished.returncode, len(records_in(tmp_path))) == (0, 2)
     assert "have completed; without --resume a new matrix begins" in finished.stdout
 
 
 @pytest.mark.matrix
-def test_two_matrices_that_start_at_once_in_one_folder_end_nobodys_process_and_overwrite_no_record(checkout, tmp_path):
+def test_two_matrices_that_start_at_once_in_one_folder_end_nobodys_process_and_overwrite_no_record(light_checkout, tmp_path):
     one_epoch = ("--epochs", "1", "--share-machine", "--resume", "--momentum")
     started = [
-        kills.start(checkout, tmp_path, *one_epoch, momentum, num_ranks=1, backends="single", variables=FEW_STEPS)
+        kills.start(light_checkout, tmp_path, *one_epoch, momentum, num_ranks=1, backends="light", variables=FEW_STEPS)
         for momentum in ("0.5", "0.8")
     ]
     try:
