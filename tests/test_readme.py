@@ -12,12 +12,14 @@ from tests.support.running import FEW_STEPS, ROOT, completed
 
 README = (ROOT / "README.md").read_text()
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines() if line.strip()]
-# What a command is run with besides, so that it takes less time: other tests train every workload with every backend, and run all tests.
+# What a command is run with besides, so that it takes less time: other tests train every workload with every backend at both sizes, and
+# run all tests.
 FEW_EPOCHS = ["--epochs", "1", "--no-stop-at-target", "--no-step-breakdown"]
 SHORTER = {
-    "launch/matrix.sh 1 2": [*FEW_EPOCHS, "--backends", "ddp", "--workloads", "cnn"],
+    "launch/matrix.sh 1 2": [*FEW_EPOCHS, "--backends", "single", "--workloads", "cnn"],
     "launch/matrix.sh 1 2 --model frameworks/own_model/rings.py": [*FEW_EPOCHS, "--backends", "single"],
     "launch/matrix.sh 2 --backends ddp,deepspeed_zero@3 --workloads cnn --scaling strong --epochs 2": FEW_EPOCHS,
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m frameworks.ddp --epochs 2": FEW_EPOCHS,
     "tests/run.sh": ["--numprocesses", "0", "tests/common/test_metric.py"],
 }
 

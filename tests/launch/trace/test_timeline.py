@@ -5,8 +5,9 @@ import time
 import pytest
 
 from common import chrome_trace
+from common.data import sharding
 from common.training.loop import NUM_WARMUP_STEPS
-from common.training.step_breakdown import ACTIVE
+from common.training.step_breakdown import ACTIVE, WAIT, WARMUP
 from frameworks.shared.horovod import horovod_timeline
 from launch.trace import profile, timeline
 from tests.launch.trace.test_merge import tracks_of
@@ -16,7 +17,9 @@ from tests.support.tracing import Traced, library
 
 pytestmark = pytest.mark.matrix
 
-NUM_STEPS = 24
+# As many as make the whole schedule of the profiler.
+NUM_STEPS = WAIT + WARMUP + ACTIVE
+EPOCH = {sharding.STEPS_VARIABLE: str(NUM_STEPS)}
 # Of the CNN, in tensors.
 NUM_PARAMETERS = 1_199_882
 NUM_TENSORS = 8
@@ -80,7 +83,7 @@ def valid_trace(folder, parts, compute, collective, seconds):
 )
 def test_a_run_of_horovod_writes_one_valid_trace(tmp_path, backend, parts, compute):
     # Without its cache Horovod records when each rank was ready, in every step.
-    variables = profile.variables(library(), tmp_path / "profiles") | {"HOROVOD_CACHE_CAPACITY": "0"}
+    variables = profile.variables(library(), tmp_path / "profiles") | EPOCH | {"HOROVOD_CACHE_CAPACITY": "0"}
     # An epoch, and a profiled one.
     command = [BIN / "mpiexec", "-n", 2, BIN / "python", "-m", f"frameworks.{backend}", "--timeline", "--epochs", 1]
     begun = time.monotonic()
@@ -136,7 +139,7 @@ def _gradients_are_payload_and_negotiation_is_control(done):
 def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
     settings = ("--backends", "ddp", "--workloads", "cnn", "--epochs", "1", "--no-stop-at-target")
     begun = time.monotonic()
-    done = matrix(checkout, tmp_path, "2", *settings, "--timeline", "--trace", "mpi")
+    done = matrix(checkout, tmp_path, "2", *settings, "--timeline", "--trace", "mpi", variables=EPOCH)
     ran_seconds = time.monotonic() - begun
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of the runs were traced" in done.stdout
