@@ -29,6 +29,8 @@ def test_each_call_of_the_table_gives_equal_numbers(tmp_path):
     assert [*printed.splitlines(), *CALLBACKS, *OF_LAUNCHERS] == EQUAL
 
 
+# It shows what libraries do, and changes with them.
+@pytest.mark.long
 def test_each_callback_of_keras_gives_equal_numbers():
     printed = printed_by(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.leaving_horovod_keras")
     assert printed.splitlines() == CALLBACKS
