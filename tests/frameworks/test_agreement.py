@@ -96,10 +96,10 @@ def test_an_injected_fault_changes_the_losses(trained, name, fault):
 
 
 # At four ranks: the CNN's ten outputs are not divisible by four.
-@pytest.mark.runs(needed=lambda variant: [(f"deepspeed_zero{variant}", 4, RESTORED)])
-@pytest.mark.parametrize("variant", ["", "@3"])
-def test_zero_restores_an_unsharded_state(trained, variant):
-    record, _ = trained(f"deepspeed_zero{variant}", 4, RESTORED)
+@pytest.mark.runs(needed=lambda name, ranks: [(name, ranks, RESTORED)])
+@pytest.mark.parametrize(("name", "ranks"), [("deepspeed_zero", 4), ("deepspeed_zero@3", 4), ("tf_mirrored", 2)])
+def test_a_state_is_restored_as_it_was(trained, name, ranks):
+    record, _ = trained(name, ranks, RESTORED)
     assert record["status"] == "ok", record["error"]
 
 

@@ -25,7 +25,7 @@ RESNET_TRAINING = (
     "--warmup-epochs", "0.66",
 )  # fmt: skip
 # For that many steps of 8, and for three. The rest is dropped.
-NUM_STEPS = 11
+NUM_STEPS = 8
 MANY_SAMPLES, FEW_SAMPLES = 8 * NUM_STEPS + 3, 28
 # Divided unevenly over the ranks, in batches of another size than the two of the warm-up.
 NUM_TEST_SAMPLES = 21
@@ -153,7 +153,7 @@ WEIGHT_AVERAGING = [
 ]
 # Post-local SGD that is local from the first step, after LATER_STEPS, and never. The average after the first local step is of equal
 # parameters: the second local step is the first whose loss differs.
-LATER_STEPS = 5
+LATER_STEPS = 3
 LOCAL, _LATER = ((*SAME_TRAINING, "--local-after", number) for number in ("0", str(LATER_STEPS)))
 POST_LOCAL_SGD = [
     Comparison(CNN._replace(training=LOCAL), "1"),

@@ -284,15 +284,16 @@ def exact(backend):
     """The Comparisons of every distributed backend that is exact in float64."""
     if backend not in EXACT:
         return
-    # A pipeline has micro-batches of its own.
-    micro_batches = [] if declared()[backend].pipelined else [runs.ACCUMULATED]
-    yield from map(Comparison, trained_by(backend, [*runs.FLOAT64, *micro_batches]))
+    on_pytorch = declared()[backend].framework == "PyTorch"
+    # A pipeline has micro-batches of its own, and those on PyTorch train the CNN without micro-batches at four ranks.
+    of_cnn = [runs.CNN] if declared()[backend].pipelined else [runs.ACCUMULATED] if on_pytorch else [runs.CNN, runs.ACCUMULATED]
+    yield from map(Comparison, trained_by(backend, [*of_cnn, runs.DECODER_ADAM]))
     (short,) = trained_by(backend, [runs.SHORT_CNN])
     yield Comparison(short, ranks=4)
     if "" in ROWS[backend].held:
         yield runs.in_float32(runs.FLOAT32)
     # Horovod's ranks meet over Gloo for TensorFlow as they do for PyTorch.
-    if declared()[backend].framework == "PyTorch":
+    if on_pytorch:
         yield from (Comparison(short, name.partition("@")[2]) for name in VARIANTS if file_of(name) == backend)
 
 

@@ -45,8 +45,8 @@ def main():
             for horovod in horovods:
                 meanwhile.enter_context(replaced((horovod, "shutdown", lambda: None)))
             go_on_after_runs(meanwhile)
-            # They start programs.
-            for owner, name in ((environment, "_git"), (environment, "hypervisor")):
+            # They start programs, or look through all libraries.
+            for owner, name in ((environment, "_git"), (environment, "hypervisor"), (environment, "version")):
                 meanwhile.enter_context(replaced((owner, name, functools.cache(getattr(owner, name)))))
             if "torch" in sys.modules:
                 share_gloo_device()

@@ -270,15 +270,17 @@ def killed_in_its_step_breakdown(_):
 # No faults: another training, library or processor, for what is compared
 
 
-def train_instead(workload, model):
+def train_instead(workload, model, **changes):
     """A workload has another model."""
-    replace(workloads, "WORKLOADS", workloads.WORKLOADS | {workload: workloads.WORKLOADS[workload]._replace(model=model)})
+    replace(workloads, "WORKLOADS", workloads.WORKLOADS | {workload: workloads.WORKLOADS[workload]._replace(model=model, **changes)})
 
 
 def small(_):
-    """The CNN and the transformer are small models."""
-    train_instead("cnn", small_models.CNN)
-    train_instead("transformer", small_models.DECODER)
+    """The CNN and the transformer are small models, with evaluations of several batches and a shorter warm-up."""
+    train_instead("cnn", small_models.CNN, evaluation_batch_size=8)
+    train_instead("transformer", small_models.DECODER, evaluation_batch_size=8)
+    # One before that whose bytes are counted.
+    replace(loop, "NUM_WARMUP_STEPS", 2)
 
 
 def tied(_):
