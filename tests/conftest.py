@@ -24,7 +24,7 @@ LONGEST = (
     "trained on PyTorch", "trained with a library", "trained on TensorFlow", "launchers", "tests/launch/test_matrix.py",
     "tests/test_readme.py", "tests/launch/lesson/test_lessons.py", "tests/common/training/test_checkpoints.py",
     "tests/launch/run/test_verified_models.py", "tests/launch/trace/test_timeline.py", "tests/common/ranks/test_meeting.py",
-    "tests/launch/run/test_hostile_node.py", "tests/launch/run/test_resume.py", "tests/launch/run/test_restart.py",
+    "tests/launch/run/test_hostile_node.py", "tests/launch/run/test_restart.py",
 )  # fmt: skip
 
 
