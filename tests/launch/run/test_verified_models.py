@@ -37,7 +37,8 @@ TRAINED = {
     "deepspeed_zero@3": ("layer-wise-optimizer",),
 }
 # DeepSpeed ends otherwise where Horovod has ended MPI.
-TOGETHER = [("ddp", "gradient_averaging", "zero_redundancy", "fsdp"), ("horovod_torch",), tuple(name for name in TRAINED if "deep" in name)]
+WITH_DEEPSPEED = tuple(name for name in TRAINED if "deep" in name)
+TOGETHER = [tuple(name for name in TRAINED if name not in WITH_DEEPSPEED), WITH_DEEPSPEED]
 # What the checks before training let pass.
 OF_TRAINING = [
     *OF_RANKS,
