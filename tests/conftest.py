@@ -19,9 +19,9 @@ hypothesis.settings.load_profile("busy")
 apart.begin()
 # Fixtures that are made once: the import of both frameworks, and the committed records.
 SHARED = ("frameworks", "committed")
-# Groups of tests that take more than a minute, the longest first.
+# Groups of tests that take more than a minute, the longest first: that of the launchers waits most, and others have the cores meanwhile.
 LONGEST = (
-    "trained on PyTorch", "trained with a library", "trained on TensorFlow", "launchers", "tests/launch/test_matrix.py",
+    "launchers", "trained on PyTorch", "trained with a library", "trained on TensorFlow", "tests/launch/test_matrix.py",
     "tests/test_readme.py", "tests/launch/lesson/test_lessons.py", "tests/common/training/test_checkpoints.py",
     "tests/launch/run/test_verified_models.py", "tests/launch/trace/test_timeline.py", "tests/common/ranks/test_meeting.py",
     "tests/launch/run/test_hostile_node.py", "tests/launch/run/test_restart.py",
