@@ -18,7 +18,7 @@ SITES = (ROOT / "launch" / "SITES.md").read_text()
 OF_SITES = re.findall(r"^  launch/matrix\.sh (.* --print-jobs (\w+)) \| bash -s -- (.*)$", SITES, re.MULTILINE)
 CONTAINERS = re.findall(r"^(docker|podman|apptainer|enroot) (.* bash -c '.*)$", SITES, re.MULTILINE)
 CELLS = re.findall(r"^!(.*)$", SITES, re.MULTILINE)
-SCRIPTS = [ROOT / "launch" / "matrix.sh", ROOT / "launch" / "setup.sh", *(ROOT / "tests").glob("*.sh")]
+SCRIPTS = [*(ROOT / "launch" / name for name in ("audit", "matrix.sh", "setup.sh")), *(ROOT / "tests").glob("*.sh")]
 
 
 def test_every_launcher_is_on_the_page_and_some_with_their_commands():

@@ -1,0 +1,463 @@
+"""What the observations of all ranks say about the training of a script: pure functions of what probe.py wrote, one for each check.
+
+A check returns what is right, raises Wrong with the evidence, or Unseen with the reason.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations, pairwise
+from typing import Any, NamedTuple
+
+RIGHT, WRONG, UNSEEN = "right", "wrong", "could not be seen"
+# Relative. Gradients in 16 bits, and compressed ones, are rounded by less; those of other samples differ by more.
+GRADIENT_TOLERANCE, EQUAL = 0.02, 1e-6
+# Of what a step changes: replicas may differ by less, from rounding.
+SHARE_OF_CHANGE = 1e-3
+# Of the samples of a rank: the padding of a sampler is less, and what is not divided is more.
+LEAST_SHARED, MOST_SHARED = 0.1, 0.98
+# Of the indices that a rank keeps of an epoch.
+MAX_SAMPLES = 20_000
+# A scaler starts too large and skips a few steps.
+NUM_SKIPPED = 8
+
+Event = dict[str, Any]
+Numbers = list[float]
+
+
+class Wrong(Exception):
+    pass
+
+
+class Unseen(Exception):
+    pass
+
+
+class Verdict(NamedTuple):
+    check: str
+    verdict: str
+    reason: str
+
+
+class Rank:
+    """The observations of a rank."""
+
+    def __init__(self, events: list[Event]) -> None:
+        def of(kind: str) -> list[Event]:
+            return [event for event in events if event["event"] == kind]
+
+        identity = of("rank")[0]
+        self.number, self.world_size = identity["rank"], identity["world_size"]
+        self.models, self.steps, self.passes, self.evaluations, self.saved = map(of, ("model", "step", "pass", "evaluation", "saved"))
+        self.failures = of("failed")
+        self.end: Event = (of("end") or [{}])[0]
+        self.sizes: dict[str, list[int]] = {name: size for model in self.models for name, size in model["sizes"].items()}
+        self.num_steps: int = self.end.get("num_steps", len(self.steps))
+
+    def values(self, name: str) -> list[Numbers]:
+        """A parameter before each step that was watched, and after the last one if no other came."""
+        values = [step["values"][name] for step in self.steps if name in step["values"]]
+        return values + [self.end["values"][name]] * (self.num_steps == len(self.steps) and name in self.end.get("values", {}))
+
+
+def judge(processes: Iterable[list[Event]]) -> list[Verdict]:
+    """The verdict of each check on the events of all processes."""
+    trained = [Rank(events) for events in processes if any(event["event"] == "trains" for event in events)]
+    by_number = {rank.number: rank for rank in sorted(trained, key=lambda rank: len(rank.steps))}
+    ranks = [by_number[number] for number in sorted(by_number)]
+    return [Verdict(name, *verdict(name, check, ranks)) for name, check in CHECKS.items()]
+
+
+def verdict(name: str, check: Callable[[list[Rank]], str], ranks: list[Rank]) -> tuple[str, str]:
+    try:
+        if not ranks:
+            raise Unseen("no process computed gradients with PyTorch")
+        for rank in ranks:
+            if rank.failures:
+                raise Unseen(f"the probe failed on rank {rank.number}: {rank.failures[0]['error']}")
+        if len(ranks) < ranks[0].world_size:
+            raise Unseen(f"{len(ranks)} of {ranks[0].world_size} ranks were seen")
+        if len(ranks) == 1 and name in ("start", "gradients", "replicas", "random") and not is_carried(ranks):
+            raise Unseen("there is one rank")
+        if name not in ("parameters", "state") and not all(rank.steps for rank in ranks):
+            raise Unseen("no optimizer took a step")
+        return RIGHT, check(ranks)
+    except Wrong as evidence:
+        return WRONG, str(evidence)
+    except Unseen as reason:
+        return UNSEEN, str(reason)
+
+
+def length(numbers: Numbers) -> float:
+    return math.hypot(*numbers)
+
+
+def minus(numbers: Numbers, others: Numbers) -> Numbers:
+    return [number - other for number, other in zip(numbers, others, strict=True)]
+
+
+def are_close(numbers: Numbers, others: Numbers, tolerance: float) -> bool:
+    return length(minus(numbers, others)) <= tolerance * max(length(numbers), length(others))
+
+
+def mean(of_ranks: list[Numbers], weights: list[float] | None = None) -> Numbers:
+    weights = weights or [1.0] * len(of_ranks)
+    return [sum(w * number for w, number in zip(weights, numbers, strict=True)) / sum(weights) for numbers in zip(*of_ranks, strict=True)]
+
+
+def multiple(numbers: Numbers, of: Numbers) -> float | None:
+    """By which positive factor numbers are others; None if they are no multiple of them."""
+    factor = sum(number * other for number, other in zip(numbers, of, strict=True)) / (length(of) ** 2 or 1)
+    return factor if factor > 0 and are_close(numbers, [factor * other for other in of], GRADIENT_TOLERANCE) else None
+
+
+def is_near(factor: float | None, expected: float) -> bool:
+    return factor is not None and abs(factor / expected - 1) <= GRADIENT_TOLERANCE
+
+
+def is_whole(name: str, ranks: list[Rank]) -> bool:
+    """Whether each rank has all elements of a parameter."""
+    return all(rank.sizes[name][0] == rank.sizes[name][1] for rank in ranks)
+
+
+def together(ranks: list[Rank]) -> Iterator[tuple[int, list[Event]]]:
+    """The steps that all ranks took at the same time, by number."""
+    yield from enumerate(map(list, zip(*(rank.steps[: num_together(ranks)] for rank in ranks), strict=True)), 1)
+
+
+def num_together(ranks: list[Rank]) -> int:
+    """The number of steps until a rank, which has fewer samples, is at the end of an epoch before another one."""
+    for passes in zip(*([noted for noted in rank.passes if noted["is_complete"] and noted["trains"]] for rank in ranks), strict=False):
+        if len(ends := {noted["num_steps"] for noted in passes}) > 1:
+            return min(*ends, *(len(rank.steps) for rank in ranks))
+    return min(len(rank.steps) for rank in ranks)
+
+
+def start(ranks: list[Rank]) -> str:
+    first = [rank.steps[0]["values"] for rank in ranks]
+    buffers = [{name: numbers for model in rank.models for name, numbers in model["buffers"].items()} for rank in ranks]
+    names = [name for name in first[0] if is_whole(name, ranks)]
+    for kind, of_ranks, compared in (("parameter", first, names), ("buffer", buffers, list(buffers[0]))):
+        for name in compared:
+            for rank, values in zip(ranks, of_ranks, strict=True):
+                if name in values and not are_close(values[name], of_ranks[0][name], EQUAL):
+                    raise Wrong(f"the {kind} {name} is another one on rank {rank.number} than on rank {ranks[0].number} before step 1")
+    if not names:
+        raise Unseen("all parameters are divided over the ranks")
+    return f"{len(names)} parameters and {len(buffers[0])} buffers are equal on {len(ranks)} ranks before step 1"
+
+
+def is_carried(ranks: list[Rank]) -> bool:
+    return any(gradient[4] for rank in ranks for step in rank.steps[1:] for gradient in step["gradients"].values())
+
+
+GRADIENTS = {
+    "carried": "{} still has the gradient of the step before, which was not set to zero",
+    "clipped": "the gradient of {} is clipped on each rank before it is averaged",
+    "own": "the gradient of {} is the rank's alone, not the mean of the ranks",
+    "summed": "the gradient of {} is the sum of the ranks, not their mean",
+    "divided": "the gradient of {} is divided by the number of ranks twice",
+}
+
+
+def gradients(ranks: list[Rank]) -> str:
+    kinds: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for number, steps in together(ranks):
+        for name in steps[0]["gradients"]:
+            if all(name in step["gradients"] for step in steps):
+                kind = kind_of_gradient([step["gradients"][name] for step in steps], steps, number, is_whole(name, ranks))
+                kinds[kind] += 1
+                examples.setdefault(kind, f"{name} at step {number}")
+    if kinds["own"] and not any(differing(ranks, number) for number in range(num_together(ranks))):
+        raise Unseen("the ranks average their parameters, not their gradients")
+    for kind, text in GRADIENTS.items():
+        if kinds[kind]:
+            raise Wrong(text.format(examples[kind]) + f" ({kinds[kind]} of {kinds.total()} gradients)")
+    if kinds["other"] > kinds["averaged"]:
+        raise Unseen(f"that of {examples['other']} is no multiple of the mean of the ranks, as after compression")
+    if not kinds["averaged"]:
+        raise Unseen("they are divided over the ranks, or a library applies them by tensors of its own")
+    return f"{kinds['averaged']} gradients are the mean of {len(ranks)} ranks"
+
+
+def kind_of_gradient(of_ranks: list[list[Any]], steps: list[Event], number: int, has_all: bool) -> str:
+    """How the gradient that is applied comes from those that the ranks computed."""
+    applied, alone, before_clipping, num_arrived, carried, _ = map(list, zip(*of_ranks, strict=True))
+    if all(carried) and number > 1:
+        return "carried"
+    if not has_all or not all(applied) or not all(alone):
+        return "unseen"
+    average = mean(alone)
+    if len(steps) == 1 or not length(average) or not all(map(length, applied)):
+        return "averaged"
+    for kind, gradients in (("own", applied), ("clipped", before_clipping)):
+        pairs = zip(gradients, alone, strict=True)
+        if any(numbers and multiple(numbers, average) is None and multiple(numbers, own) for numbers, own in pairs):
+            return kind
+    applied = before_clipping if all(before_clipping) else applied
+    factors = [multiple(numbers, average) for numbers in applied]
+    if None not in factors:
+        return kind_of_factor(factors[0] or 1.0, steps, num_arrived[0] == 1 and not all(before_clipping))
+    weighted = mean(alone, [sum(step["num_rows"]) or 1 for step in steps])
+    return "averaged" if all(multiple(numbers, weighted) for numbers in applied) else "other"
+
+
+def kind_of_factor(factor: float, steps: list[Event], is_alone: bool) -> str:
+    """What a multiple of the mean is; `is_alone`: it is neither clipped nor of several micro-batches, which a division could be for."""
+    of_loss, scaled = loss_factor(steps[0]), factor * steps[0]["scale"]
+    # What the loss was multiplied by belongs to it: a sum over the ranks of losses that are divided by their number is a mean.
+    whole = scaled if of_loss is None else factor * of_loss
+    if is_near(whole, 1):
+        return "averaged"
+    if is_near(scaled, len(steps)):
+        return "summed"
+    return "divided" if is_alone and is_near(whole, 1 / len(steps)) else "averaged"
+
+
+def loss_factor(step: Event) -> float | None:
+    """By what the mean of a loss was multiplied in a step, over its micro-batches; None if that is not known."""
+    factors = [factor for _, _, factor in step["losses"]]
+    return None if None in factors or not factors else math.fsum(factors)
+
+
+def differing(ranks: list[Rank], place: int) -> tuple[str, Rank] | None:
+    """A parameter, and a rank, whose values before the step at a place are not those of the first rank, by more than rounding."""
+    for name in ranks[0].sizes:
+        values = [rank.values(name) for rank in ranks]
+        if not is_whole(name, ranks) or place >= min(map(len, values)):
+            continue
+        change = max(length(minus(of_rank[place], of_rank[place - 1])) for of_rank in values) if place else 0.0
+        for rank, of_rank in zip(ranks, values, strict=True):
+            distance = length(minus(of_rank[place], values[0][place]))
+            if distance > SHARE_OF_CHANGE * change and not are_close(of_rank[place], values[0][place], 1e-9):
+                return name, rank
+    return None
+
+
+def replicas(ranks: list[Rank]) -> str:
+    whole = [name for name in ranks[0].sizes if is_whole(name, ranks)]
+    for name, (_, size) in ranks[0].sizes.items():
+        if name not in whole and sum(rank.sizes[name][0] for rank in ranks) < size:
+            raise Wrong(f"the ranks have {sum(rank.sizes[name][0] for rank in ranks)} of the {size} elements of {name}")
+    num_steps = num_together(ranks)
+    for place in range(1, num_steps + (num_steps == len(ranks[0].steps))):
+        if found := differing(ranks, place):
+            raise Wrong(
+                f"after step {place} the parameter {found[0]} is another one on rank {found[1].number} than on rank {ranks[0].number}"
+            )
+    if not whole:
+        return f"the shards of {len(ranks[0].sizes)} parameters cover them"
+    return f"{len(whole)} parameters are equal on {len(ranks)} ranks after each of {num_steps} steps"
+
+
+def samples(ranks: list[Rank]) -> str:
+    passes = [[noted for noted in rank.passes if noted["trains"] and noted["indices"]] for rank in ranks]
+    for rank, of_rank in zip(ranks, passes, strict=True):
+        if order := repeated_order(rank, of_rank):
+            raise Wrong(f"two epochs of rank {rank.number} have the samples in the same order: {', '.join(map(str, order[:6]))} …")
+    if len(ranks) == 1:
+        raise Unseen("there is one rank")
+    first = [of_rank[0] for of_rank in passes if of_rank]
+    if any(len(set(noted["indices"])) < MOST_SHARED * len(noted["indices"]) for noted in first):
+        raise Unseen("a rank draws a sample more than once in an epoch")
+    recognized = [until_repeated(rank.end.get("samples", [])) for rank in ranks]
+    by_content, by_index = share(recognized), share([until_repeated(noted["indices"]) for noted in first]) if all(passes) else None
+    if by_content is None and by_index is None:
+        raise Unseen("no sample was recognized")
+    # Data sets of the ranks' own have equal indices too, and samples that are changed at random are never recognized.
+    index_tells = by_content is None or are_changed(ranks[0], passes[0])
+    part = max(by_content or 0.0, (by_index or 0.0) * index_tells)
+    if part > LEAST_SHARED:
+        raise Wrong(f"{part:.0%} of the samples of a rank are trained by another rank too")
+    if by_index is None:
+        return f"the ranks train different samples, {min(map(len, recognized))} and more of them"
+    covered, lengths = len({index for noted in first for index in noted["indices"]}), {noted["length"] or 0 for noted in first}
+    if by_index <= LEAST_SHARED and all(noted["is_complete"] for noted in first) and covered < min(*lengths, MAX_SAMPLES) / 1.5:
+        raise Wrong(f"the ranks train {covered} of {min(lengths)} samples in an epoch")
+    return f"the ranks train different samples, {covered} in the first epoch"
+
+
+def repeated_order(rank: Rank, passes: list[Event]) -> list[Any]:
+    """The samples of an epoch that are in the order of the epoch before, though they are not in that of the data; none if no epoch is."""
+    for noted, later in pairwise(passes):
+        order = noted["indices"]
+        is_shuffled = any(after < before for before, after in pairwise(order))
+        if noted["dataset"] == later["dataset"] and is_shuffled and len(order) > 8 and order == later["indices"][: len(order)]:
+            return order
+    recognized = rank.end.get("samples", [])
+    size = len(until_repeated(recognized))
+    is_drawn_again = rank.end.get("num_equal_orders", 0) > 1
+    return recognized[:size] if is_drawn_again and size > 8 and recognized[:size] == recognized[size : 2 * size] else []
+
+
+def until_repeated(numbers: list[Any]) -> set[Any]:
+    """The numbers before one comes again."""
+    seen: set[Any] = set()
+    for number in numbers:
+        if number in seen:
+            break
+        seen.add(number)
+    return seen
+
+
+def share(of_ranks: list[set[Any]]) -> float | None:
+    """The largest part of a rank's samples that another rank has; None if there are too few to tell."""
+    if min(map(len, of_ranks)) < 8:
+        return None
+    return max(len(samples & others) / min(len(samples), len(others)) for samples, others in combinations(of_ranks, 2))
+
+
+def are_changed(rank: Rank, passes: list[Event]) -> bool:
+    """Whether no sample is the same in two epochs."""
+    recognized = rank.end.get("samples", [])
+    return len(passes) > 1 and len(set(recognized)) == len(recognized)
+
+
+def parameters(ranks: list[Rank]) -> str:
+    for rank in ranks:
+        if not rank.steps:
+            raise Wrong(f"rank {rank.number} computed gradients {rank.end.get('num_backward', 1)} times, and no optimizer took a step")
+        if name := first_frozen(rank):
+            raise Wrong(f"{name} is frozen and changes on rank {rank.number}")
+        in_optimizer = {name for step in rank.steps for name in step["gradients"]}
+        for name in rank.end.get("with_gradient", []):
+            if not is_changed(name, rank) and len(rank.values(name)) > 1 and rank.sizes[name][0] and moves(name, rank):
+                reason = "" if name in in_optimizer else f", which is no tensor of the {rank.steps[0]['optimizer']}"
+                raise Wrong(f"{name} gets gradients and does not change in {len(rank.steps)} steps on rank {rank.number}{reason}")
+        if computed := [name for name in rank.end.get("without_gradient", []) if name in in_optimizer and is_whole(name, ranks)]:
+            raise Wrong(f"{computed[0]} is computed and never gets a gradient on rank {rank.number}")
+    num_changed = sum(is_changed(name, ranks[0]) for name in ranks[0].sizes)
+    if not num_changed:
+        raise Unseen("no parameter of a model was seen to change")
+    return f"{num_changed} parameters get gradients and change"
+
+
+def is_changed(name: str, rank: Rank) -> bool:
+    return any(earlier != later for earlier, later in pairwise(rank.values(name)))
+
+
+def first_frozen(rank: Rank) -> str | None:
+    """A parameter of an optimizer that needs no gradient, and changes."""
+    for step, later in pairwise(rank.steps):
+        for name, (*_, requires_gradient) in step["gradients"].items():
+            if not requires_gradient and step["values"][name] != later["values"][name]:
+                return name
+    return None
+
+
+def is_applied_as_is(step: Event) -> bool:
+    """Whether no gradient was divided after it was computed."""
+    pairs = [(applied, alone) for applied, alone, *_ in step["gradients"].values() if applied and alone]
+    return any(length(applied) > 0.8 * length(alone) for applied, alone in pairs)
+
+
+def moves(name: str, rank: Rank) -> bool:
+    """Whether the gradients of a parameter are large enough to change it."""
+    steps = [step for step in rank.steps if name in step["gradients"]]
+    sizes = [length(numbers) * max(step["rates"], default=0.0) for step in steps for numbers in step["gradients"][name][:2] if numbers]
+    return not steps or max(sizes, default=0.0) > 1e-6 * length(steps[0]["values"][name])
+
+
+def loss(ranks: list[Rank]) -> str:
+    uneven = []
+    for number, steps in together(ranks):
+        for rank, step in zip(ranks, steps, strict=True):
+            if step["rates"] != steps[0]["rates"]:
+                rates = f"{step['rates'][0]:g} on rank {rank.number} and {steps[0]['rates'][0]:g} on rank {ranks[0].number}"
+                raise Wrong(f"at step {number} the learning rate is {rates}")
+        losses = [(terms, factor) for step in steps for _, terms, factor in step["losses"]]
+        is_known = bool(losses) and all(terms and factor for terms, factor in losses)
+        weights = [factor / terms for terms, factor in losses] if is_known else [1]
+        num_batches = steps[0]["num_batches"]
+        if is_known and num_batches == len(steps[0]["losses"]) > 1:
+            factor = loss_factor(steps[0])
+            if is_near(factor, num_batches) and is_applied_as_is(steps[0]):
+                raise Wrong(f"at step {number} the means of {num_batches} micro-batches are added, not averaged")
+            if is_near(factor, 1 / num_batches):
+                raise Wrong(f"at step {number} the losses are divided by the number of micro-batches, {num_batches}, twice")
+        if max(weights) > 1.1 * min(weights):
+            uneven.append((number, losses))
+    for rank in ranks:
+        if len(rank.steps) >= 8 and not any(rate for step in rank.steps for rate in step["rates"]):
+            raise Wrong(f"the learning rate is 0 in all {len(rank.steps)} steps of rank {rank.number}")
+        for scheduler in rank.end.get("schedulers", []):
+            num_steps = scheduler["num_steps"] - scheduler["num_before"]
+            if scheduler["num"] > 1.5 * (num_steps + 1):
+                raise Wrong(
+                    f"{scheduler['kind']} steps {scheduler['num']} times in {num_steps} steps of its optimizer on rank {rank.number}"
+                )
+    if len(uneven) > 0.5 * len(ranks[0].steps):
+        number, losses = uneven[0]
+        raise Wrong(
+            f"at step {number} the batches have {', '.join(f'{terms:g}' for terms, _ in losses)} terms of the loss, and not these weights"
+        )
+    return f"the learning rates and the weights of the ranks are equal in {len(ranks[0].steps)} steps"
+
+
+def evaluation(ranks: list[Rank]) -> str:
+    trained = {sample for rank in ranks for sample in rank.end.get("samples", [])}
+    for rank in ranks:
+        for kind, training, is_inactive, number in rank.end.get("modes", []):
+            if is_inactive and not training:
+                raise Wrong(f"{kind} is in evaluation mode in {number} steps of training on rank {rank.number}")
+        evaluations = [event for event in rank.evaluations if not event["for_statistics"]]
+        # What a step of training computes without gradients, such as a teacher.
+        if 2 * len(evaluations) > rank.num_steps:
+            continue
+        for event in evaluations:
+            place = f"after step {event['steps']} on rank {rank.number}"
+            if any(event["layers"]):
+                raise Wrong(f"{event['kind']} is evaluated {place} with layers in training mode")
+            # Those of other ranks are set to rank 0's by DistributedDataParallel.
+            if event["changed"] and rank.number == 0:
+                raise Wrong(f"the evaluation {place} changes the buffer {event['changed'][0]}")
+            if is_stale(event) and not any(event["is_trained"] for event in evaluations):
+                raise Wrong(f"the {event['kind']} that is evaluated {place} has the parameters of the start")
+        held_out = {sample for event in evaluations for sample in event["samples"]}
+        part = len(held_out & trained) / max(len(held_out), 1)
+        if len(held_out) >= 8 and LEAST_SHARED < part < MOST_SHARED:
+            raise Wrong(f"{part:.0%} of the samples that rank {rank.number} evaluates are trained")
+        for event in rank.saved:
+            if is_stale(event):
+                raise Wrong(f"what rank {rank.number} saves after step {event['steps']} has the parameters of the start")
+    num_evaluations, num_saved = (
+        sum(len(of_rank) for of_rank in events) for events in zip(*((r.evaluations, r.saved) for r in ranks), strict=True)
+    )
+    if not num_evaluations + num_saved:
+        raise Unseen("no model was evaluated or saved")
+    return f"{num_evaluations} evaluations and {num_saved} saved states have the trained model"
+
+
+def is_stale(event: Event) -> bool:
+    return bool(event["parameters"].get("start")) and not event["parameters"].get("now")
+
+
+def random(ranks: list[Rank]) -> str:
+    if not all(rank.end.get("random") for rank in ranks):
+        raise Unseen("no dropout was active in training")
+    for rank, other in combinations(ranks, 2):
+        if rank.end["random"] == other.end["random"]:
+            raise Wrong(f"ranks {rank.number} and {other.number} drop the same elements: their generators have the same state")
+    return f"dropout differs between {len(ranks)} ranks"
+
+
+def state(ranks: list[Rank]) -> str:
+    for rank in ranks:
+        not_finite = [step["number"] for step in rank.steps if not all(math.isfinite(value) for value, *_ in step["losses"])]
+        if len(not_finite) > 2 or (rank.steps and rank.steps[-1]["number"] in not_finite):
+            raise Wrong(f"the loss of rank {rank.number} is not finite at step {not_finite[0]}")
+        for scheduler in rank.end.get("schedulers", []):
+            if not scheduler["num_before"]:
+                raise Wrong(f"{scheduler['kind']} steps before its optimizer on rank {rank.number}")
+        if rank.end.get("num_skipped_last", 0) >= NUM_SKIPPED:
+            raise Wrong(f"the scaler of rank {rank.number} skips the last {rank.end['num_skipped_last']} steps")
+    if not ranks[0].steps:
+        raise Unseen("no optimizer took a step")
+    return f"the losses of {len(ranks[0].steps)} steps are finite"
+
+
+CHECKS: dict[str, Callable[[list[Rank]], str]] = {
+    "start": start, "gradients": gradients, "replicas": replicas, "samples": samples, "parameters": parameters, "loss": loss,
+    "evaluation": evaluation, "random": random, "state": state,
+}  # fmt: skip

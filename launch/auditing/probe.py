@@ -1,0 +1,492 @@
+"""What a rank of an unmodified PyTorch script shows of its training, written to a file of its own, which checks.py judges.
+
+The probe runs in the script's processes, in whatever PyTorch they have, and communicates with nobody. It keeps projections of tensors: a
+few weighted sums of elements at equal distances. These are linear, so the mean of the ranks' projected gradients is the projection of their
+mean. A failure of the probe ends the watching, and not the script.
+"""
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import sys
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from types import GeneratorType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer, lr_scheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+NUM_SUMS, NUM_ELEMENTS = 4, 1024
+MAX_SAMPLES, MAX_EVALUATIONS = 20_000, 100
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+LOSSES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+# What wrappers put into the name of a parameter.
+PREFIXES = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+
+Action = Callable[..., Any]
+
+
+def install(folder: str, num_steps: int) -> None:
+    """Watches this process from now on, and its gradients for a number of steps; writes to a file in a folder."""
+    probe = Probe(folder, num_steps)
+    probe.guarded(probe.install)()
+
+
+class Watched:
+    """A parameter of the model, and the gradients that arrived at it since the last step of its optimizer."""
+
+    def __init__(self, name: str, tensor: Tensor, module: nn.Module) -> None:
+        self.name, self.tensor, self.module, self.has_gradient = name, tensor, module, False
+        self.start: Tensor | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        self.arrived: list[tuple[Tensor | None, Tensor]] = []
+        self.before_clipping: Tensor | None = None
+
+
+class Probe:
+    """Puts itself around functions of PyTorch, which do what they did."""
+
+    def __init__(self, folder: str, num_steps: int) -> None:
+        self.folder, self.num_steps, self.pid, self.failed = folder, num_steps, 0, False
+        self.weights = torch.randn(NUM_SUMS, NUM_ELEMENTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        # By the ids of parameters, models, data sets and passes over them, which are kept, so that no id is given again.
+        self.watched: dict[int, Watched] = {}
+        self.kept: list[Any] = []
+        self.models: dict[int, int] = {}
+        self.datasets: dict[int, int] = {}
+        self.passes: dict[int, dict[str, Any]] = {}
+        self.last_pass: dict[str, Any] | None = None
+        # Modules that were computed for training; whether one is being computed; the modes of its layers for which the mode matters.
+        self.ran: set[int] = set()
+        self.inside = self.trains = False
+        self.layers: set[bool] = set()
+        self.computed: list[tuple[str, bool, set[bool]]] = []
+        self.modes: Counter[tuple[str, bool, bool]] = Counter()
+        self.evaluation: dict[str, Any] = {}
+        self.num_evaluations, self.samples, self.random, self.orders = 0, [], [], Counter()
+        self.num_backward, self.steps, self.nesting, self.num_skipped, self.num_skipped_last = 0, 0, 0, 0, 0
+        self.steps_of: Counter[int] = Counter()
+        self.schedulers: dict[int, dict[str, Any]] = {}
+        self.scale: Tensor | None = None
+        self.loss_functions: dict[Any, tuple[Any, Any]] = {}
+        self.begin_step([])
+
+    def install(self) -> None:
+        nn.Module.__call__ = functools.wraps(nn.Module.__call__)(_bound(self.call_module, nn.Module.__call__))
+        self.watch_calls(torch.autograd, ["backward"], self.before_backward, self.after_backward)
+        self.watch_calls(functional, LOSSES, after=self.note_loss)
+        self.watch_calls(functional, DROPOUTS, self.note_dropout)
+        self.watch_calls(functional, ["batch_norm"], self.note_batch_norm)
+        self.watch_calls(dataloader._BaseDataLoaderIter, ["_next_index"], after=self.note_index)
+        self.watch_calls(dataloader._BaseDataLoaderIter, ["__next__"], after=self.note_batch)
+        self.watch_calls(torch, ["randperm"], after=self.note_order)
+        self.watch_calls(torch.amp.GradScaler, ["step"], self.before_scaler, self.after_scaler)
+        for module in (nn.utils, nn.utils.clip_grad):
+            self.watch_calls(module, ["clip_grad_norm_", "clip_grad_value_"], self.before_clipping)
+        for module in (torch, torch.serialization):
+            self.watch_calls(module, ["save"], self.note_saved)
+        for kind in vars(lr_scheduler).values():
+            if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
+                self.watch_calls(kind, ["step"], self.note_scheduler)
+        register_optimizer_step_pre_hook(lambda optimizer, *_: self.guarded(self.before_step)(optimizer))
+        register_optimizer_step_post_hook(lambda optimizer, *_: self.guarded(self.after_step)(optimizer))
+        atexit.register(self.guarded(self.end))
+
+    def watch_calls(self, owner: Any, names: Iterable[str], before: Action | None = None, after: Action | None = None) -> None:
+        """Has actions done before and after calls of functions; the second ones get the result, which is None after an exception."""
+
+        def around(plain: Action, *arguments: Any, **named: Any) -> Any:
+            if self.failed or torch.compiler.is_compiling():
+                return plain(*arguments, **named)
+            arguments = tuple(list(argument) if isinstance(argument, GeneratorType) else argument for argument in arguments)
+            result = None
+            self.guarded(before)(*arguments, **named)
+            try:
+                result = plain(*arguments, **named)
+            finally:
+                self.guarded(after)(result, *arguments, **named)
+            return result
+
+        for name in names:
+            plain = getattr(owner, name)
+            setattr(owner, name, functools.wraps(plain)(_bound(around, plain)))
+
+    def guarded(self, action: Action | None) -> Action:
+        """An action that disturbs nothing: if it fails, the probe is silent from then on."""
+
+        def run(*arguments: Any, **named: Any) -> None:
+            if action and not self.failed:
+                try:
+                    with torch.no_grad(), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        action(*arguments, **named)
+                except Exception as error:
+                    self.failed = True
+                    with contextlib.suppress(Exception):
+                        self.write("failed", error=f"{type(error).__name__}: {error}")
+
+        return run
+
+    def write(self, event: str, **fields: Any) -> None:
+        if self.pid != os.getpid():
+            self.pid = os.getpid()
+            self.file = open(os.path.join(self.folder, f"{os.uname().nodename}-{self.pid}.jsonl"), "w", buffering=1)  # noqa: SIM115
+            rank, world_size = identity()
+            self.write("rank", rank=rank, world_size=world_size)
+        self.file.write(json.dumps({"event": event, **fields}) + "\n")
+
+    def project(self, tensor: Tensor) -> Tensor:
+        """The sums of a tensor, or of this rank's shard of it."""
+        flat = local(tensor.detach()).to_dense().reshape(-1)
+        flat = flat[:: max(1, len(flat) // NUM_ELEMENTS)][:NUM_ELEMENTS]
+        self.weights = self.weights.to(flat.device)
+        return self.weights[:, : len(flat)] @ flat.double()
+
+    def call_module(self, plain: Action, module: nn.Module, *arguments: Any, **named: Any) -> Any:
+        """Only what the script itself calls is a model; what is called inside of it is a part."""
+        is_model = not self.inside and next(module.parameters(), None) is not None
+        if self.failed or not is_model or torch.compiler.is_compiling():
+            if self.inside and self.trains and torch.is_grad_enabled():
+                self.ran.add(id(module))
+            return plain(module, *arguments, **named)
+        self.inside, self.trains = True, torch.is_grad_enabled()
+        try:
+            self.guarded(self.before_model)(module, list(tensors_in((arguments, list(named.values())))))
+            return plain(module, *arguments, **named)
+        finally:
+            self.inside = False
+
+    def before_model(self, module: nn.Module, inputs: list[Tensor]) -> None:
+        batches = [local(tensor.detach()) for tensor in inputs if tensor.dim() and not tensor.requires_grad]
+        columns = [tensor for tensor in batches if len(tensor) == len(batches[0])]
+        kind = type(unwrapped(module)).__name__
+        if not self.trains:
+            self.evaluate(module, kind, columns)
+            return
+        self.close_evaluation()
+        tensors = list(module.parameters())
+        # Where parameters are sharded, whole ones are in their places for a while.
+        is_sharded = id(module) in self.models and any(hasattr(watched.tensor, "to_local") for watched in self.watched.values())
+        is_new = any(id(tensor) not in self.watched for tensor in tensors) and self.steps < self.num_steps and not is_sharded
+        if is_new and any(tensor.requires_grad for tensor in tensors):
+            self.watch(module, kind)
+        if id(module) in self.models:
+            self.ran.add(id(module))
+            self.num_rows.append(len(columns[0]) if columns else 0)
+            self.layers = set()
+            self.computed.append((kind, module.training, self.layers))
+            self.samples += self.recognize(columns) if len(self.samples) < MAX_SAMPLES else []
+
+    def recognize(self, columns: list[Tensor]) -> list[float]:
+        """A number for each sample of a batch, by which it is known again on another rank, in another epoch and in evaluation."""
+        total = None
+        for number, column in enumerate(columns):
+            rows = column.reshape(len(column), -1)
+            rows = rows[:, :: max(1, rows.shape[1] // NUM_ELEMENTS)][:, :NUM_ELEMENTS].cpu()
+            # A few integers do not tell one sample from another.
+            if rows.is_floating_point() or rows.shape[1] >= 4:
+                digests = rows.double() @ self.weights[number % NUM_SUMS, : rows.shape[1]].cpu()
+                total = digests if total is None else total + digests
+        return [] if total is None else [float(f"{digest:.9g}") for digest in total.tolist()]
+
+    def watch(self, module: nn.Module, kind: str) -> None:
+        """Watches the parameters of a model from its first training on, and those that replace them later."""
+        place = self.models.setdefault(id(module), len(self.models))
+        prefix = f"{kind}{place}." if place else ""
+        owners = {id(tensor): part for part in module.modules() for tensor in part._parameters.values()}
+        earlier = {watched.name: key for key, watched in self.watched.items()}
+        sizes = {}
+        for name, tensor in module.named_parameters():
+            if id(tensor) not in self.watched:
+                watched = Watched(prefix + bare(name), tensor, owners[id(tensor)])
+                sizes[watched.name] = [local(tensor).numel(), tensor.numel()]
+                if watched.name in earlier:
+                    self.kept.append(self.watched.pop(earlier[watched.name]))
+                    watched.start = self.kept[-1].start
+                self.watched[id(tensor)] = watched
+                if tensor.requires_grad:
+                    tensor.register_hook(functools.partial(self.guarded(self.gradient_arrives), watched))
+        self.kept.append(module)
+        self.write("model", sizes=sizes, buffers={} if self.steps else self.buffers_of(module))
+
+    def buffers_of(self, module: nn.Module) -> dict[str, list[float]]:
+        return {bare(name): self.project(tensor).tolist() for name, tensor in module.named_buffers() if tensor.is_floating_point()}
+
+    def gradient_arrives(self, watched: Watched, gradient: Tensor) -> None:
+        """Of this rank alone, before anybody averages it; PyTorch adds it to what `grad` has."""
+        watched.has_gradient = True
+        if self.steps < self.num_steps:
+            earlier = watched.tensor.grad
+            watched.arrived.append((None if earlier is None else self.project(earlier), self.project(gradient)))
+
+    def note_dropout(self, tensor: Tensor, p: float = 0.5, training: bool = True, *_: Any, **__: Any) -> None:
+        if self.inside and p:
+            self.layers.add(bool(training))
+            if training and self.trains and len(self.random) < 3:
+                state = torch.cuda.get_rng_state(tensor.device) if tensor.is_cuda else torch.get_rng_state()
+                self.random.append(zlib.crc32(bytes(state.tolist())))
+
+    def note_batch_norm(self, _: Tensor, mean: Tensor | None, *arguments: Any, training: bool = False, **__: Any) -> None:
+        if self.inside and mean is not None:
+            self.layers.add(bool(arguments[3] if len(arguments) > 3 else training))
+
+    def evaluate(self, module: nn.Module, kind: str, columns: list[Tensor]) -> None:
+        """Of calls without gradients between two of training: which model it is, in which mode, on which samples."""
+        if not self.evaluation and self.steps and self.num_evaluations < MAX_EVALUATIONS:
+            self.num_evaluations += 1
+            self.layers, self.evaluated = set(), (module, self.buffers_of(module))
+            self.evaluation = {
+                "steps": self.steps, "kind": kind, "is_trained": any(id(tensor) in self.watched for tensor in module.parameters()),
+                "layers": self.layers, "samples": [], "for_statistics": is_called_by("update_bn"),
+                "parameters": self.compare(module.named_parameters()),
+            }  # fmt: skip
+        if self.evaluation and len(self.evaluation["samples"]) < MAX_SAMPLES:
+            self.evaluation["samples"] += self.recognize(columns)
+
+    def close_evaluation(self) -> None:
+        if self.evaluation:
+            module, buffers = self.evaluated
+            changed = [name for name, numbers in self.buffers_of(module).items() if numbers != buffers.get(name)]
+            self.write("evaluation", **self.evaluation | {"layers": sorted(self.evaluation["layers"]), "changed": changed})
+            self.evaluation = {}
+
+    def compare(self, named_tensors: Iterable[tuple[str, Tensor]]) -> Counter[str]:
+        """How many of some parameters are as the trained ones of their names are now, as they were at the start, or neither."""
+        by_name = {watched.name: watched for watched in self.watched.values()}
+        counts: Counter[str] = Counter()
+        for name, tensor in named_tensors:
+            watched = by_name.get(bare(name))
+            if watched and watched.start is not None and local(watched.tensor).shape == local(tensor).shape:
+                given, now, start = as_numbers([self.project(tensor), self.project(watched.tensor), watched.start])
+                if now != start:
+                    counts["now" if given == now else "start" if given == start else "neither"] += 1
+        return counts
+
+    def note_saved(self, state: Any, *_: Any, **__: Any) -> None:
+        if self.steps:
+            self.write("saved", steps=self.steps, parameters=self.compare(parameters_in(state)))
+
+    def note_loss(self, loss: Tensor, prediction: Tensor, target: Tensor, *_: Any, **options: Any) -> None:
+        """How many terms a loss has, and by what their mean is multiplied in it."""
+        if loss.requires_grad and not loss.dim():
+            is_counted = not target.is_floating_point()
+            num_terms = (target != options.get("ignore_index", -100)).sum() if is_counted else prediction.numel()
+            self.loss_functions[loss.grad_fn] = num_terms, num_terms if options.get("reduction") == "sum" else 1
+
+    def before_backward(self, tensors: Any, *_: Any, **__: Any) -> None:
+        # Parts of the model may be computed again meanwhile.
+        self.inside = True
+        loss = tensors if isinstance(tensors, Tensor) else tensors[0]
+        if not self.num_backward:
+            self.write("trains")
+        self.num_backward += 1
+        for kind, training, layers in self.computed:
+            self.modes[kind, training, layers == {False}] += 1
+        self.computed = []
+        if self.last_pass:
+            self.last_pass["trains"] = True
+        if self.steps < self.num_steps and loss.numel() == 1:
+            self.losses.append([local(loss.detach()).reshape(()), *self.terms_of(loss.grad_fn)])
+        self.loss_functions = {}
+
+    def after_backward(self, *_: Any, **__: Any) -> None:
+        self.inside = False
+
+    def terms_of(self, function: Any) -> tuple[Any, Any]:
+        """(number of terms, factor) of a loss that is a multiple of one loss function; None where its graph does not say."""
+        factor = 1.0
+        while function not in self.loss_functions:
+            kind, places = type(function).__name__, [place for place, (following, _) in enumerate(function.next_functions) if following]
+            other = getattr(function, "_saved_self" if places == [1] else "_saved_other", None)
+            if len(places) != 1 or kind not in ("MulBackward0", "DivBackward0", "ToCopyBackward0"):
+                return None, None
+            if kind != "ToCopyBackward0":
+                if other is None or other.numel() != 1:
+                    return None, None
+                factor = factor / other if kind == "DivBackward0" else factor * other
+            function = function.next_functions[places[0]][0]
+        num_terms, factor_of_mean = self.loss_functions[function]
+        return num_terms, factor * factor_of_mean
+
+    def before_clipping(self, tensors: Any, *_: Any, **__: Any) -> None:
+        for tensor in [tensors] if isinstance(tensors, Tensor) else tensors:
+            if id(tensor) in self.watched and tensor.grad is not None and self.steps < self.num_steps:
+                self.watched[id(tensor)].before_clipping = self.project(tensor.grad)
+
+    def before_scaler(self, scaler: Any, *_: Any, **__: Any) -> None:
+        self.scale, self.steps_before_scaler = scaler._scale, self.steps
+
+    def after_scaler(self, *_: Any, **__: Any) -> None:
+        self.scale, is_skipped = None, self.steps == self.steps_before_scaler
+        self.num_skipped += is_skipped
+        self.num_skipped_last = self.num_skipped_last + 1 if is_skipped else 0
+        if is_skipped:
+            self.begin_step(self.watched.values())
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Of steps inside each other, as of a wrapper, the innermost has the gradients that are applied."""
+        self.nesting += 1
+        # Without gradients so far a library only makes the state of the optimizer.
+        if self.steps >= self.num_steps or not self.num_backward:
+            return
+        in_optimizer = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+        sums: list[Tensor | None] = []
+        for key, watched in self.watched.items():
+            gradient, value = watched.tensor.grad, self.project(watched.tensor)
+            watched.has_gradient |= gradient is not None
+            watched.start = value if watched.start is None else watched.start
+            sums.append(value)
+            if key in in_optimizer:
+                earlier, arriving = watched.arrived[-1] if watched.arrived else (None, None)
+                alone = arriving if earlier is None or arriving is None else earlier + arriving
+                sums += [None if gradient is None else self.project(gradient), alone, watched.before_clipping]
+        numbers, values, gradients = iter(as_numbers(sums)), {}, {}
+        for key, watched in self.watched.items():
+            values[watched.name] = next(numbers)
+            if key in in_optimizer:
+                # The gradient of an earlier step is still there if each one since then was added to something.
+                is_carried = bool(watched.arrived) and all(earlier is not None and bool(earlier.any()) for earlier, _ in watched.arrived)
+                of_step = [next(numbers), next(numbers), next(numbers)]
+                gradients[watched.name] = [*of_step, len(watched.arrived), is_carried, watched.tensor.requires_grad]
+        self.step = {
+            "optimizer": type(optimizer).__name__, "values": values, "gradients": self.step.get("gradients", {}) | gradients,
+            "rates": [float(group["lr"]) for group in optimizer.param_groups if "lr" in group], "num_rows": self.num_rows,
+            "num_batches": self.num_batches, "scale": 1.0 if self.scale is None else float(self.scale),
+            "losses": [[None if number is None else float(number) for number in loss] for loss in self.losses],
+        }  # fmt: skip
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        self.nesting -= 1
+        if not self.nesting and self.num_backward:
+            self.steps += 1
+            self.steps_of[id(optimizer)] += 1
+            if self.step:
+                self.write("step", number=self.steps, **self.step)
+            in_optimizer = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+            self.begin_step(watched for key, watched in self.watched.items() if key in in_optimizer)
+
+    def begin_step(self, stepped: Iterable[Watched]) -> None:
+        for watched in stepped:
+            watched.forget()
+        self.step: dict[str, Any] = {}
+        self.losses: list[list[Any]] = []
+        self.num_rows: list[int] = []
+        self.num_batches = 0
+
+    def note_scheduler(self, scheduler: Any, *_: Any, **__: Any) -> None:
+        if isinstance(scheduler.optimizer, Optimizer) and not is_called_by("_initial_step"):
+            num_steps = self.steps_of[id(scheduler.optimizer)] + self.num_skipped
+            first = {"kind": type(scheduler).__name__, "num": 0, "num_before": num_steps}
+            noted = self.schedulers.setdefault(id(scheduler), first)
+            noted |= {"num": noted["num"] + 1, "num_steps": num_steps}
+
+    def note_index(self, index: Any, iterator: Any) -> None:
+        if index is None:
+            return
+        dataset, indices = iterator._dataset, index if isinstance(index, list) else [index]
+        while hasattr(dataset, "indices") and hasattr(dataset, "dataset"):
+            indices, dataset = [dataset.indices[place] for place in indices], dataset.dataset
+        if id(iterator) not in self.passes:
+            self.kept += [iterator, dataset]
+            number, length = self.datasets.setdefault(id(dataset), len(self.datasets)), getattr(dataset, "__len__", lambda: None)()
+            self.passes[id(iterator)] = {"dataset": number, "length": length, "indices": [], "is_complete": False, "trains": False}
+        noted = self.passes[id(iterator)]["indices"]
+        noted += [int(place) for place in indices if place is not None and len(noted) < MAX_SAMPLES]
+
+    def note_batch(self, batch: Any, iterator: Any) -> None:
+        self.last_pass = self.passes.get(id(iterator))
+        self.num_batches += batch is not None
+        if batch is None and self.last_pass:
+            self.last_pass |= {"is_complete": True, "num_steps": self.steps}
+
+    def note_order(self, order: Tensor, *_: Any, **__: Any) -> None:
+        if len(order) > 8:
+            self.orders[zlib.crc32(str(order[:64].tolist()).encode())] += 1
+
+    def end(self) -> None:
+        if not self.num_backward or self.pid != os.getpid():
+            return
+        self.close_evaluation()
+        for noted in self.passes.values():
+            self.write("pass", **noted)
+        watched = list(self.watched.values())
+        trained = [parameter for parameter in watched if parameter.tensor.requires_grad]
+        values = as_numbers([self.project(parameter.tensor) for parameter in watched])
+        self.write(
+            "end", num_steps=self.steps, num_backward=self.num_backward, samples=self.samples, random=self.random,
+            values={parameter.name: numbers for parameter, numbers in zip(watched, values, strict=True)},
+            with_gradient=[parameter.name for parameter in trained if parameter.has_gradient],
+            without_gradient=[p.name for p in trained if not p.has_gradient and id(p.module) in self.ran],
+            modes=[[*mode, number] for mode, number in self.modes.items()], schedulers=list(self.schedulers.values()),
+            num_skipped_last=self.num_skipped_last, num_equal_orders=max(self.orders.values(), default=0),
+        )  # fmt: skip
+
+
+def _bound(around: Action, plain: Action) -> Action:
+    """A function, as a method of a class has to be."""
+    return lambda *arguments, **named: around(plain, *arguments, **named)
+
+
+def identity() -> tuple[int, int]:
+    """(rank, world size), of whoever communicates for the script."""
+    horovod, mpi = sys.modules.get("horovod.torch"), sys.modules.get("mpi4py.MPI")
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if horovod and horovod.is_initialized():
+        return horovod.rank(), horovod.size()
+    return (mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size) if mpi and mpi.Is_initialized() else (0, 1)
+
+
+def local(tensor: Any) -> Tensor:
+    """A tensor, or the shard of it that this rank has."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def unwrapped(module: Any) -> nn.Module:
+    inner = getattr(module, "module", getattr(module, "_orig_mod", None))
+    return unwrapped(inner) if isinstance(inner, nn.Module) else module
+
+
+def bare(name: str) -> str:
+    """The name of a parameter without what wrappers put into it."""
+    return functools.reduce(lambda short, prefix: short.replace(prefix, ""), PREFIXES, name)
+
+
+def tensors_in(batch: Any) -> Iterator[Tensor]:
+    """The tensors of a batch, whatever contains them."""
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, (list, tuple)) or callable(getattr(batch, "values", None)):
+        for part in batch if isinstance(batch, (list, tuple)) else batch.values():
+            yield from tensors_in(part)
+
+
+def parameters_in(state: Any) -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) of what is saved: a model, or a dictionary that has one's parameters somewhere."""
+    for name, value in (state.state_dict() if isinstance(state, nn.Module) else state if isinstance(state, dict) else {}).items():
+        yield from [(str(name), value)] if isinstance(value, Tensor) else parameters_in(value)
+
+
+def as_numbers(sums: list[Tensor | None]) -> list[list[float] | None]:
+    """The numbers of projections, some of which may be None, with one transfer from the device."""
+    present = [numbers for numbers in sums if numbers is not None]
+    values = iter(torch.stack([numbers.to(present[0].device) for numbers in present]).tolist() if present else [])
+    return [None if numbers is None else next(values) for numbers in sums]
+
+
+def is_called_by(name: str) -> bool:
+    frame = sys._getframe()
+    while frame.f_back and frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame.f_code.co_name == name

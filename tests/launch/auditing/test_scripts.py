@@ -1,0 +1,52 @@
+"""The verdicts on training scripts that are known to be right or wrong, each really trained by two ranks."""
+
+import json
+
+import pytest
+
+from launch.auditing import checks, probe
+from tests.launch.auditing.cases import RIGHT, WRONG, script_text
+from tests.launch.auditing.running import run
+
+pytestmark = pytest.mark.matrix
+NUM_STEPS = 50
+# In sharded parameters, in the state of an optimizer, and where what is watched looks as in right scripts.
+NOT_SEEN = (
+    "average-never-updated", "batches-of-one-sample", "clamped-as-they-come", "initialized-by-rank-sharded", "loss-times-size-sharded",
+    "optimizer-state-behind-after-join", "same-order-of-texts", "tested-on-training-samples",
+)  # fmt: skip
+
+
+def with_first(names, kind_of):
+    """Parameters of which those after the first of their kind are tested before a release."""
+    kinds = set()
+    for name in names:
+        kind = kind_of(name)
+        yield pytest.param(name, marks=pytest.mark.long if kind in kinds else ())
+        kinds.add(kind)
+
+
+def checks_of(name):
+    return (WRONG[name].check,) if isinstance(WRONG[name].check, str) else WRONG[name].check
+
+
+def wrong_checks(text, folder):
+    """The checks that are wrong in a script, {name: reason}, which ends well by itself."""
+    (folder / "observed").mkdir()
+    assert run(text, 2, lambda: probe.install(str(folder / "observed"), NUM_STEPS), folder) == [0, 0]
+    processes = [[json.loads(line) for line in path.read_text().splitlines()] for path in (folder / "observed").iterdir()]
+    verdicts = checks.judge(processes)
+    assert not [verdict.reason for verdict in verdicts if "probe failed" in verdict.reason]
+    assert [verdict.check for verdict in verdicts if verdict.verdict == checks.RIGHT]
+    return {verdict.check: verdict.reason for verdict in verdicts if verdict.verdict == checks.WRONG}
+
+
+@pytest.mark.parametrize("name", with_first(RIGHT, lambda name: RIGHT[name][0]))
+def test_a_right_script_raises_no_alarm(name, tmp_path):
+    assert wrong_checks(script_text(*RIGHT[name]), tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", with_first(WRONG, lambda name: checks_of(name)[0]))
+def test_a_wrong_script_is_found_and_its_check_is_named(name, tmp_path):
+    reasons = wrong_checks(script_text(*WRONG[name][:2]), tmp_path)
+    assert bool(reasons.keys() & set(checks_of(name))) is (name not in NOT_SEEN), reasons
