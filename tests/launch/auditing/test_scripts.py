@@ -19,11 +19,8 @@ NOT_SEEN = (
 
 def with_first(names, kind_of):
     """Parameters of which those after the first of their kind are tested before a release."""
-    kinds = set()
-    for name in names:
-        kind = kind_of(name)
-        yield pytest.param(name, marks=pytest.mark.long if kind in kinds else ())
-        kinds.add(kind)
+    first = {kind_of(name): name for name in [*names][::-1]}
+    return [pytest.param(name, marks=() if name in first.values() else pytest.mark.long) for name in names]
 
 
 def checks_of(name):
