@@ -154,7 +154,10 @@ RIGHT = {
         events, number
     ),
     "micro-batches that are averaged": set_all("step", num_batches=2, losses=[[1.0, 4.0, 0.5]] * 2),
-    "a teacher in each step": lambda events, _: events.extend(of("evaluation", events) * 8),
+    "a model that each step computes in training mode and without gradients": lambda events, number: (
+        set_all("evaluation", layers=[True])(events, number),
+        events.extend(of("evaluation", events) * 8),
+    ),
     "the training samples evaluated": set_all("evaluation", samples=[float(place) for place in range(40)]),
     "a pass in the order of the data": set_all("pass", indices=[], trains=False),
 }
