@@ -33,7 +33,7 @@ def main() -> int:
         parser.error(f"{missing}; the script's own command follows, as in: launch/audit -- torchrun --nproc-per-node 2 train.py")
     # On several nodes all ranks write here, and a checkout is on a file system that the nodes share.
     place = RESULTS if os.access(RESULTS, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix=".audit-", dir=place) as folder:
+    with tempfile.TemporaryDirectory(prefix=".audit-", dir=place, ignore_cleanup_errors=True) as folder:
         status = run(command, folder, arguments.steps)
         verdicts = checks.judge(observations(Path(folder)))
     for verdict in verdicts:

@@ -16,8 +16,6 @@ GRADIENT_TOLERANCE, EQUAL = 0.02, 1e-6
 SHARE_OF_CHANGE = 1e-3
 # Of the samples of a rank: the padding of a sampler is less, and what is not divided is more.
 LEAST_SHARED, MOST_SHARED = 0.1, 0.98
-# Of the indices that a rank keeps of an epoch.
-MAX_SAMPLES = 20_000
 # A scaler starts too large and skips a few steps.
 NUM_SKIPPED = 8
 
@@ -46,8 +44,8 @@ class Rank:
         def of(kind: str) -> list[Event]:
             return [event for event in events if event["event"] == kind]
 
-        identity = of("rank")[0]
-        self.number, self.world_size = identity["rank"], identity["world_size"]
+        identity = of("trains") or of("failed")
+        self.number, self.world_size = identity[0]["rank"], identity[0]["world_size"]
         self.models, self.steps, self.passes, self.evaluations, self.saved = map(of, ("model", "step", "pass", "evaluation", "saved"))
         self.failures = of("failed")
         self.end: Event = (of("end") or [{}])[0]
@@ -57,12 +55,13 @@ class Rank:
     def values(self, name: str) -> list[Numbers]:
         """A parameter before each step that was watched, and after the last one if no other came."""
         values = [step["values"][name] for step in self.steps if name in step["values"]]
-        return values + [self.end["values"][name]] * (self.num_steps == len(self.steps) and name in self.end.get("values", {}))
+        at_end = self.end.get("values", {})
+        return [*values, at_end[name]] if name in at_end and self.num_steps == len(self.steps) else values
 
 
 def judge(processes: Iterable[list[Event]]) -> list[Verdict]:
     """The verdict of each check on the events of all processes."""
-    trained = [Rank(events) for events in processes if any(event["event"] == "trains" for event in events)]
+    trained = [Rank(events) for events in processes if any(event["event"] in ("trains", "failed") for event in events)]
     by_number = {rank.number: rank for rank in sorted(trained, key=lambda rank: len(rank.steps))}
     ranks = [by_number[number] for number in sorted(by_number)]
     return [Verdict(name, *verdict(name, check, ranks)) for name, check in CHECKS.items()]
@@ -127,7 +126,7 @@ def together(ranks: list[Rank]) -> Iterator[tuple[int, list[Event]]]:
 
 def num_together(ranks: list[Rank]) -> int:
     """The number of steps until a rank, which has fewer samples, is at the end of an epoch before another one."""
-    for passes in zip(*([noted for noted in rank.passes if noted["is_complete"] and noted["trains"]] for rank in ranks), strict=False):
+    for passes in zip(*([noted for noted in rank.passes if noted["num_steps"] and noted["trains"]] for rank in ranks), strict=False):
         if len(ends := {noted["num_steps"] for noted in passes}) > 1:
             return min(*ends, *(len(rank.steps) for rank in ranks))
     return min(len(rank.steps) for rank in ranks)
@@ -154,7 +153,7 @@ def is_carried(ranks: list[Rank]) -> bool:
 GRADIENTS = {
     "carried": "{} still has the gradient of the step before, which was not set to zero",
     "clipped": "the gradient of {} is clipped on each rank before it is averaged",
-    "own": "the gradient of {} is the rank's alone, not the mean of the ranks",
+    "alone": "the gradient of {} is the rank's alone, not the mean of the ranks",
     "summed": "the gradient of {} is the sum of the ranks, not their mean",
     "divided": "the gradient of {} is divided by the number of ranks twice",
 }
@@ -169,7 +168,7 @@ def gradients(ranks: list[Rank]) -> str:
                 kind = kind_of_gradient([step["gradients"][name] for step in steps], steps, number, is_whole(name, ranks))
                 kinds[kind] += 1
                 examples.setdefault(kind, f"{name} at step {number}")
-    if kinds["own"] and not any(differing(ranks, number) for number in range(num_together(ranks))):
+    if kinds["alone"] and not first_difference(ranks, range(num_together(ranks))):
         raise Unseen("the ranks average their parameters, not their gradients")
     for kind, text in GRADIENTS.items():
         if kinds[kind]:
@@ -191,9 +190,9 @@ def kind_of_gradient(of_ranks: list[list[Any]], steps: list[Event], number: int,
     average = mean(alone)
     if len(steps) == 1 or not length(average) or not all(map(length, applied)):
         return "averaged"
-    for kind, gradients in (("own", applied), ("clipped", before_clipping)):
+    for kind, gradients in (("alone", applied), ("clipped", before_clipping)):
         pairs = zip(gradients, alone, strict=True)
-        if any(numbers and multiple(numbers, average) is None and multiple(numbers, own) for numbers, own in pairs):
+        if any(numbers and multiple(numbers, average) is None and multiple(numbers, of_rank) for numbers, of_rank in pairs):
             return kind
     applied = before_clipping if all(before_clipping) else applied
     factors = [multiple(numbers, average) for numbers in applied]
@@ -221,31 +220,31 @@ def loss_factor(step: Event) -> float | None:
     return None if None in factors or not factors else math.fsum(factors)
 
 
-def differing(ranks: list[Rank], place: int) -> tuple[str, Rank] | None:
-    """A parameter, and a rank, whose values before the step at a place are not those of the first rank, by more than rounding."""
+def first_difference(ranks: list[Rank], places: range) -> tuple[int, str, int] | None:
+    """(place, parameter, rank) of the first values, before the step at a place, that are not those of the first rank, up to rounding."""
+    differences = []
     for name in ranks[0].sizes:
-        values = [rank.values(name) for rank in ranks]
-        if not is_whole(name, ranks) or place >= min(map(len, values)):
-            continue
-        change = max(length(minus(of_rank[place], of_rank[place - 1])) for of_rank in values) if place else 0.0
-        for rank, of_rank in zip(ranks, values, strict=True):
-            distance = length(minus(of_rank[place], values[0][place]))
-            if distance > SHARE_OF_CHANGE * change and not are_close(of_rank[place], values[0][place], 1e-9):
-                return name, rank
-    return None
+        values = [rank.values(name) for rank in ranks] if is_whole(name, ranks) else [[]]
+        for place in range(places.start, min(places.stop, *map(len, values))):
+            change = max(length(minus(of_rank[place], of_rank[place - 1])) for of_rank in values) if place else 0.0
+            for rank, of_rank in zip(ranks, values, strict=True):
+                distance = length(minus(of_rank[place], values[0][place]))
+                if distance > SHARE_OF_CHANGE * change and not are_close(of_rank[place], values[0][place], 1e-9):
+                    differences.append((place, name, rank.number))
+    return min(differences, default=None)
 
 
 def replicas(ranks: list[Rank]) -> str:
     whole = [name for name in ranks[0].sizes if is_whole(name, ranks)]
     for name, (_, size) in ranks[0].sizes.items():
-        if name not in whole and sum(rank.sizes[name][0] for rank in ranks) < size:
-            raise Wrong(f"the ranks have {sum(rank.sizes[name][0] for rank in ranks)} of the {size} elements of {name}")
+        num_elements = sum(rank.sizes[name][0] for rank in ranks)
+        if num_elements < size:
+            raise Wrong(f"the ranks have {num_elements} of the {size} elements of {name}")
     num_steps = num_together(ranks)
-    for place in range(1, num_steps + (num_steps == len(ranks[0].steps))):
-        if found := differing(ranks, place):
-            raise Wrong(
-                f"after step {place} the parameter {found[0]} is another one on rank {found[1].number} than on rank {ranks[0].number}"
-            )
+    # After the last step that was watched, another that was not may have come.
+    if difference := first_difference(ranks, range(1, num_steps + (num_steps == len(ranks[0].steps)))):
+        place, name, number = difference
+        raise Wrong(f"after step {place} the parameter {name} is another one on rank {number} than on rank {ranks[0].number}")
     if not whole:
         return f"the shards of {len(ranks[0].sizes)} parameters cover them"
     return f"{len(whole)} parameters are equal on {len(ranks)} ranks after each of {num_steps} steps"
@@ -272,9 +271,10 @@ def samples(ranks: list[Rank]) -> str:
         raise Wrong(f"{part:.0%} of the samples of a rank are trained by another rank too")
     if by_index is None:
         return f"the ranks train different samples, {min(map(len, recognized))} and more of them"
-    covered, lengths = len({index for noted in first for index in noted["indices"]}), {noted["length"] or 0 for noted in first}
-    if by_index <= LEAST_SHARED and all(noted["is_complete"] for noted in first) and covered < min(*lengths, MAX_SAMPLES) / 1.5:
-        raise Wrong(f"the ranks train {covered} of {min(lengths)} samples in an epoch")
+    covered, size = len({index for noted in first for index in noted["indices"]}), min(noted["size"] or 0 for noted in first)
+    are_complete = all(noted["num_steps"] and not noted["is_cut"] for noted in first)
+    if by_index <= LEAST_SHARED and are_complete and covered < size / 1.5:
+        raise Wrong(f"the ranks train {covered} of {size} samples in an epoch")
     return f"the ranks train different samples, {covered} in the first epoch"
 
 

@@ -26,7 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 NUM_SUMS, NUM_ELEMENTS = 4, 1024
-MAX_SAMPLES, MAX_EVALUATIONS = 20_000, 100
+MAX_SAMPLES, MAX_PASSES, MAX_EVALUATIONS = 20_000, 20, 100
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 LOSSES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 # What wrappers put into the name of a parameter.
@@ -60,12 +60,11 @@ class Probe:
     def __init__(self, folder: str, num_steps: int) -> None:
         self.folder, self.num_steps, self.pid, self.failed = folder, num_steps, 0, False
         self.weights = torch.randn(NUM_SUMS, NUM_ELEMENTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        # By the ids of parameters, models, data sets and passes over them, which are kept, so that no id is given again.
+        # By the ids of parameters and models, which are kept, so that no id is given again.
         self.watched: dict[int, Watched] = {}
-        self.kept: list[Any] = []
         self.models: dict[int, int] = {}
-        self.datasets: dict[int, int] = {}
-        self.passes: dict[int, dict[str, Any]] = {}
+        self.kept: list[Any] = []
+        self.passes: list[dict[str, Any]] = []
         self.last_pass: dict[str, Any] | None = None
         # Modules that were computed for training; whether one is being computed; the modes of its layers for which the mode matters.
         self.ran: set[int] = set()
@@ -75,7 +74,9 @@ class Probe:
         self.modes: Counter[tuple[str, bool, bool]] = Counter()
         self.evaluation: dict[str, Any] = {}
         self.num_evaluations, self.samples, self.random, self.orders = 0, [], [], Counter()
-        self.num_backward, self.steps, self.nesting, self.num_skipped, self.num_skipped_last = 0, 0, 0, 0, 0
+        self.num_backward, self.steps, self.num_skipped, self.num_skipped_last = 0, 0, 0, 0
+        # Calls inside each other: a part that is computed again calls backward, and a wrapper's step calls that of its optimizer.
+        self.open_backwards, self.open_steps = 0, 0
         self.steps_of: Counter[int] = Counter()
         self.schedulers: dict[int, dict[str, Any]] = {}
         self.scale: Tensor | None = None
@@ -109,7 +110,9 @@ class Probe:
         def around(plain: Action, *arguments: Any, **named: Any) -> Any:
             if self.failed or torch.compiler.is_compiling():
                 return plain(*arguments, **named)
+            # Such as model.parameters(), which would be used up.
             arguments = tuple(list(argument) if isinstance(argument, GeneratorType) else argument for argument in arguments)
+            named = {name: list(argument) if isinstance(argument, GeneratorType) else argument for name, argument in named.items()}
             result = None
             self.guarded(before)(*arguments, **named)
             try:
@@ -134,7 +137,7 @@ class Probe:
                 except Exception as error:
                     self.failed = True
                     with contextlib.suppress(Exception):
-                        self.write("failed", error=f"{type(error).__name__}: {error}")
+                        self.write_rank("failed", error=f"{type(error).__name__}: {error}")
 
         return run
 
@@ -142,9 +145,11 @@ class Probe:
         if self.pid != os.getpid():
             self.pid = os.getpid()
             self.file = open(os.path.join(self.folder, f"{os.uname().nodename}-{self.pid}.jsonl"), "w", buffering=1)  # noqa: SIM115
-            rank, world_size = identity()
-            self.write("rank", rank=rank, world_size=world_size)
         self.file.write(json.dumps({"event": event, **fields}) + "\n")
+
+    def write_rank(self, event: str, **fields: Any) -> None:
+        rank, world_size = identity()
+        self.write(event, rank=rank, world_size=world_size, **fields)
 
     def project(self, tensor: Tensor) -> Tensor:
         """The sums of a tensor, or of this rank's shard of it."""
@@ -175,6 +180,8 @@ class Probe:
             self.evaluate(module, kind, columns)
             return
         self.close_evaluation()
+        # They hold the graphs of their losses, of which a script that evaluates with gradients makes many.
+        self.loss_functions = {}
         tensors = list(module.parameters())
         # Where parameters are sharded, whole ones are in their places for a while.
         is_sharded = id(module) in self.models and any(hasattr(watched.tensor, "to_local") for watched in self.watched.values())
@@ -230,16 +237,19 @@ class Probe:
             earlier = watched.tensor.grad
             watched.arrived.append((None if earlier is None else self.project(earlier), self.project(gradient)))
 
-    def note_dropout(self, tensor: Tensor, p: float = 0.5, training: bool = True, *_: Any, **__: Any) -> None:
+    def note_dropout(self, input: Tensor, p: float = 0.5, training: bool = True, *_: Any, **__: Any) -> None:
         if self.inside and p:
             self.layers.add(bool(training))
             if training and self.trains and len(self.random) < 3:
-                state = torch.cuda.get_rng_state(tensor.device) if tensor.is_cuda else torch.get_rng_state()
+                state = torch.cuda.get_rng_state(input.device) if input.is_cuda else torch.get_rng_state()
                 self.random.append(zlib.crc32(bytes(state.tolist())))
 
-    def note_batch_norm(self, _: Tensor, mean: Tensor | None, *arguments: Any, training: bool = False, **__: Any) -> None:
-        if self.inside and mean is not None:
-            self.layers.add(bool(arguments[3] if len(arguments) > 3 else training))
+    def note_batch_norm(
+        self, input: Tensor, running_mean: Tensor | None, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
+        *_: Any, **__: Any,
+    ) -> None:  # fmt: skip
+        if self.inside and running_mean is not None:
+            self.layers.add(bool(training))
 
     def evaluate(self, module: nn.Module, kind: str, columns: list[Tensor]) -> None:
         """Of calls without gradients between two of training: which model it is, in which mode, on which samples."""
@@ -273,23 +283,27 @@ class Probe:
                     counts["now" if given == now else "start" if given == start else "neither"] += 1
         return counts
 
-    def note_saved(self, state: Any, *_: Any, **__: Any) -> None:
+    def note_saved(self, obj: Any, *_: Any, **__: Any) -> None:
         if self.steps:
-            self.write("saved", steps=self.steps, parameters=self.compare(parameters_in(state)))
+            self.write("saved", steps=self.steps, parameters=self.compare(parameters_in(obj)))
 
-    def note_loss(self, loss: Tensor, prediction: Tensor, target: Tensor, *_: Any, **options: Any) -> None:
+    def note_loss(self, loss: Tensor, input: Tensor, target: Tensor, *_: Any, **options: Any) -> None:
         """How many terms a loss has, and by what their mean is multiplied in it."""
         if loss.requires_grad and not loss.dim():
             is_counted = not target.is_floating_point()
-            num_terms = (target != options.get("ignore_index", -100)).sum() if is_counted else prediction.numel()
+            num_terms = (target != options.get("ignore_index", -100)).sum() if is_counted else input.numel()
             self.loss_functions[loss.grad_fn] = num_terms, num_terms if options.get("reduction") == "sum" else 1
 
     def before_backward(self, tensors: Any, *_: Any, **__: Any) -> None:
+        self.open_backwards += 1
+        if self.open_backwards > 1:
+            return
         # Parts of the model may be computed again meanwhile.
         self.inside = True
         loss = tensors if isinstance(tensors, Tensor) else tensors[0]
         if not self.num_backward:
-            self.write("trains")
+            # By now the ranks have met.
+            self.write_rank("trains")
         self.num_backward += 1
         for kind, training, layers in self.computed:
             self.modes[kind, training, layers == {False}] += 1
@@ -301,7 +315,8 @@ class Probe:
         self.loss_functions = {}
 
     def after_backward(self, *_: Any, **__: Any) -> None:
-        self.inside = False
+        self.open_backwards -= 1
+        self.inside = self.open_backwards > 0
 
     def terms_of(self, function: Any) -> tuple[Any, Any]:
         """(number of terms, factor) of a loss that is a multiple of one loss function; None where its graph does not say."""
@@ -319,8 +334,8 @@ class Probe:
         num_terms, factor_of_mean = self.loss_functions[function]
         return num_terms, factor * factor_of_mean
 
-    def before_clipping(self, tensors: Any, *_: Any, **__: Any) -> None:
-        for tensor in [tensors] if isinstance(tensors, Tensor) else tensors:
+    def before_clipping(self, parameters: Any, *_: Any, **__: Any) -> None:
+        for tensor in [parameters] if isinstance(parameters, Tensor) else parameters:
             if id(tensor) in self.watched and tensor.grad is not None and self.steps < self.num_steps:
                 self.watched[id(tensor)].before_clipping = self.project(tensor.grad)
 
@@ -336,7 +351,7 @@ class Probe:
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Of steps inside each other, as of a wrapper, the innermost has the gradients that are applied."""
-        self.nesting += 1
+        self.open_steps += 1
         # Without gradients so far a library only makes the state of the optimizer.
         if self.steps >= self.num_steps or not self.num_backward:
             return
@@ -367,8 +382,8 @@ class Probe:
         }  # fmt: skip
 
     def after_step(self, optimizer: Optimizer) -> None:
-        self.nesting -= 1
-        if not self.nesting and self.num_backward:
+        self.open_steps -= 1
+        if not self.open_steps and self.num_backward:
             self.steps += 1
             self.steps_of[id(optimizer)] += 1
             if self.step:
@@ -397,18 +412,18 @@ class Probe:
         dataset, indices = iterator._dataset, index if isinstance(index, list) else [index]
         while hasattr(dataset, "indices") and hasattr(dataset, "dataset"):
             indices, dataset = [dataset.indices[place] for place in indices], dataset.dataset
-        if id(iterator) not in self.passes:
-            self.kept += [iterator, dataset]
-            number, length = self.datasets.setdefault(id(dataset), len(self.datasets)), getattr(dataset, "__len__", lambda: None)()
-            self.passes[id(iterator)] = {"dataset": number, "length": length, "indices": [], "is_complete": False, "trains": False}
-        noted = self.passes[id(iterator)]["indices"]
+        if not hasattr(iterator, "tandem_pass"):
+            size = getattr(dataset, "__len__", lambda: None)()
+            iterator.tandem_pass = {"dataset": id(dataset), "size": size, "indices": [], "num_steps": None, "trains": False}
+            self.passes += [iterator.tandem_pass] if len(self.passes) < MAX_PASSES else []
+        noted = iterator.tandem_pass["indices"]
         noted += [int(place) for place in indices if place is not None and len(noted) < MAX_SAMPLES]
 
     def note_batch(self, batch: Any, iterator: Any) -> None:
-        self.last_pass = self.passes.get(id(iterator))
+        self.last_pass = getattr(iterator, "tandem_pass", None)
         self.num_batches += batch is not None
         if batch is None and self.last_pass:
-            self.last_pass |= {"is_complete": True, "num_steps": self.steps}
+            self.last_pass["num_steps"] = self.steps
 
     def note_order(self, order: Tensor, *_: Any, **__: Any) -> None:
         if len(order) > 8:
@@ -418,8 +433,8 @@ class Probe:
         if not self.num_backward or self.pid != os.getpid():
             return
         self.close_evaluation()
-        for noted in self.passes.values():
-            self.write("pass", **noted)
+        for noted in self.passes:
+            self.write("pass", is_cut=len(noted["indices"]) == MAX_SAMPLES, **noted)
         watched = list(self.watched.values())
         trained = [parameter for parameter in watched if parameter.tensor.requires_grad]
         values = as_numbers([self.project(parameter.tensor) for parameter in watched])

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.launch.auditing.cases import script_text
+from tests.launch.auditing.editing import script_text
 from tests.support.running import BIN, ROOT, completed, environ
 
 AUDIT = ROOT / "launch" / "audit"

@@ -22,8 +22,8 @@ def rank(number):
     ]  # fmt: skip
     passes = [
         {
-            "event": "pass", "dataset": 0, "length": 40, "indices": [(7 * place + epoch) % 20 * 2 + number for place in range(20)],
-            "is_complete": True, "trains": True, "num_steps": 5 * (epoch + 1),
+            "event": "pass", "dataset": 0, "size": 40, "indices": [(7 * place + epoch) % 20 * 2 + number for place in range(20)],
+            "is_cut": False, "trains": True, "num_steps": 5 * (epoch + 1),
         }
         for epoch in range(2)
     ]  # fmt: skip
@@ -38,8 +38,8 @@ def rank(number):
         "schedulers": [{"kind": "StepLR", "num": 2, "num_before": 5, "num_steps": 10}],
     }  # fmt: skip
     return [
-        {"event": "rank", "rank": number, "world_size": 2}, {"event": "model", "sizes": {"w": [9, 9]}, "buffers": {"b": AVERAGE}},
-        {"event": "trains"}, *steps, *passes, evaluation, end,
+        {"event": "model", "sizes": {"w": [9, 9]}, "buffers": {"b": AVERAGE}}, {"event": "trains", "rank": number, "world_size": 2},
+        *steps, *passes, evaluation, end,
     ]  # fmt: skip
 
 
@@ -108,7 +108,7 @@ CHANGES = {
     "not set to zero": (gradient(4, lambda _: True), {"gradients"}),
     "replicas that differ from step 5 on": (shifted, {"replicas"}),
     "the same samples": (same_samples, {"samples"}),
-    "half of the data": (set_all("pass", length=90), {"samples"}),
+    "half of the data": (set_all("pass", size=90), {"samples"}),
     "the same order": (replaced_order, {"samples"}),
     "frozen": (gradient(5, lambda _: False), {"parameters"}),
     "unchanged": (
@@ -153,6 +153,7 @@ RIGHT = {
     "weights by the number of terms": lambda events, number: set_all("step", losses=[[1.0, 3.0, 0.75]] if number else [[1.0, 4.0, 1.0]])(
         events, number
     ),
+    "more data than indices that are kept": set_all("pass", size=90, is_cut=True),
     "micro-batches that are averaged": set_all("step", num_batches=2, losses=[[1.0, 4.0, 0.5]] * 2),
     "a model that each step computes in training mode and without gradients": lambda events, number: (
         set_all("evaluation", layers=[True])(events, number),
@@ -177,8 +178,12 @@ def test_what_cannot_be_seen_has_its_reason():
     reasons = {name: verdict.reason for name, verdict in verdicts(numbers=(0,)).items() if verdict.verdict == checks.UNSEEN}
     assert set(reasons.values()) == {"1 of 2 ranks were seen"}
     assert {verdict.reason for verdict in checks.judge([])} == {"no process computed gradients with PyTorch"}
-    failed = verdicts(lambda events, _: events.append({"event": "failed", "error": "KeyError: 3"}))
-    assert failed["start"] == ("start", checks.UNSEEN, "the probe failed on rank 0: KeyError: 3")
-    alone = verdicts(set_all("rank", world_size=1), (0,))
+    failure = {"event": "failed", "error": "KeyError: 3", "rank": 0, "world_size": 2}
+    for failed in (verdicts(lambda events, _: events.append(failure)).values(), checks.judge([[failure]])):
+        assert {verdict[1:] for verdict in failed} == {(checks.UNSEEN, "the probe failed on rank 0: KeyError: 3")}
+    # A process that is killed writes no end.
+    killed = verdicts(lambda events, _: [events.remove(event) for event in of("end", events)])
+    assert (killed["replicas"].verdict, killed["random"].verdict) == (checks.RIGHT, checks.UNSEEN)
+    alone = verdicts(set_all("trains", world_size=1), (0,))
     assert alone["replicas"].reason == "there is one rank"
     assert alone["parameters"].verdict == checks.RIGHT

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from launch.auditing import checks, probe
-from tests.launch.auditing.cases import RIGHT, WRONG, script_text
+from tests.launch.auditing.editing import script_text
+from tests.launch.auditing.right import RIGHT
 from tests.launch.auditing.running import run
+from tests.launch.auditing.wrong import WRONG
 
 pytestmark = pytest.mark.matrix
 NUM_STEPS = 50
@@ -34,7 +36,7 @@ def wrong_checks(text, folder):
     processes = [[json.loads(line) for line in path.read_text().splitlines()] for path in (folder / "observed").iterdir()]
     verdicts = checks.judge(processes)
     assert not [verdict.reason for verdict in verdicts if "probe failed" in verdict.reason]
-    assert [verdict.check for verdict in verdicts if verdict.verdict == checks.RIGHT]
+    assert [verdict.check for verdict in verdicts if verdict.verdict != checks.UNSEEN]
     return {verdict.check: verdict.reason for verdict in verdicts if verdict.verdict == checks.WRONG}
 
 
