@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special
 
 from tests.support.recomputed import REFERENCE, WORKLOADS, Size, runs_of, shows, size, unexplained
 from tests.support.running import ROOT
@@ -107,7 +107,7 @@ def exposed_percents(workload):
         assert runs.keys() == size(workload, 1).runs[name].keys()
         alone, of_size = size(workload, 1).breakdown(name, EXPOSED), size(workload).breakdown(name, EXPOSED)
         differences = of_size - alone
-        reach = stats.t.isf(0.025, len(differences) - 1) * differences.std(ddof=1) / math.sqrt(len(differences))
+        reach = -special.stdtrit(len(differences) - 1, 0.025) * differences.std(ddof=1) / math.sqrt(len(differences))
         step = of_size.mean() + sum(size(workload).breakdown(name, key).mean() for key in (WAIT, COMPUTE))
         if differences.mean() > reach:
             shares[name] = 100 * differences.mean() / step

@@ -253,7 +253,10 @@ def _digest(file: ModelFile) -> str:
     folder, sha256 = root / package.partition(".")[0], hashlib.sha256(file.path.read_bytes())
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if path and Path(path) != file.path and Path(path).is_relative_to(folder) and "site-packages" not in path:
+        # Thousands of modules of libraries need no Path.
+        if not path or "site-packages" in path or folder.name not in path:
+            continue
+        if Path(path) != file.path and Path(path).is_relative_to(folder):
             sha256.update(name.encode() + Path(path).read_bytes())
     return sha256.hexdigest()
 

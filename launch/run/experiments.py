@@ -309,9 +309,10 @@ def between_processes(settings: Settings, num_ranks: int) -> str | None:
 
 def observe(settings: Settings, num_ranks: int, ranks: list[int | None]) -> list[Observation]:
     """Returns what processes see of a training, each in a fork: alone (None), or with the variables of a rank and no communication."""
-    # Before the forks, which then need not: PyTorch's optimizers take its compiler.
+    # Before the forks, which then need not: PyTorch's optimizers take its compiler, and NumPy takes its masked arrays for what is unique.
     models()
-    importlib.import_module("torch._dynamo")
+    for name in ("torch._dynamo", "numpy.ma", "frameworks.shared.pytorch.steps"):
+        importlib.import_module(name)
     context = multiprocessing.get_context("fork")
     observations = []
     for rank in ranks:

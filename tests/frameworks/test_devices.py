@@ -9,7 +9,6 @@ import torch
 from common.ranks.gpus import Device
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
-from frameworks.shared.deepspeed import engine
 from frameworks.shared.horovod import horovod
 from tests.support.mistakes import refused
 
@@ -82,6 +81,9 @@ def test_horovod_needs_a_build_with_cuda(device, has_cuda, problem):
 
 
 def test_deepspeed_computes_on_the_device_that_it_has_chosen(find):
+    # Imported here, since DeepSpeed takes a second and other processes only collect these tests.
+    from frameworks.shared.deepspeed import engine
+
     assert engine.device_problem("cpu") is None
     find(None)
     assert engine.device_problem("cuda") == "this PyTorch has no CUDA"

@@ -5,14 +5,13 @@ computing; ranks are of a fake process group.
 """
 
 import dataclasses
+import importlib
 import json
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
-from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -73,6 +72,12 @@ def test_a_rank_holds_its_share_and_what_is_forecast(name, trained):
     _, gradients, _ = HELD[name].get("after_step", (1, 1, 1))
     if gradients and not declared()[file_of(name)].num_servers:
         expect_forecast(name, record["tensor_bytes_by_rank"]["after_step"])
+
+
+@pytest.fixture(scope="module")
+def trackers():
+    """PyTorch's, imported for the first test that needs them: they take seconds, and other processes only collect these tests."""
+    return importlib.import_module("torch.distributed._tools.fsdp2_mem_tracker")
 
 
 @pytest.fixture
@@ -139,17 +144,17 @@ def peak(tracker, module, optimizer, samples):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize(("name", "precision"), [("small-decoder", "fp64"), ("small-decoder", "bf16"), ("cnn", "fp32"), ("resnet", "fp32")])
-def test_the_peak_of_real_tensors_in_one_process(name, precision, monkeypatch):
+def test_the_peak_of_real_tensors_in_one_process(name, precision, monkeypatch, trackers):
     settings = resized(SMALL[name], monkeypatch, batch_size=8, precision=precision)
     module = built(settings)
-    optimizer, tracker = steps.optimizer_for(settings, module), MemTracker()
+    optimizer, tracker = steps.optimizer_for(settings, module), trackers.MemTracker()
     tracker.track_external(module, optimizer)
     assert forecast_peak("single", settings, 1) == pytest.approx(peak(tracker, module, optimizer, batch(settings)), rel=WITHIN)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", ["fsdp", "fsdp@keep"])
-def test_the_peak_of_fsdp(name, monkeypatch, fake_ranks):
+def test_the_peak_of_fsdp(name, monkeypatch, fake_ranks, trackers):
     settings, num_ranks = resized(DECODER, monkeypatch, batch_size=8), 64
     forecast, module = forecast_peak(name, settings, num_ranks), built(settings)
     fake_ranks(num_ranks)
@@ -161,18 +166,18 @@ def test_the_peak_of_fsdp(name, monkeypatch, fake_ranks):
     with mode:
         fully_shard.shard(module, modules.layers_of(settings, module), settings_of(name, settings), CPU)
         optimizer = steps.unfused(steps.optimizer_for(settings, module))
-        tracker = FSDPMemTracker(module, optimizer)
+        tracker = trackers.FSDPMemTracker(module, optimizer)
         tracker.track_inputs(())
         counted = peak(tracker, module, optimizer, samples)
     assert forecast == pytest.approx(counted, rel=WITHIN)
 
 
 @pytest.mark.matrix
-def test_the_peak_of_tensor_parallelism(monkeypatch, fake_ranks):
+def test_the_peak_of_tensor_parallelism(monkeypatch, fake_ranks, trackers):
     settings, num_ranks = resized(DECODER, monkeypatch, batch_size=8), 8
     forecast, module = forecast_peak("tensor_parallel", settings, num_ranks), built(settings)
     divided_layers.divide(module, fake_ranks(num_ranks), CPU)
-    optimizer, tracker = steps.unfused(steps.optimizer_for(settings, module)), MemTracker()
+    optimizer, tracker = steps.unfused(steps.optimizer_for(settings, module)), trackers.MemTracker()
     tracker.track_external(module, optimizer)
     counted = peak(tracker, module, optimizer, batch(settings))
     assert forecast == pytest.approx(counted, rel=WITHIN)

@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from tests.support.running import ROOT
 
@@ -56,7 +56,7 @@ def interval(above, below, others, num_pairs):
     of_two = np.maximum(variances[:2], np.median(variances)) / num_repeats
     freedoms = np.where(variances[:2] > np.median(variances), num_repeats - 1, freedom_of_all)
     freedom = min(of_two.sum() ** 2 / (of_two**2 / freedoms).sum(), freedom_of_all)
-    reach = math.exp(stats.t.isf(0.025 / num_pairs, freedom) * math.sqrt(of_two.sum()))
+    reach = math.exp(-special.stdtrit(freedom, 0.025 / num_pairs) * math.sqrt(of_two.sum()))
     center = math.exp((sets[0] - sets[1]).mean())
     return center, center / reach, center * reach
 
