@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import os
 import re
@@ -95,7 +96,10 @@ def run(trainer_class: type[Trainer], backend: str, so_far: SoFar, import_second
     dog = so_far.watchdog = watch(settings, ranks, record, path)
     cores = prepare_process(ranks, settings)
     run_afterwards = afterwards(settings)
+    # What has been imported stays: no collection during training looks through it. A framework imports a part with its first optimizer.
+    gc.freeze()
     trainer = so_far.trainer = make_trainer(trainer_class, settings, ranks, record)
+    gc.enable()
     dog.heartbeat()
     describe(trainer, record, is_rank_0=path is not None)
     turns = prepare(trainer, settings, record, cores, dog.heartbeat)
