@@ -1,6 +1,7 @@
 """Fixtures that more than one test file uses, and how the tests are divided over processes."""
 
 import functools
+import gc
 import os
 from collections import Counter
 
@@ -17,8 +18,11 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 hypothesis.settings.load_profile("busy")
 # The tests' own files are read here, without a process for each.
 apart.begin()
-# Fixtures that are made once: the import of both frameworks, and the committed records.
-SHARED = ("frameworks", "committed")
+# What is imported and collected stays: looking through it for garbage again and again, also in each fork, takes a tenth of the time.
+gc.disable()
+# Fixtures that are made once, since each takes seconds: the import of both frameworks, the committed records, a forecast of all backends, a
+# page with its drawings, and a site's checkout.
+SHARED = ("frameworks", "committed", "forecasts", "page", "site")
 # Groups of tests that take more than a minute, the longest first: that of the launchers waits most, and others have the cores meanwhile.
 LONGEST = (
     "launchers", "trained on PyTorch", "trained with a library", "trained on TensorFlow", "tests/launch/test_matrix.py",
@@ -83,6 +87,11 @@ def pytest_collection_modifyitems(items):
     num_tests = Counter(groups.values())
     places = {group: place for place, group in enumerate([*LONGEST, *(group for group, _ in num_tests.most_common())][::-1])}
     items.sort(key=lambda item: places.get(groups.get(item), -1), reverse=True)
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import pytest
 
 from common.record import files
 from launch import compare, matrix
+from launch.report.export import drawing
 from tests.support.made_records import ended, made, on, repeats, typed
 
 LATER = {"started_at": "2026-02-01T00:00:00Z"}
@@ -20,6 +21,12 @@ def folder(path, *made_records):
     for record in typed(made_records):
         files.write(path / f"{record.settings.run_id}.json", record)
     return path
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pages have no charts, which take a second: tests/launch/report/test_page.py has them drawn."""
+    monkeypatch.setattr(drawing, "svgs", lambda specs, **_: [""] * len(specs))
 
 
 @pytest.fixture
@@ -36,7 +43,7 @@ def run(monkeypatch, capsys, tmp_path):
     return run_compare
 
 
-def test_a_file_whose_name_is_not_in_utf_8_is_in_every_form(tmp_path, run):
+def test_a_file_whose_name_is_not_in_utf_8_is_in_every_form(tmp_path, run, undrawn):
     results = folder(tmp_path / "results", *repeats([9.0, 9.5]), ended("failed", num_ranks=2))
     (results / "half\udcff.json").write_text("{")
     exports = {option: tmp_path / f"a.{option.strip('-')}" for option in ("--markdown", "--csv", "--html")}
@@ -93,7 +100,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(arguments, message, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
-def test_the_end_of_a_matrix_is_one_screen_and_says_where_the_rest_is(tmp_path, capsys):
+def test_the_end_of_a_matrix_is_one_screen_and_says_where_the_rest_is(tmp_path, capsys, undrawn):
     made_records = [made(), made(num_ranks=2, seconds=6.0)]
     page = tmp_path / "a.html"
     matrix.write_report(page, typed(made_records))
@@ -115,7 +122,7 @@ def test_json_alone_is_printed_for_scripts_and_the_default_is_a_screen(tmp_path,
     assert "--full" in screen.splitlines()[-1]
 
 
-def test_a_page_that_cannot_be_written_is_reported_and_raises_nothing(tmp_path, capsys):
+def test_a_page_that_cannot_be_written_is_reported_and_raises_nothing(tmp_path, capsys, undrawn):
     matrix.write_report(tmp_path / "not there" / "page.html", typed([made()]))
     assert "not there" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
