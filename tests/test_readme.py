@@ -18,7 +18,7 @@ FEW_EPOCHS = ["--epochs", "1", "--no-stop-at-target", "--no-step-breakdown"]
 SHORTER = {
     "launch/matrix.sh 1 2": [*FEW_EPOCHS, "--backends", "single", "--workloads", "cnn"],
     "launch/matrix.sh 1 2 --model frameworks/own_model/rings.py": [*FEW_EPOCHS, "--backends", "single"],
-    "launch/matrix.sh 2 --backends ddp,deepspeed_zero@3 --workloads cnn --scaling strong --epochs 2": FEW_EPOCHS,
+    "launch/matrix.sh 2 --backends ddp,deepspeed_zero@3 --workloads cnn --scaling strong --epochs 2": [*FEW_EPOCHS, "--backends", "ddp"],
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m frameworks.ddp --epochs 2": FEW_EPOCHS,
     "tests/run.sh": ["--numprocesses", "0", "tests/common/test_metric.py"],
 }

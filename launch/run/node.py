@@ -9,6 +9,7 @@ a run do, says where it is, and leaves. CORES are those that a rank needs, 0 whe
 """
 
 import contextlib
+import gc
 import hashlib
 import importlib
 import json
@@ -257,7 +258,10 @@ def horovod_mpi() -> str | None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [mode, *names] if mode == IMPORT:
+            # As in a rank. The end of the interpreter would look through all of it too.
+            gc.disable()
             print(json.dumps({name: imported(name) for name in names}))
+            ending.leave()
         case [mode, *arguments] if mode == RANK:
             be_rank(arguments)
         case arguments:

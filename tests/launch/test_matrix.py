@@ -12,7 +12,7 @@ import pytest
 from common.declarations import Backend, declared
 from common.record import files
 from tests.support import kills
-from tests.support.running import FEW_STEPS, completed, left_over, matrix, records_in, with_backends
+from tests.support.running import FEW_STEPS, LIGHT, completed, left_over, matrix, records_in, with_backends
 
 pytestmark = pytest.mark.matrix
 
@@ -67,7 +67,11 @@ def made(backend, statement, declaration="Backend()"):
 def faulty(backend, fault):
     """The file of a backend with a fault, which has the variants that the backend has."""
     fields = [f"{field}={value!r}" for field, value in declared()[backend]._asdict().items() if value != Backend._field_defaults[field]]
-    return made(backend, f"if step == 5 and rank == 1: {OF_RANK_1[fault]}", f"Backend({', '.join(fields)})")
+    return made(backend, in_step_5(fault), f"Backend({', '.join(fields)})")
+
+
+def in_step_5(fault):
+    return f"if step == 5 and rank == 1: {OF_RANK_1[fault]}"
 
 
 # Longer than the first step takes, which is compiled, on cores that others use too.
@@ -77,9 +81,10 @@ WATCHDOG_SECONDS = 15
 def test_a_crash_killed_and_stopped_ranks_and_a_killed_proxy_leave_the_others_their_records_and_no_process(checkout, tmp_path):
     faults = {
         "raised": ("ddp", "raised"), "killed_horovod": ("horovod_torch", "killed"),
-        "stopped_horovod": ("horovod_torch", "stopped"), "without_proxy": ("ddp", "without_proxy"),
+        "stopped_horovod": ("horovod_torch", "stopped"),
     }  # fmt: skip
-    texts = {name: faulty(*fault) for name, fault in faults.items()}
+    # Of a run without its proxy the launcher and the matrix alone make an end.
+    texts = LIGHT | {name: faulty(*fault) for name, fault in faults.items()} | {"without_proxy": made("light", in_step_5("without_proxy"))}
     failing = ["raised", "killed_horovod@gloo", "stopped_horovod", "without_proxy"]
     settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--batch-size", "32", "--watchdog-timeout", WATCHDOG_SECONDS)
     with with_backends(checkout, texts):
@@ -139,22 +144,23 @@ def test_backends_of_both_frameworks_complete_on_more_ranks_than_cores(checkout,
 @pytest.mark.parametrize(
     ("number", "supervisors_too", "launcher", "backends"),
     [
-        (signal.SIGINT, False, "mpich", "ddp"),
-        (signal.SIGKILL, False, "mpich", "ddp,horovod_torch"),
+        (signal.SIGINT, False, "mpich", "light"),
+        (signal.SIGKILL, False, "mpich", "light,light_too"),
         pytest.param(signal.SIGKILL, True, "torchrun", "ddp", marks=pytest.mark.long),
         pytest.param(signal.SIGKILL, True, "mpich", "ddp,horovod_torch", marks=pytest.mark.long),
     ],
 )
 def test_a_signal_ends_runs_alone_and_side_by_side_and_leaves_no_process_and_no_file(
-    number, supervisors_too, launcher, backends, checkout, tmp_path
+    number, supervisors_too, launcher, backends, light_checkout, tmp_path
 ):
     num_runs = len(backends.split(","))
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    arguments = ("--epochs", "500", "--launcher", launcher)
-    process = kills.start(checkout, tmp_path, *arguments, backends=backends, variables={"TMPDIR": str(temporary)})
-    kills.wait_until_training(tmp_path, num_runs)
-    assert len(left_over(checkout)) > 2 * num_runs
+    arguments = ("--epochs", "20000", "--launcher", launcher)
+    with with_backends(light_checkout, {"light_too": LIGHT["light"]}):
+        process = kills.start(light_checkout, tmp_path, *arguments, backends=backends, variables={"TMPDIR": str(temporary)})
+        kills.wait_until_training(tmp_path, num_runs)
+    assert len(left_over(light_checkout)) > 2 * num_runs
     shared_memory = kills.shared_memory_of(kills.ranks_of(tmp_path))
     assert any(path.name.startswith("mpich_shm_") for path in shared_memory) == (launcher == "mpich")
     for child in psutil.Process(process.pid).children() if supervisors_too else []:
@@ -166,7 +172,7 @@ def test_a_signal_ends_runs_alone_and_side_by_side_and_leaves_no_process_and_no_
     finally:
         process.terminate()
     # Nobody is left to complete the records where the matrix was killed, but what supervises the runs ends them, or else the kernel.
-    kills.wait_until(lambda: not left_over(checkout), 60 if number == signal.SIGKILL else 0)
+    kills.wait_until(lambda: not left_over(light_checkout), 60 if number == signal.SIGKILL else 0)
     if not supervisors_too:
         assert not any(path.exists() for path in shared_memory)
         assert list(temporary.iterdir()) == []

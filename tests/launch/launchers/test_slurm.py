@@ -94,17 +94,17 @@ PYTHONPATH = "{folder}"
 
 @pytest.mark.parametrize(
     ("machine", "backend", "mpi", "interface"),
-    [(OPEN_MPI, "ddp@mpi", "Open MPI", "pmix"), (WITHOUT_MPI4PY, "ddp", "None", "pmi2")],
+    [(OPEN_MPI, "light", "Open MPI", "pmix"), (WITHOUT_MPI4PY, "ddp", "None", "pmi2")],
 )
 def test_with_the_mpi_of_the_site_and_with_none_ranks_of_two_nodes_find_each_other(
-    machine, backend, mpi, interface, slurm, checkout, short_run, tmp_path
+    machine, backend, mpi, interface, slurm, light_checkout, short_run, tmp_path
 ):
     (tmp_path / "mpi4py.py").write_text("raise ImportError('not here')")
     (tmp_path / "site.toml").write_text(machine.format(folder=tmp_path))
     settings = ("--backends", backend, "--workloads", "cnn", *short_run, "--ranks-per-node", "1", "--machine-file", tmp_path / "site.toml")
     # Those of a job script, which nobody reaches.
     variables = slurm | {"MASTER_ADDR": "no.such.host", "MASTER_PORT": "6000"}
-    done = matrix(checkout, tmp_path, "2", *settings, around=("salloc", "-N2", "-n2"), variables=variables)
+    done = matrix(light_checkout, tmp_path, "2", *settings, around=("salloc", "-N2", "-n2"), variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = records_in(tmp_path)
     assert (record["launcher"], record["num_nodes"], record["in_sync"], len(record["losses"])) == ("srun", 2, True, 6)
@@ -145,15 +145,15 @@ def test_the_end_of_an_allocation_is_known(slurm):
     assert time.time() + 200 < float(done.stdout) < time.time() + 301, done.stderr
 
 
-def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes(slurm, checkout, tmp_path):
-    options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "8")
+def test_a_matrix_that_is_killed_leaves_no_rank_on_its_nodes(slurm, light_checkout, tmp_path):
+    options = ("--launcher", "srun", "--ranks-per-node", "1", "--epochs", "20000")
     with kills.allocation(slurm) as variables:
-        matrix = kills.start(checkout, tmp_path, *options, variables=variables)
+        matrix = kills.start(light_checkout, tmp_path, *options, backends="light", variables=variables)
         kills.wait_until_training(tmp_path)
         assert len(kills.ranks_of(tmp_path)) > 2
         matrix.kill()
         matrix.wait()
-        kills.wait_until(lambda: not kills.ranks_of(tmp_path) and not left_over(checkout), 60)
+        kills.wait_until(lambda: not kills.ranks_of(tmp_path) and not left_over(light_checkout), 60)
         assert [record["status"] for record in records_in(tmp_path)] == ["started"]
 
 
