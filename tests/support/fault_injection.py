@@ -7,6 +7,7 @@ takes longer than a short run.
 
 import contextlib
 import functools
+import gc
 import importlib
 import itertools
 import os
@@ -34,6 +35,8 @@ SMALL = "--small"
 def main():
     folder, arguments = Path(sys.argv[1]), sys.argv[2:]
     runs = [list(run) for is_run, run in itertools.groupby(arguments, lambda word: word != "THEN") if is_run]
+    # As frameworks/__init__.py does for the program of a rank.
+    gc.disable()
     backends = {name: importlib.import_module(f"frameworks.{name}") for name, *_ in runs}
     for backend in backends.values():
         saving(backend.Trainer, folder)
