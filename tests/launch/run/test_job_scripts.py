@@ -33,11 +33,11 @@ def printed(tmp_path, system, sizes=(1, 2, 8), machine=PLAIN, device=None, cores
     jobs = plan(NAMES, ["cnn"], sizes, matrix.repeats, matrix.ranks_per_node, settings)
     text = job_scripts.text(system, matrix, jobs, machine, FOLDER)
     scripts = [script for _, script in re.findall(r"<<'(\w+)'\n(.*?)\n\1\n", text, re.DOTALL)]
-    for number, script in enumerate([text, *scripts]):
-        path = tmp_path / f"{number}.sh"
+    paths = [tmp_path / f"{number}.sh" for number in range(1 + len(scripts))]
+    for path, script in zip(paths, [text, *scripts], strict=True):
         path.write_text(script + "\n")
-        done = completed(BIN / "shellcheck", "--shell=bash", path)
-        assert (done.returncode, done.stdout) == (0, "")
+    done = completed(BIN / "shellcheck", "--shell=bash", *paths)
+    assert (done.returncode, done.stdout) == (0, "")
     return text, scripts
 
 
