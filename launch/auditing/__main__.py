@@ -44,7 +44,7 @@ def main() -> int:
 
 def run(command: list[str], folder: str, num_steps: int) -> int:
     """The exit status of a command whose processes are watched, as a shell has it."""
-    places = [str(HERE / "inject"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    places = [str(HERE / "watching"), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {"PYTHONPATH": os.pathsep.join(places), "TANDEM_AUDIT_FOLDER": folder, "TANDEM_AUDIT_STEPS": str(num_steps)}
     process = subprocess.Popen(command, env=os.environ | variables)
     # A terminal interrupts the command itself too, whose verdicts are printed then.

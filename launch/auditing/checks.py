@@ -70,7 +70,7 @@ def judge(processes: Iterable[list[Event]]) -> list[Verdict]:
 def verdict(name: str, check: Callable[[list[Rank]], str], ranks: list[Rank]) -> tuple[str, str]:
     try:
         if not ranks:
-            raise Unseen("no process computed gradients with PyTorch")
+            raise Unseen("no process with this environment computed gradients with PyTorch 2.5 or newer")
         for rank in ranks:
             if rank.failures:
                 raise Unseen(f"the probe failed on rank {rank.number}: {rank.failures[0]['error']}")
@@ -412,14 +412,14 @@ def evaluation(ranks: list[Rank]) -> str:
             # Those of other ranks are set to rank 0's by DistributedDataParallel.
             if event["changed"] and rank.number == 0:
                 raise Wrong(f"the evaluation {place} changes the buffer {event['changed'][0]}")
-            if is_stale(event) and not any(event["is_trained"] for event in evaluations):
+            if is_stale(event, rank) and not any(event["is_trained"] for event in evaluations):
                 raise Wrong(f"the {event['kind']} that is evaluated {place} has the parameters of the start")
         held_out = {sample for event in evaluations for sample in event["samples"]}
         part = len(held_out & trained) / max(len(held_out), 1)
         if len(held_out) >= 8 and LEAST_SHARED < part < MOST_SHARED:
             raise Wrong(f"{part:.0%} of the samples that rank {rank.number} evaluates are trained")
         for event in rank.saved:
-            if is_stale(event):
+            if is_stale(event, rank):
                 raise Wrong(f"what rank {rank.number} saves after step {event['steps']} has the parameters of the start")
     num_evaluations, num_saved = (
         sum(len(of_rank) for of_rank in events) for events in zip(*((r.evaluations, r.saved) for r in ranks), strict=True)
@@ -429,8 +429,11 @@ def evaluation(ranks: list[Rank]) -> str:
     return f"{num_evaluations} evaluations and {num_saved} saved states have the trained model"
 
 
-def is_stale(event: Event) -> bool:
-    return bool(event["parameters"].get("start")) and not event["parameters"].get("now")
+def is_stale(event: Event, rank: Rank) -> bool:
+    """Whether parameters that are evaluated or saved are those of the start, though training has changed them."""
+    start = rank.steps[0]["values"]
+    changed = [(given, now, start[name]) for name, (given, now) in event["parameters"].items() if now != start.get(name, now)]
+    return any(given == earlier for given, _, earlier in changed) and not any(given == now for given, now, _ in changed)
 
 
 def random(ranks: list[Rank]) -> str:

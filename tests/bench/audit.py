@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from launch.auditing import probe
+from launch.auditing.watching import tandem_probe
 from tests.launch.auditing.running import run
 
 NUM_PAIRS, NUM_STEPS = 6, 12
@@ -43,7 +43,7 @@ dist.destroy_process_group()
 def step_seconds(is_watched: bool) -> float:
     """The median time of a step on rank 0."""
     with tempfile.TemporaryDirectory() as folder:
-        assert run(SCRIPT, 2, (lambda: probe.install(folder, NUM_STEPS)) if is_watched else None, folder) == [0, 0]
+        assert run(SCRIPT, 2, (lambda: tandem_probe.install(folder, NUM_STEPS)) if is_watched else None, folder) == [0, 0]
         return statistics.median(map(float, Path(folder, "seconds-0").read_text().split()))
 
 

@@ -8,6 +8,7 @@ from launch.auditing import checks
 
 AVERAGE, ALONE = [2.0, 3.0, 4.0, 5.0], ([1.0, 2.0, 3.0, 4.0], [3.0, 4.0, 5.0, 6.0])
 NUM_STEPS = 10
+AT_START, AT_END = [1.0, 1.0, 1.0, 1.0], [NUM_STEPS + 1.0, 1.0, 1.0, 1.0]
 
 
 def rank(number):
@@ -29,11 +30,11 @@ def rank(number):
     ]  # fmt: skip
     evaluation = {
         "event": "evaluation", "steps": NUM_STEPS, "kind": "Net", "is_trained": True, "layers": [False], "samples": list(range(900, 920)),
-        "for_statistics": False, "parameters": {"now": 1}, "changed": [],
+        "for_statistics": False, "parameters": {"w": [AT_END, AT_END]}, "changed": [],
     }  # fmt: skip
     end = {
         "event": "end", "num_steps": NUM_STEPS, "num_backward": NUM_STEPS, "samples": [float(i) for p in passes for i in p["indices"]],
-        "random": [number], "values": {"w": [NUM_STEPS + 1.0, 1.0, 1.0, 1.0]}, "with_gradient": ["w"], "without_gradient": [],
+        "random": [number], "values": {"w": AT_END}, "with_gradient": ["w"], "without_gradient": [],
         "modes": [["Net", True, False, NUM_STEPS]], "num_skipped_last": 0, "num_equal_orders": 1,
         "schedulers": [{"kind": "StepLR", "num": 2, "num_before": 5, "num_steps": 10}],
     }  # fmt: skip
@@ -128,7 +129,7 @@ CHANGES = {
     "evaluated in training mode": (set_all("evaluation", layers=[True]), {"evaluation"}),
     "a buffer that evaluation changes": (set_all("evaluation", 0, changed=["b"]), {"evaluation"}),
     "trained in evaluation mode": (set_all("end", modes=[["Net", False, True, 5]]), {"evaluation"}),
-    "a copy of the start": (set_all("evaluation", is_trained=False, parameters={"start": 1}), {"evaluation"}),
+    "a copy of the start": (set_all("evaluation", is_trained=False, parameters={"w": [AT_START, AT_END]}), {"evaluation"}),
     "samples that are held out and trained": (set_all("evaluation", samples=[*range(10), *range(900, 910)]), {"evaluation"}),
     "the same dropout": (set_all("end", random=[5]), {"random"}),
     "a loss that is not finite": (set_all("step", 1, losses=[[float("nan"), 4.0, 1.0]]), {"state"}),
@@ -159,6 +160,7 @@ RIGHT = {
         set_all("evaluation", layers=[True])(events, number),
         events.extend(of("evaluation", events) * 8),
     ),
+    "an average that is evaluated": set_all("evaluation", is_trained=False, parameters={"w": [[5.0, 1.0, 1.0, 1.0], AT_END]}),
     "the training samples evaluated": set_all("evaluation", samples=[float(place) for place in range(40)]),
     "a pass in the order of the data": set_all("pass", indices=[], trains=False),
 }
@@ -177,7 +179,9 @@ def test_what_is_right_raises_no_alarm(change):
 def test_what_cannot_be_seen_has_its_reason():
     reasons = {name: verdict.reason for name, verdict in verdicts(numbers=(0,)).items() if verdict.verdict == checks.UNSEEN}
     assert set(reasons.values()) == {"1 of 2 ranks were seen"}
-    assert {verdict.reason for verdict in checks.judge([])} == {"no process computed gradients with PyTorch"}
+    assert {verdict.reason for verdict in checks.judge([])} == {
+        "no process with this environment computed gradients with PyTorch 2.5 or newer"
+    }
     failure = {"event": "failed", "error": "KeyError: 3", "rank": 0, "world_size": 2}
     for failed in (verdicts(lambda events, _: events.append(failure)).values(), checks.judge([[failure]])):
         assert {verdict[1:] for verdict in failed} == {(checks.UNSEEN, "the probe failed on rank 0: KeyError: 3")}

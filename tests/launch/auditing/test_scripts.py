@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from launch.auditing import checks, probe
+from launch.auditing import checks
+from launch.auditing.watching import tandem_probe
 from tests.launch.auditing.editing import script_text
 from tests.launch.auditing.right import RIGHT
 from tests.launch.auditing.running import run
@@ -32,7 +33,7 @@ def checks_of(name):
 def wrong_checks(text, folder):
     """The checks that are wrong in a script, {name: reason}, which ends well by itself."""
     (folder / "observed").mkdir()
-    assert run(text, 2, lambda: probe.install(str(folder / "observed"), NUM_STEPS), folder) == [0, 0]
+    assert run(text, 2, lambda: tandem_probe.install(str(folder / "observed"), NUM_STEPS), folder) == [0, 0]
     processes = [[json.loads(line) for line in path.read_text().splitlines()] for path in (folder / "observed").iterdir()]
     verdicts = checks.judge(processes)
     assert not [verdict.reason for verdict in verdicts if "probe failed" in verdict.reason]

@@ -1,8 +1,9 @@
 """What a rank of an unmodified PyTorch script shows of its training, written to a file of its own, which checks.py judges.
 
-The probe runs in the script's processes, in whatever PyTorch they have, and communicates with nobody. It keeps projections of tensors: a
-few weighted sums of elements at equal distances. These are linear, so the mean of the ranks' projected gradients is the projection of their
-mean. A failure of the probe ends the watching, and not the script.
+PyTorch loads this file at the end of its import, as it loads what adds a device to it (the entry points of `torch.backends`, from 2.5 on):
+PYTHONPATH has its folder. The probe communicates with nobody. It keeps projections of tensors: a few weighted sums of elements at equal
+distances. These are linear, so the mean of the ranks' projected gradients is the projection of their mean. A failure of the probe ends the
+watching, and not the script.
 """
 
 import atexit
@@ -35,6 +36,11 @@ PREFIXES = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapp
 Action = Callable[..., Any]
 
 
+def install_if_audited() -> None:
+    if "TANDEM_AUDIT_FOLDER" in os.environ:
+        install(os.environ["TANDEM_AUDIT_FOLDER"], int(os.environ["TANDEM_AUDIT_STEPS"]))
+
+
 def install(folder: str, num_steps: int) -> None:
     """Watches this process from now on, and its gradients for a number of steps; writes to a file in a folder."""
     probe = Probe(folder, num_steps)
@@ -46,12 +52,21 @@ class Watched:
 
     def __init__(self, name: str, tensor: Tensor, module: nn.Module) -> None:
         self.name, self.tensor, self.module, self.has_gradient = name, tensor, module, False
-        self.start: Tensor | None = None
         self.forget()
 
     def forget(self) -> None:
+        # What was there before, and what arrived.
         self.arrived: list[tuple[Tensor | None, Tensor]] = []
         self.before_clipping: Tensor | None = None
+
+    def gradient_alone(self) -> Tensor | None:
+        """The gradient that this rank computed."""
+        before, arriving = self.arrived[-1] if self.arrived else (None, None)
+        return arriving if before is None or arriving is None else before + arriving
+
+    def is_carried(self) -> bool:
+        """Whether the gradient of an earlier step is still there: each one since then was added to something."""
+        return bool(self.arrived) and all(before is not None and bool(before.any()) for before, _ in self.arrived)
 
 
 class Probe:
@@ -220,7 +235,6 @@ class Probe:
                 sizes[watched.name] = [local(tensor).numel(), tensor.numel()]
                 if watched.name in earlier:
                     self.kept.append(self.watched.pop(earlier[watched.name]))
-                    watched.start = self.kept[-1].start
                 self.watched[id(tensor)] = watched
                 if tensor.requires_grad:
                     tensor.register_hook(functools.partial(self.guarded(self.gradient_arrives), watched))
@@ -271,17 +285,12 @@ class Probe:
             self.write("evaluation", **self.evaluation | {"layers": sorted(self.evaluation["layers"]), "changed": changed})
             self.evaluation = {}
 
-    def compare(self, named_tensors: Iterable[tuple[str, Tensor]]) -> Counter[str]:
-        """How many of some parameters are as the trained ones of their names are now, as they were at the start, or neither."""
-        by_name = {watched.name: watched for watched in self.watched.values()}
-        counts: Counter[str] = Counter()
-        for name, tensor in named_tensors:
-            watched = by_name.get(bare(name))
-            if watched and watched.start is not None and local(watched.tensor).shape == local(tensor).shape:
-                given, now, start = as_numbers([self.project(tensor), self.project(watched.tensor), watched.start])
-                if now != start:
-                    counts["now" if given == now else "start" if given == start else "neither"] += 1
-        return counts
+    def compare(self, named_tensors: Iterable[tuple[str, Tensor]]) -> dict[str, list[Any]]:
+        """Parameters of a model or a file, each beside the trained one of its name."""
+        trained = {watched.name: watched.tensor for watched in self.watched.values()}
+        given = {bare(name): tensor for name, tensor in named_tensors}
+        same = [name for name in given if name in trained and local(given[name]).shape == local(trained[name]).shape]
+        return as_numbers({name: [self.project(given[name]), self.project(trained[name])] for name in same})
 
     def note_saved(self, obj: Any, *_: Any, **__: Any) -> None:
         if self.steps:
@@ -355,25 +364,22 @@ class Probe:
         # Without gradients so far a library only makes the state of the optimizer.
         if self.steps >= self.num_steps or not self.num_backward:
             return
-        in_optimizer = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-        sums: list[Tensor | None] = []
+        in_optimizer = ids_of(optimizer)
+        sums: dict[str, list[Tensor | None]] = {}
         for key, watched in self.watched.items():
-            gradient, value = watched.tensor.grad, self.project(watched.tensor)
+            gradient = watched.tensor.grad
             watched.has_gradient |= gradient is not None
-            watched.start = value if watched.start is None else watched.start
-            sums.append(value)
+            sums[watched.name] = [self.project(watched.tensor)]
             if key in in_optimizer:
-                earlier, arriving = watched.arrived[-1] if watched.arrived else (None, None)
-                alone = arriving if earlier is None or arriving is None else earlier + arriving
-                sums += [None if gradient is None else self.project(gradient), alone, watched.before_clipping]
-        numbers, values, gradients = iter(as_numbers(sums)), {}, {}
-        for key, watched in self.watched.items():
-            values[watched.name] = next(numbers)
-            if key in in_optimizer:
-                # The gradient of an earlier step is still there if each one since then was added to something.
-                is_carried = bool(watched.arrived) and all(earlier is not None and bool(earlier.any()) for earlier, _ in watched.arrived)
-                of_step = [next(numbers), next(numbers), next(numbers)]
-                gradients[watched.name] = [*of_step, len(watched.arrived), is_carried, watched.tensor.requires_grad]
+                applied = None if gradient is None else self.project(gradient)
+                sums[watched.name] += [applied, watched.gradient_alone(), watched.before_clipping]
+        numbers = as_numbers(sums)
+        stepped = [watched for key, watched in self.watched.items() if key in in_optimizer]
+        gradients = {
+            watched.name: [*numbers[watched.name][1:], len(watched.arrived), watched.is_carried(), watched.tensor.requires_grad]
+            for watched in stepped
+        }
+        values = {name: of_name[0] for name, of_name in numbers.items()}
         self.step = {
             "optimizer": type(optimizer).__name__, "values": values, "gradients": self.step.get("gradients", {}) | gradients,
             "rates": [float(group["lr"]) for group in optimizer.param_groups if "lr" in group], "num_rows": self.num_rows,
@@ -388,7 +394,7 @@ class Probe:
             self.steps_of[id(optimizer)] += 1
             if self.step:
                 self.write("step", number=self.steps, **self.step)
-            in_optimizer = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+            in_optimizer = ids_of(optimizer)
             self.begin_step(watched for key, watched in self.watched.items() if key in in_optimizer)
 
     def begin_step(self, stepped: Iterable[Watched]) -> None:
@@ -437,10 +443,10 @@ class Probe:
             self.write("pass", is_cut=len(noted["indices"]) == MAX_SAMPLES, **noted)
         watched = list(self.watched.values())
         trained = [parameter for parameter in watched if parameter.tensor.requires_grad]
-        values = as_numbers([self.project(parameter.tensor) for parameter in watched])
+        values = as_numbers({parameter.name: [self.project(parameter.tensor)] for parameter in watched})
         self.write(
             "end", num_steps=self.steps, num_backward=self.num_backward, samples=self.samples, random=self.random,
-            values={parameter.name: numbers for parameter, numbers in zip(watched, values, strict=True)},
+            values={name: numbers for name, (numbers,) in values.items()},
             with_gradient=[parameter.name for parameter in trained if parameter.has_gradient],
             without_gradient=[p.name for p in trained if not p.has_gradient and id(p.module) in self.ran],
             modes=[[*mode, number] for mode, number in self.modes.items()], schedulers=list(self.schedulers.values()),
@@ -493,11 +499,15 @@ def parameters_in(state: Any) -> Iterator[tuple[str, Tensor]]:
         yield from [(str(name), value)] if isinstance(value, Tensor) else parameters_in(value)
 
 
-def as_numbers(sums: list[Tensor | None]) -> list[list[float] | None]:
+def ids_of(optimizer: Optimizer) -> set[int]:
+    return {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+
+
+def as_numbers(sums: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """The numbers of projections, some of which may be None, with one transfer from the device."""
-    present = [numbers for numbers in sums if numbers is not None]
-    values = iter(torch.stack([numbers.to(present[0].device) for numbers in present]).tolist() if present else [])
-    return [None if numbers is None else next(values) for numbers in sums]
+    present = [tensor for of_name in sums.values() for tensor in of_name if tensor is not None]
+    numbers = iter(torch.stack([tensor.to(present[0].device) for tensor in present]).tolist() if present else [])
+    return {name: [None if tensor is None else next(numbers) for tensor in of_name] for name, of_name in sums.items()}
 
 
 def is_called_by(name: str) -> bool:
