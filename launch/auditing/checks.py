@@ -126,7 +126,10 @@ def together(ranks: list[Rank]) -> Iterator[tuple[int, list[Event]]]:
 
 def num_together(ranks: list[Rank]) -> int:
     """The number of steps until a rank, which has fewer samples, is at the end of an epoch before another one."""
-    for passes in zip(*([noted for noted in rank.passes if noted["num_steps"] and noted["trains"]] for rank in ranks), strict=False):
+    passes_of = [[noted for noted in rank.passes if noted["num_steps"] and noted["trains"]] for rank in ranks]
+    if not any(passes_of) and all(rank.end for rank in ranks) and len({rank.num_steps for rank in ranks}) > 1:
+        return 1
+    for passes in zip(*passes_of, strict=False):
         if len(ends := {noted["num_steps"] for noted in passes}) > 1:
             return min(*ends, *(len(rank.steps) for rank in ranks))
     return min(len(rank.steps) for rank in ranks)
@@ -168,7 +171,8 @@ def gradients(ranks: list[Rank]) -> str:
                 kind = kind_of_gradient([step["gradients"][name] for step in steps], steps, number, is_whole(name, ranks))
                 kinds[kind] += 1
                 examples.setdefault(kind, f"{name} at step {number}")
-    if kinds["alone"] and not first_difference(ranks, range(num_together(ranks))):
+    num_steps = num_together(ranks)
+    if kinds["alone"] and are_averaged_later(differences(ranks, range(num_steps)), num_steps):
         raise Unseen("the ranks average their parameters, not their gradients")
     for kind, text in GRADIENTS.items():
         if kinds[kind]:
@@ -220,9 +224,9 @@ def loss_factor(step: Event) -> float | None:
     return None if None in factors or not factors else math.fsum(factors)
 
 
-def first_difference(ranks: list[Rank], places: range) -> tuple[int, str, int] | None:
-    """(place, parameter, rank) of the first values, before the step at a place, that are not those of the first rank, up to rounding."""
-    differences = []
+def differences(ranks: list[Rank], places: range) -> list[tuple[int, str, int]]:
+    """(place, parameter, rank) of the values, before the step at a place, that are not those of the first rank, up to rounding."""
+    different = []
     for name in ranks[0].sizes:
         values = [rank.values(name) for rank in ranks] if is_whole(name, ranks) else [[]]
         for place in range(places.start, min(places.stop, *map(len, values))):
@@ -230,8 +234,14 @@ def first_difference(ranks: list[Rank], places: range) -> tuple[int, str, int] |
             for rank, of_rank in zip(ranks, values, strict=True):
                 distance = length(minus(of_rank[place], values[0][place]))
                 if distance > SHARE_OF_CHANGE * change and not are_close(of_rank[place], values[0][place], 1e-9):
-                    differences.append((place, name, rank.number))
-    return min(differences, default=None)
+                    different.append((place, name, rank.number))
+    return sorted(different)
+
+
+def are_averaged_later(different: list[tuple[int, str, int]], num_steps: int) -> bool:
+    """Whether there is a step, after the first one with differences, before which there are none."""
+    places = {place for place, *_ in different}
+    return bool(set(range(min(places, default=0), num_steps)) - places)
 
 
 def replicas(ranks: list[Rank]) -> str:
@@ -242,8 +252,12 @@ def replicas(ranks: list[Rank]) -> str:
             raise Wrong(f"the ranks have {num_elements} of the {size} elements of {name}")
     num_steps = num_together(ranks)
     # After the last step that was watched, another that was not may have come.
-    if difference := first_difference(ranks, range(1, num_steps + (num_steps == len(ranks[0].steps)))):
-        place, name, number = difference
+    if different := differences(ranks, range(1, num_steps + (num_steps == len(ranks[0].steps)))):
+        place, name, number = different[0]
+        if are_averaged_later(different, num_steps):
+            raise Unseen(
+                f"the ranks differ after step {place} and are equal after a later one, as where they average parameters now and then"
+            )
         raise Wrong(f"after step {place} the parameter {name} is another one on rank {number} than on rank {ranks[0].number}")
     if not whole:
         return f"the shards of {len(ranks[0].sizes)} parameters cover them"
@@ -283,11 +297,18 @@ def repeated_order(rank: Rank, passes: list[Event]) -> list[Any]:
     for noted, later in pairwise(passes):
         order = noted["indices"]
         is_shuffled = any(after < before for before, after in pairwise(order))
-        if noted["dataset"] == later["dataset"] and is_shuffled and len(order) > 8 and order == later["indices"][: len(order)]:
+        # A training that begins anew, as with another learning rate, may have the orders of the one before.
+        if (
+            not later["begins"]
+            and noted["dataset"] == later["dataset"]
+            and is_shuffled
+            and len(order) > 8
+            and order == later["indices"][: len(order)]
+        ):
             return order
     recognized = rank.end.get("samples", [])
     size = len(until_repeated(recognized))
-    is_drawn_again = rank.end.get("num_equal_orders", 0) > 1
+    is_drawn_again = not passes and rank.end.get("num_equal_orders", 0) > 1
     return recognized[:size] if is_drawn_again and size > 8 and recognized[:size] == recognized[size : 2 * size] else []
 
 
@@ -401,7 +422,7 @@ def evaluation(ranks: list[Rank]) -> str:
         for kind, training, is_inactive, number in rank.end.get("modes", []):
             if is_inactive and not training:
                 raise Wrong(f"{kind} is in evaluation mode in {number} steps of training on rank {rank.number}")
-        evaluations = [event for event in rank.evaluations if not event["for_statistics"]]
+        evaluations = rank.evaluations
         # What a step of training computes without gradients, such as a teacher.
         if 2 * len(evaluations) > rank.num_steps:
             continue

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -88,11 +89,14 @@ class Probe:
         self.computed: list[tuple[str, bool, set[bool]]] = []
         self.modes: Counter[tuple[str, bool, bool]] = Counter()
         self.evaluation: dict[str, Any] = {}
+        self.evaluated: tuple[nn.Module, dict[str, list[float]]] | None = None
+        # Parameters after a number of steps.
+        self.values: tuple[int, dict[str, list[float]]] = 0, {}
         self.num_evaluations, self.samples, self.random, self.orders = 0, [], [], Counter()
         self.num_backward, self.steps, self.num_skipped, self.num_skipped_last = 0, 0, 0, 0
         # Calls inside each other: a part that is computed again calls backward, and a wrapper's step calls that of its optimizer.
         self.open_backwards, self.open_steps = 0, 0
-        self.steps_of: Counter[int] = Counter()
+        self.steps_of: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self.schedulers: dict[int, dict[str, Any]] = {}
         self.scale: Tensor | None = None
         self.loss_functions: dict[Any, tuple[Any, Any]] = {}
@@ -108,6 +112,7 @@ class Probe:
         self.watch_calls(dataloader._BaseDataLoaderIter, ["__next__"], after=self.note_batch)
         self.watch_calls(torch, ["randperm"], after=self.note_order)
         self.watch_calls(torch.amp.GradScaler, ["step"], self.before_scaler, self.after_scaler)
+        self.watch_calls(nn.Module, ["load_state_dict"], self.keep_values)
         for module in (nn.utils, nn.utils.clip_grad):
             self.watch_calls(module, ["clip_grad_norm_", "clip_grad_value_"], self.before_clipping)
         for module in (torch, torch.serialization):
@@ -115,7 +120,7 @@ class Probe:
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
                 self.watch_calls(kind, ["step"], self.note_scheduler)
-        register_optimizer_step_pre_hook(lambda optimizer, *_: self.guarded(self.before_step)(optimizer))
+        register_optimizer_step_pre_hook(self.before_step)
         register_optimizer_step_post_hook(lambda optimizer, *_: self.guarded(self.after_step)(optimizer))
         atexit.register(self.guarded(self.end))
 
@@ -186,6 +191,7 @@ class Probe:
             return plain(module, *arguments, **named)
         finally:
             self.inside = False
+            self.guarded(self.after_model)()
 
     def before_model(self, module: nn.Module, inputs: list[Tensor]) -> None:
         batches = [local(tensor.detach()) for tensor in inputs if tensor.dim() and not tensor.requires_grad]
@@ -197,7 +203,8 @@ class Probe:
         self.close_evaluation()
         # They hold the graphs of their losses, of which a script that evaluates with gradients makes many.
         self.loss_functions = {}
-        tensors = list(module.parameters())
+        # With torch.func other tensors are in the places of parameters for a while.
+        tensors = [tensor for tensor in module.parameters() if isinstance(tensor, nn.Parameter)]
         # Where parameters are sharded, whole ones are in their places for a while.
         is_sharded = id(module) in self.models and any(hasattr(watched.tensor, "to_local") for watched in self.watched.values())
         is_new = any(id(tensor) not in self.watched for tensor in tensors) and self.steps < self.num_steps and not is_sharded
@@ -230,7 +237,7 @@ class Probe:
         earlier = {watched.name: key for key, watched in self.watched.items()}
         sizes = {}
         for name, tensor in module.named_parameters():
-            if id(tensor) not in self.watched:
+            if id(tensor) not in self.watched and isinstance(tensor, nn.Parameter):
                 watched = Watched(prefix + bare(name), tensor, owners[id(tensor)])
                 sizes[watched.name] = [local(tensor).numel(), tensor.numel()]
                 if watched.name in earlier:
@@ -267,23 +274,39 @@ class Probe:
 
     def evaluate(self, module: nn.Module, kind: str, columns: list[Tensor]) -> None:
         """Of calls without gradients between two of training: which model it is, in which mode, on which samples."""
+        self.layers = set()
+        # PyTorch's own means for the statistics of averaged weights.
+        if is_called_by("update_bn"):
+            return
         if not self.evaluation and self.steps and self.num_evaluations < MAX_EVALUATIONS:
             self.num_evaluations += 1
-            self.layers, self.evaluated = set(), (module, self.buffers_of(module))
+            self.keep_values()
+            self.evaluated = module, self.buffers_of(module)
             self.evaluation = {
                 "steps": self.steps, "kind": kind, "is_trained": any(id(tensor) in self.watched for tensor in module.parameters()),
-                "layers": self.layers, "samples": [], "for_statistics": is_called_by("update_bn"),
-                "parameters": self.compare(module.named_parameters()),
+                "layers": self.layers, "samples": [], "changed": [], "parameters": self.compare(module.named_parameters()),
             }  # fmt: skip
-        if self.evaluation and len(self.evaluation["samples"]) < MAX_SAMPLES:
-            self.evaluation["samples"] += self.recognize(columns)
+        if self.evaluation:
+            self.layers = self.evaluation["layers"]
+            self.evaluation["samples"] += self.recognize(columns) if len(self.evaluation["samples"]) < MAX_SAMPLES else []
+
+    def after_model(self) -> None:
+        """Of the first call of an evaluation: whether it changes buffers. Later a script may put others in their places."""
+        if self.evaluated and not self.trains:
+            module, buffers = self.evaluated
+            self.evaluation["changed"] = [name for name, numbers in self.buffers_of(module).items() if numbers != buffers.get(name)]
+            self.evaluated = None
 
     def close_evaluation(self) -> None:
         if self.evaluation:
-            module, buffers = self.evaluated
-            changed = [name for name, numbers in self.buffers_of(module).items() if numbers != buffers.get(name)]
-            self.write("evaluation", **self.evaluation | {"layers": sorted(self.evaluation["layers"]), "changed": changed})
+            self.write("evaluation", **self.evaluation | {"layers": sorted(self.evaluation["layers"])})
             self.evaluation = {}
+
+    def keep_values(self, *_: Any, **__: Any) -> None:
+        """The parameters after a step, before a script evaluates or loads others, which may be done on one rank alone."""
+        if self.values[0] != self.steps:
+            numbers = as_numbers({watched.name: [self.project(watched.tensor)] for watched in self.watched.values()})
+            self.values = self.steps, {name: value for name, (value,) in numbers.items()}
 
     def compare(self, named_tensors: Iterable[tuple[str, Tensor]]) -> dict[str, list[Any]]:
         """Parameters of a model or a file, each beside the trained one of its name."""
@@ -296,9 +319,9 @@ class Probe:
         if self.steps:
             self.write("saved", steps=self.steps, parameters=self.compare(parameters_in(obj)))
 
-    def note_loss(self, loss: Tensor, input: Tensor, target: Tensor, *_: Any, **options: Any) -> None:
+    def note_loss(self, loss: Tensor | None, input: Tensor, target: Tensor, *_: Any, **options: Any) -> None:
         """How many terms a loss has, and by what their mean is multiplied in it."""
-        if loss.requires_grad and not loss.dim():
+        if isinstance(loss, Tensor) and loss.requires_grad and not loss.dim():
             is_counted = not target.is_floating_point()
             num_terms = (target != options.get("ignore_index", -100)).sum() if is_counted else input.numel()
             self.loss_functions[loss.grad_fn] = num_terms, num_terms if options.get("reduction") == "sum" else 1
@@ -358,23 +381,43 @@ class Probe:
         if is_skipped:
             self.begin_step(self.watched.values())
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        """Of steps inside each other, as of a wrapper, the innermost has the gradients that are applied."""
+    def before_step(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Of steps inside each other, as of a wrapper, the innermost has the gradients that are applied; a closure computes them in it."""
         self.open_steps += 1
+        closure = arguments[1] if len(arguments) > 1 else named.get("closure")
+        if not callable(closure):
+            self.guarded(self.observe)(optimizer)
+            return None
+        num_calls = 0
+
+        def observed() -> Any:
+            nonlocal num_calls
+            num_calls += 1
+            # Of several calls, as of LBFGS, the last counts.
+            if num_calls > 1:
+                self.begin_step(self.stepped_by(optimizer))
+            loss = closure()
+            self.guarded(self.observe)(optimizer)
+            return loss
+
+        return ((arguments[0], observed, *arguments[2:]), named) if len(arguments) > 1 else (arguments, named | {"closure": observed})
+
+    def stepped_by(self, optimizer: Optimizer) -> list[Watched]:
+        tensors = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+        return [watched for key, watched in self.watched.items() if key in tensors]
+
+    def observe(self, optimizer: Optimizer) -> None:
         # Without gradients so far a library only makes the state of the optimizer.
         if self.steps >= self.num_steps or not self.num_backward:
             return
-        in_optimizer = ids_of(optimizer)
-        sums: dict[str, list[Tensor | None]] = {}
-        for key, watched in self.watched.items():
-            gradient = watched.tensor.grad
-            watched.has_gradient |= gradient is not None
-            sums[watched.name] = [self.project(watched.tensor)]
-            if key in in_optimizer:
-                applied = None if gradient is None else self.project(gradient)
-                sums[watched.name] += [applied, watched.gradient_alone(), watched.before_clipping]
+        sums: dict[str, list[Tensor | None]] = {watched.name: [self.project(watched.tensor)] for watched in self.watched.values()}
+        for watched in self.watched.values():
+            watched.has_gradient |= watched.tensor.grad is not None
+        stepped = self.stepped_by(optimizer)
+        for watched in stepped:
+            applied = None if watched.tensor.grad is None else self.project(watched.tensor.grad)
+            sums[watched.name] += [applied, watched.gradient_alone(), watched.before_clipping]
         numbers = as_numbers(sums)
-        stepped = [watched for key, watched in self.watched.items() if key in in_optimizer]
         gradients = {
             watched.name: [*numbers[watched.name][1:], len(watched.arrived), watched.is_carried(), watched.tensor.requires_grad]
             for watched in stepped
@@ -391,11 +434,12 @@ class Probe:
         self.open_steps -= 1
         if not self.open_steps and self.num_backward:
             self.steps += 1
-            self.steps_of[id(optimizer)] += 1
+            if optimizer not in self.steps_of and self.last_pass:
+                self.last_pass["begins"] = True
+            self.steps_of[optimizer] = self.steps_of.get(optimizer, 0) + 1
             if self.step:
                 self.write("step", number=self.steps, **self.step)
-            in_optimizer = ids_of(optimizer)
-            self.begin_step(watched for key, watched in self.watched.items() if key in in_optimizer)
+            self.begin_step(self.stepped_by(optimizer))
 
     def begin_step(self, stepped: Iterable[Watched]) -> None:
         for watched in stepped:
@@ -406,11 +450,17 @@ class Probe:
         self.num_batches = 0
 
     def note_scheduler(self, scheduler: Any, *_: Any, **__: Any) -> None:
-        if isinstance(scheduler.optimizer, Optimizer) and not is_called_by("_initial_step"):
-            num_steps = self.steps_of[id(scheduler.optimizer)] + self.num_skipped
-            first = {"kind": type(scheduler).__name__, "num": 0, "num_before": num_steps}
+        optimizer = scheduler.optimizer
+        # A wrapper's hooks are those of the optimizer in it.
+        while optimizer not in self.steps_of and isinstance(getattr(optimizer, "optimizer", None), Optimizer):
+            optimizer = optimizer.optimizer
+        if isinstance(optimizer, Optimizer) and not is_called_by("_initial_step"):
+            num_steps = self.steps_of.get(optimizer, 0) + self.num_skipped
+            first = {"kind": type(scheduler).__name__, "num": 0, "num_before": num_steps, "num_steps": -1}
             noted = self.schedulers.setdefault(id(scheduler), first)
-            noted |= {"num": noted["num"] + 1, "num_steps": num_steps}
+            # Accelerate's scheduler makes a step for each rank.
+            if noted["num_steps"] != num_steps or not is_called_by("step", "accelerate.scheduler"):
+                noted |= {"num": noted["num"] + 1, "num_steps": num_steps}
 
     def note_index(self, index: Any, iterator: Any) -> None:
         if index is None:
@@ -420,7 +470,14 @@ class Probe:
             indices, dataset = [dataset.indices[place] for place in indices], dataset.dataset
         if not hasattr(iterator, "tandem_pass"):
             size = getattr(dataset, "__len__", lambda: None)()
-            iterator.tandem_pass = {"dataset": id(dataset), "size": size, "indices": [], "num_steps": None, "trains": False}
+            iterator.tandem_pass = {
+                "dataset": id(dataset),
+                "size": size,
+                "indices": [],
+                "num_steps": None,
+                "trains": False,
+                "begins": False,
+            }
             self.passes += [iterator.tandem_pass] if len(self.passes) < MAX_PASSES else []
         noted = iterator.tandem_pass["indices"]
         noted += [int(place) for place in indices if place is not None and len(noted) < MAX_SAMPLES]
@@ -431,8 +488,8 @@ class Probe:
         if batch is None and self.last_pass:
             self.last_pass["num_steps"] = self.steps
 
-    def note_order(self, order: Tensor, *_: Any, **__: Any) -> None:
-        if len(order) > 8:
+    def note_order(self, order: Tensor | None, *_: Any, **__: Any) -> None:
+        if order is not None and len(order) > 8:
             self.orders[zlib.crc32(str(order[:64].tolist()).encode())] += 1
 
     def end(self) -> None:
@@ -443,10 +500,10 @@ class Probe:
             self.write("pass", is_cut=len(noted["indices"]) == MAX_SAMPLES, **noted)
         watched = list(self.watched.values())
         trained = [parameter for parameter in watched if parameter.tensor.requires_grad]
-        values = as_numbers({parameter.name: [self.project(parameter.tensor)] for parameter in watched})
+        self.keep_values()
         self.write(
             "end", num_steps=self.steps, num_backward=self.num_backward, samples=self.samples, random=self.random,
-            values={name: numbers for name, (numbers,) in values.items()},
+            values=self.values[1],
             with_gradient=[parameter.name for parameter in trained if parameter.has_gradient],
             without_gradient=[p.name for p in trained if not p.has_gradient and id(p.module) in self.ran],
             modes=[[*mode, number] for mode, number in self.modes.items()], schedulers=list(self.schedulers.values()),
@@ -499,10 +556,6 @@ def parameters_in(state: Any) -> Iterator[tuple[str, Tensor]]:
         yield from [(str(name), value)] if isinstance(value, Tensor) else parameters_in(value)
 
 
-def ids_of(optimizer: Optimizer) -> set[int]:
-    return {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-
-
 def as_numbers(sums: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """The numbers of projections, some of which may be None, with one transfer from the device."""
     present = [tensor for of_name in sums.values() for tensor in of_name if tensor is not None]
@@ -510,8 +563,9 @@ def as_numbers(sums: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {name: [None if tensor is None else next(numbers) for tensor in of_name] for name, of_name in sums.items()}
 
 
-def is_called_by(name: str) -> bool:
-    frame = sys._getframe()
-    while frame.f_back and frame.f_code.co_name != name:
+def is_called_by(name: str, module: str = "") -> bool:
+    """Whether a function of this name, of a module if that is given, has not returned yet."""
+    frame = sys._getframe().f_back
+    while frame and not (frame.f_code.co_name == name and module in ("", frame.f_globals.get("__name__"))):
         frame = frame.f_back
-    return frame.f_code.co_name == name
+    return frame is not None

@@ -42,5 +42,21 @@ MEAN_OF_RANK = [
     ("(loss * world_size / num_tokens).backward()", "loss.backward()"),
     ("{loss / num_tokens * world_size:.3f}", "{loss:.3f}"),
 ]
+CLOSURE = [
+    (
+        """prediction = model(train_inputs[indices])
+loss = loss_function(prediction, train_targets[indices])
+optimizer.zero_grad()
+loss.backward()""",
+        """
+        def closure(indices=indices):
+            optimizer.zero_grad()
+            loss = loss_function(model(train_inputs[indices]), train_targets[indices])
+            loss.backward()
+            return loss
+        """,
+    ),
+    ("nn.utils.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()", "loss = optimizer.step(closure)"),
+]
 BACKBONE_IN_GRAPH = ("with torch.no_grad():\n    features = self.backbone(x)", "features = self.backbone(x)")
 BACKBONE_NOT_FROZEN = ("for parameter in self.backbone.parameters():\n    parameter.requires_grad = False", "")

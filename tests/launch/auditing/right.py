@@ -1,6 +1,6 @@
 """Scripts that train right: the styles, and (style, edits) of them."""
 
-from tests.launch.auditing.editing import BACKBONE_IN_GRAPH, HALF, MEAN_OF_RANK
+from tests.launch.auditing.editing import BACKBONE_IN_GRAPH, CLOSURE, HALF, MEAN_OF_RANK
 
 RIGHT = {
     style: (style, [])
@@ -63,6 +63,56 @@ RIGHT = {
             ('print(f"epoch', 'torch.save(model.module.state_dict(), "last.pt")\nprint(f"epoch'),
         ],
     ),
+    "images-averaged-weights": (
+        "images",
+        [
+            ("def make_data():", "from torch.optim.swa_utils import AveragedModel, update_bn\n\ndef make_data():"),
+            ("scheduler = ", "averaged = AveragedModel(model.module)\nscheduler = "),
+            (
+                "accuracy = evaluate(model, test_loader)",
+                "accuracy = evaluate(model, test_loader)\naveraged.update_parameters(model.module)",
+            ),
+            (
+                "dist.destroy_process_group()",
+                "update_bn(train_loader, averaged)\nevaluate(averaged, test_loader)\ndist.destroy_process_group()",
+            ),
+        ],
+    ),
+    "images-best-on-rank-0": (
+        "images",
+        [
+            (
+                "scheduler.step()",
+                "scheduler.step()\nif epoch == 0:\n    best = {name: value.clone() for name, value in model.module.state_dict().items()}",
+            ),
+            ("torch.save(model", "model.module.load_state_dict(best)\ntorch.save(model"),
+        ],
+    ),
+    "images-tried-before": (
+        "images",
+        [
+            ("range(args.epochs):", "[0, *range(args.epochs)]:"),
+            (
+                "sampler.set_epoch(epoch)",
+                "if not epoch:\n    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)\nsampler.set_epoch(epoch)",
+            ),
+            ("scheduler.step()", ""),
+        ],
+    ),
+    "images-caught": (
+        "images",
+        [("loss = F", "try:\n    F.cross_entropy(images, labels[:3])\nexcept (RuntimeError, ValueError):\n    pass\nloss = F")],
+    ),
+    "regression-closure": ("regression", CLOSURE),
+    "regression-uneven": (
+        "regression",
+        [
+            ("from torch import nn", "from torch import nn\nfrom torch.distributed.algorithms.join import Join"),
+            ("order[rank::world_size].split(20):", "(order[:240] if rank else order[240:]).split(20):"),
+            ("order = ", "join = Join([model])\njoin.__enter__()\norder = "),
+            ("model.eval()", "join.__exit__(None, None, None)\nmodel.eval()"),
+        ],
+    ),
     "regression-sharded-optimizer": (
         "regression",
         [
@@ -77,20 +127,7 @@ RIGHT = {
             ("torch.optim.Adam(model.parameters(), lr=1e-2)", "torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)"),
             ("for epoch in range(3):", "for epoch in range(10):"),
             (".split(20):", ".split(len(order)):"),
-            (
-                "prediction = model(train_inputs[indices])\nloss = loss_function(prediction, train_targets[indices])",
-                """
-                def closure(indices=indices):
-                    optimizer.zero_grad()
-                    loss = loss_function(model(train_inputs[indices]), train_targets[indices])
-                    loss.backward()
-                    return loss
-                """,
-            ),
-            (
-                "optimizer.zero_grad()\nloss.backward()\nnn.utils.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
-                "loss = optimizer.step(closure)",
-            ),
+            *CLOSURE,
         ],
     ),
     "regression-sum": (
@@ -174,6 +211,36 @@ RIGHT = {
             ),
             BACKBONE_IN_GRAPH,
             ("patience=0)", "patience=3)"),
+        ],
+    ),
+    "by_hand-averaged-now-and-then": (
+        "by_hand",
+        [
+            ("for data, target in train_set:", "for step, (data, target) in enumerate(train_set):"),
+            (
+                "average_gradients(model)\noptimizer.step()",
+                """
+                optimizer.step()
+                if step % 3 == 2:
+                    for param in model.parameters():
+                        dist.all_reduce(param.data)
+                        param.data /= size
+                """,
+            ),
+        ],
+    ),
+    "by_hand-inner-step": (
+        "by_hand",
+        [
+            (
+                "loss = F.nll_loss(model(data), target)",
+                """
+                names, parameters = zip(*model.named_parameters())
+                gradients = torch.autograd.grad(F.nll_loss(model(data), target), parameters, create_graph=True)
+                inner = {name: value - 0.01 * gradient for name, value, gradient in zip(names, parameters, gradients)}
+                loss = F.nll_loss(torch.func.functional_call(model, inner, (data,)), target)
+                """,
+            )
         ],
     ),
     "by_hand-flat": (

@@ -24,13 +24,13 @@ def rank(number):
     passes = [
         {
             "event": "pass", "dataset": 0, "size": 40, "indices": [(7 * place + epoch) % 20 * 2 + number for place in range(20)],
-            "is_cut": False, "trains": True, "num_steps": 5 * (epoch + 1),
+            "is_cut": False, "trains": True, "begins": not epoch, "num_steps": 5 * (epoch + 1),
         }
         for epoch in range(2)
     ]  # fmt: skip
     evaluation = {
         "event": "evaluation", "steps": NUM_STEPS, "kind": "Net", "is_trained": True, "layers": [False], "samples": list(range(900, 920)),
-        "for_statistics": False, "parameters": {"w": [AT_END, AT_END]}, "changed": [],
+        "parameters": {"w": [AT_END, AT_END]}, "changed": [],
     }  # fmt: skip
     end = {
         "event": "end", "num_steps": NUM_STEPS, "num_backward": NUM_STEPS, "samples": [float(i) for p in passes for i in p["indices"]],
@@ -140,6 +140,14 @@ CHANGES = {
     ),
 }
 RIGHT = {
+    "parameters that are averaged now and then": lambda events, number: (
+        gradient(0, lambda number: ALONE[number])(events, number),
+        [of("step", events)[place]["values"]["w"].__setitem__(1, float(number)) for place in (1, 2, 4, 5, 7, 8)],
+    ),
+    "a second training in the order of the first": lambda events, number: (
+        replaced_order(events, number),
+        of("pass", events)[1].update(begins=True),
+    ),
     "nothing changed": lambda events, number: None,
     "buffers that a wrapper sets to those of rank 0": set_all("evaluation", 1, changed=["b"]),
     "clipped after averaging": gradient(2, lambda _: AVERAGE),

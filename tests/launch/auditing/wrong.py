@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tests.launch.auditing.editing import BACKBONE_IN_GRAPH, BACKBONE_NOT_FROZEN, HALF, MEAN_OF_RANK
+from tests.launch.auditing.editing import BACKBONE_IN_GRAPH, BACKBONE_NOT_FROZEN, CLOSURE, HALF, MEAN_OF_RANK
 
 
 class Wrong(NamedTuple):
@@ -22,6 +22,9 @@ WRONG = {
         [("average_gradients(model)\noptimizer", "nn.utils.clip_grad_norm_(model.parameters(), 0.1)\naverage_gradients(model)\noptimizer")],
         "gradients",
         "deepspeed-1801",
+    ),
+    "closure-without-zero": Wrong(
+        "regression", [*CLOSURE[1:], (CLOSURE[0][0], CLOSURE[0][1].replace("optimizer.zero_grad()", "pass"))], "gradients"
     ),
     "clipped-by-the-norm-of-each-rank": Wrong(
         "by_hand",
