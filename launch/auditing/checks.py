@@ -4,7 +4,7 @@ A check returns what is right, raises Wrong with the evidence, or Unseen with th
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
@@ -172,7 +172,7 @@ def gradients(ranks: list[Rank]) -> str:
                 kinds[kind] += 1
                 examples.setdefault(kind, f"{name} at step {number}")
     num_steps = num_together(ranks)
-    if kinds["alone"] and are_averaged_later(differences(ranks, range(num_steps)), num_steps):
+    if kinds["alone"] and are_averaged_later(differences(ranks, range(num_steps)), ranks, num_steps):
         raise Unseen("the ranks average their parameters, not their gradients")
     for kind, text in GRADIENTS.items():
         if kinds[kind]:
@@ -208,20 +208,21 @@ def kind_of_gradient(of_ranks: list[list[Any]], steps: list[Event], number: int,
 
 def kind_of_factor(factor: float, steps: list[Event], is_alone: bool) -> str:
     """What a multiple of the mean is; `is_alone`: it is neither clipped nor of several micro-batches, which a division could be for."""
-    of_loss, scaled = loss_factor(steps[0]), factor * steps[0]["scale"]
+    scaled, of_loss = factor * steps[0]["scale"], [loss_factor(step) for step in steps]
     # What the loss was multiplied by belongs to it: a sum over the ranks of losses that are divided by their number is a mean.
-    whole = scaled if of_loss is None else factor * of_loss
-    if is_near(whole, 1):
+    whole = factor * math.fsum(of_loss) / len(steps)
+    losses = [loss for step in steps for loss in step["losses"]]
+    is_known = bool(losses) and all(num_terms for _, num_terms, _ in losses)
+    if is_near(whole, 1) or (not is_known and is_near(scaled, 1)):
         return "averaged"
     if is_near(scaled, len(steps)):
         return "summed"
-    return "divided" if is_alone and is_near(whole, 1 / len(steps)) else "averaged"
+    return "divided" if is_alone and is_near(whole if is_known else scaled, 1 / len(steps)) else "averaged"
 
 
-def loss_factor(step: Event) -> float | None:
-    """By what the mean of a loss was multiplied in a step, over its micro-batches; None if that is not known."""
-    factors = [factor for _, _, factor in step["losses"]]
-    return None if None in factors or not factors else math.fsum(factors)
+def loss_factor(step: Event) -> float:
+    """By what the mean of a loss was multiplied in a step, over its micro-batches, as far as that is known."""
+    return math.fsum(factor for _, _, factor in step["losses"])
 
 
 def differences(ranks: list[Rank], places: range) -> list[tuple[int, str, int]]:
@@ -238,10 +239,13 @@ def differences(ranks: list[Rank], places: range) -> list[tuple[int, str, int]]:
     return sorted(different)
 
 
-def are_averaged_later(different: list[tuple[int, str, int]], num_steps: int) -> bool:
-    """Whether there is a step, after the first one with differences, before which there are none."""
-    places = {place for place, *_ in different}
-    return bool(set(range(min(places, default=0), num_steps)) - places)
+def are_averaged_later(different: list[tuple[int, str, int]], ranks: list[Rank], num_steps: int) -> bool:
+    """Whether each parameter that differs is equal again before a later one of the steps."""
+    places: defaultdict[str, set[int]] = defaultdict(set)
+    for place, name, _ in different:
+        places[name].add(place)
+    last = {name: min(num_steps, *(len(rank.values(name)) for rank in ranks)) for name in places}
+    return all(set(range(min(of_name), last[name])) - of_name for name, of_name in places.items())
 
 
 def replicas(ranks: list[Rank]) -> str:
@@ -254,7 +258,7 @@ def replicas(ranks: list[Rank]) -> str:
     # After the last step that was watched, another that was not may have come.
     if different := differences(ranks, range(1, num_steps + (num_steps == len(ranks[0].steps)))):
         place, name, number = different[0]
-        if are_averaged_later(different, num_steps):
+        if are_averaged_later(different, ranks, num_steps):
             raise Unseen(
                 f"the ranks differ after step {place} and are equal after a later one, as where they average parameters now and then"
             )
@@ -274,8 +278,9 @@ def samples(ranks: list[Rank]) -> str:
     first = [of_rank[0] for of_rank in passes if of_rank]
     if any(len(set(noted["indices"])) < MOST_SHARED * len(noted["indices"]) for noted in first):
         raise Unseen("a rank draws a sample more than once in an epoch")
-    recognized = [until_repeated(rank.end.get("samples", [])) for rank in ranks]
-    by_content, by_index = share(recognized), share([until_repeated(noted["indices"]) for noted in first]) if all(passes) else None
+    by_model = [[until_repeated(samples) for samples in rank.end.get("samples", [])] for rank in ranks]
+    shares = [part for recognized in zip(*by_model, strict=False) if (part := share(list(recognized))) is not None]
+    by_content, by_index = max(shares, default=None), share([until_repeated(noted["indices"]) for noted in first]) if all(passes) else None
     if by_content is None and by_index is None:
         raise Unseen("no sample was recognized")
     # Data sets of the ranks' own have equal indices too, and samples that are changed at random are never recognized.
@@ -284,7 +289,7 @@ def samples(ranks: list[Rank]) -> str:
     if part > LEAST_SHARED:
         raise Wrong(f"{part:.0%} of the samples of a rank are trained by another rank too")
     if by_index is None:
-        return f"the ranks train different samples, {min(map(len, recognized))} and more of them"
+        return f"the ranks train different samples, {max(len(samples) for samples in by_model[0])} and more of them"
     covered, size = len({index for noted in first for index in noted["indices"]}), min(noted["size"] or 0 for noted in first)
     are_complete = all(noted["num_steps"] and not noted["is_cut"] for noted in first)
     if by_index <= LEAST_SHARED and are_complete and covered < size / 1.5:
@@ -306,10 +311,12 @@ def repeated_order(rank: Rank, passes: list[Event]) -> list[Any]:
             and order == later["indices"][: len(order)]
         ):
             return order
-    recognized = rank.end.get("samples", [])
-    size = len(until_repeated(recognized))
-    is_drawn_again = not passes and rank.end.get("num_equal_orders", 0) > 1
-    return recognized[:size] if is_drawn_again and size > 8 and recognized[:size] == recognized[size : 2 * size] else []
+    if not passes and rank.end.get("num_equal_orders", 0) > 1:
+        for recognized in rank.end.get("samples", []):
+            size = len(until_repeated(recognized))
+            if size > 8 and recognized[:size] == recognized[size : 2 * size]:
+                return recognized[:size]
+    return []
 
 
 def until_repeated(numbers: list[Any]) -> set[Any]:
@@ -331,8 +338,7 @@ def share(of_ranks: list[set[Any]]) -> float | None:
 
 def are_changed(rank: Rank, passes: list[Event]) -> bool:
     """Whether no sample is the same in two epochs."""
-    recognized = rank.end.get("samples", [])
-    return len(passes) > 1 and len(set(recognized)) == len(recognized)
+    return len(passes) > 1 and all(len(set(samples)) == len(samples) for samples in rank.end.get("samples", []))
 
 
 def parameters(ranks: list[Rank]) -> str:
@@ -417,7 +423,7 @@ def loss(ranks: list[Rank]) -> str:
 
 
 def evaluation(ranks: list[Rank]) -> str:
-    trained = {sample for rank in ranks for sample in rank.end.get("samples", [])}
+    parts: list[float] = []
     for rank in ranks:
         for kind, training, is_inactive, number in rank.end.get("modes", []):
             if is_inactive and not training:
@@ -426,19 +432,11 @@ def evaluation(ranks: list[Rank]) -> str:
         # What a step of training computes without gradients, such as a teacher.
         if 2 * len(evaluations) > rank.num_steps:
             continue
+        is_trained = any(event["is_trained"] for event in evaluations)
         for event in evaluations:
-            place = f"after step {event['steps']} on rank {rank.number}"
-            if any(event["layers"]):
-                raise Wrong(f"{event['kind']} is evaluated {place} with layers in training mode")
-            # Those of other ranks are set to rank 0's by DistributedDataParallel.
-            if event["changed"] and rank.number == 0:
-                raise Wrong(f"the evaluation {place} changes the buffer {event['changed'][0]}")
-            if is_stale(event, rank) and not any(event["is_trained"] for event in evaluations):
-                raise Wrong(f"the {event['kind']} that is evaluated {place} has the parameters of the start")
-        held_out = {sample for event in evaluations for sample in event["samples"]}
-        part = len(held_out & trained) / max(len(held_out), 1)
-        if len(held_out) >= 8 and LEAST_SHARED < part < MOST_SHARED:
-            raise Wrong(f"{part:.0%} of the samples that rank {rank.number} evaluates are trained")
+            of_event = parts_trained(event, ranks)
+            expect_right_evaluation(event, rank, is_trained, of_event)
+            parts += of_event
         for event in rank.saved:
             if is_stale(event, rank):
                 raise Wrong(f"what rank {rank.number} saves after step {event['steps']} has the parameters of the start")
@@ -447,14 +445,40 @@ def evaluation(ranks: list[Rank]) -> str:
     )
     if not num_evaluations + num_saved:
         raise Unseen("no model was evaluated or saved")
+    if parts and min(parts) >= MOST_SHARED:
+        raise Unseen("all samples that are evaluated are trained, and none are held out")
     return f"{num_evaluations} evaluations and {num_saved} saved states have the trained model"
 
 
+def expect_right_evaluation(event: Event, rank: Rank, is_trained: bool, parts: list[float]) -> None:
+    place = f"after step {event['steps']} on rank {rank.number}"
+    if any(event["layers"]):
+        raise Wrong(f"{event['kind']} is evaluated {place} with layers in training mode")
+    # Those of other ranks are set to rank 0's by DistributedDataParallel.
+    if event["changed"] and rank.number == 0:
+        raise Wrong(f"the evaluation {place} changes the buffer {event['changed'][0]}")
+    if is_stale(event, rank) and not is_trained:
+        raise Wrong(f"the {event['kind']} that is evaluated {place} has the parameters of the start")
+    # A script may evaluate training samples too. Where others are all held out, some of them only have not been drawn so far.
+    mixed = [part for part in parts if LEAST_SHARED < part < MOST_SHARED]
+    if mixed and min(parts) > LEAST_SHARED:
+        raise Wrong(f"{max(mixed):.0%} of the samples that are evaluated {place} are trained")
+
+
+def parts_trained(event: Event, ranks: list[Rank]) -> list[float]:
+    """Of the samples of each evaluated pass, or call, the part on which the model is trained."""
+    of_ranks = [rank.end.get("samples", []) for rank in ranks]
+    models = range(max(map(len, of_ranks))) if event["model"] is None else [event["model"]]
+    trained = {sample for by_model in of_ranks for model in models if model < len(by_model) for sample in by_model[model]}
+    return [len(trained.intersection(samples)) / len(samples) for samples in event["samples"] if len(samples) >= 8]
+
+
 def is_stale(event: Event, rank: Rank) -> bool:
-    """Whether parameters that are evaluated or saved are those of the start, though training has changed them."""
+    """Whether most parameters that are evaluated or saved are those of the start, of the ones that training has changed."""
     start = rank.steps[0]["values"]
-    changed = [(given, now, start[name]) for name, (given, now) in event["parameters"].items() if now != start.get(name, now)]
-    return any(given == earlier for given, _, earlier in changed) and not any(given == now for given, now, _ in changed)
+    pairs = [(minus(given, start[name]), minus(now, start[name])) for name, (given, now) in event["parameters"].items() if name in start]
+    stale = [length(given) <= SHARE_OF_CHANGE * length(now) for given, now in pairs if length(now)]
+    return 2 * sum(stale) > len(stale)
 
 
 def random(ranks: list[Rank]) -> str:

@@ -14,7 +14,7 @@ import os
 import sys
 import warnings
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
@@ -92,7 +92,9 @@ class Probe:
         self.evaluated: tuple[nn.Module, dict[str, list[float]]] | None = None
         # Parameters after a number of steps.
         self.values: tuple[int, dict[str, list[float]]] = 0, {}
-        self.num_evaluations, self.samples, self.random, self.orders = 0, [], [], Counter()
+        self.num_evaluations, self.random, self.orders = 0, [], Counter()
+        # Of each model.
+        self.samples: defaultdict[int, list[float]] = defaultdict(list)
         self.num_backward, self.steps, self.num_skipped, self.num_skipped_last = 0, 0, 0, 0
         # Calls inside each other: a part that is computed again calls backward, and a wrapper's step calls that of its optimizer.
         self.open_backwards, self.open_steps = 0, 0
@@ -110,6 +112,8 @@ class Probe:
         self.watch_calls(functional, ["batch_norm"], self.note_batch_norm)
         self.watch_calls(dataloader._BaseDataLoaderIter, ["_next_index"], after=self.note_index)
         self.watch_calls(dataloader._BaseDataLoaderIter, ["__next__"], after=self.note_batch)
+        # Persistent workers have one iterator for all epochs.
+        self.watch_calls(dataloader._BaseDataLoaderIter, ["_reset"], lambda iterator, *_, **__: vars(iterator).pop("tandem_pass", None))
         self.watch_calls(torch, ["randperm"], after=self.note_order)
         self.watch_calls(torch.amp.GradScaler, ["step"], self.before_scaler, self.after_scaler)
         self.watch_calls(nn.Module, ["load_state_dict"], self.keep_values)
@@ -196,7 +200,8 @@ class Probe:
     def before_model(self, module: nn.Module, inputs: list[Tensor]) -> None:
         batches = [local(tensor.detach()) for tensor in inputs if tensor.dim() and not tensor.requires_grad]
         columns = [tensor for tensor in batches if len(tensor) == len(batches[0])]
-        kind = type(unwrapped(module)).__name__
+        plain = unwrapped(module)
+        kind = type(plain).__name__
         if not self.trains:
             self.evaluate(module, kind, columns)
             return
@@ -206,16 +211,17 @@ class Probe:
         # With torch.func other tensors are in the places of parameters for a while.
         tensors = [tensor for tensor in module.parameters() if isinstance(tensor, nn.Parameter)]
         # Where parameters are sharded, whole ones are in their places for a while.
-        is_sharded = id(module) in self.models and any(hasattr(watched.tensor, "to_local") for watched in self.watched.values())
+        is_sharded = id(plain) in self.models and any(hasattr(watched.tensor, "to_local") for watched in self.watched.values())
         is_new = any(id(tensor) not in self.watched for tensor in tensors) and self.steps < self.num_steps and not is_sharded
         if is_new and any(tensor.requires_grad for tensor in tensors):
             self.watch(module, kind)
-        if id(module) in self.models:
-            self.ran.add(id(module))
+        if id(plain) in self.models:
+            self.ran.add(id(plain))
             self.num_rows.append(len(columns[0]) if columns else 0)
             self.layers = set()
             self.computed.append((kind, module.training, self.layers))
-            self.samples += self.recognize(columns) if len(self.samples) < MAX_SAMPLES else []
+            samples = self.samples[self.models[id(plain)]]
+            samples += self.recognize(columns) if len(samples) < MAX_SAMPLES else []
 
     def recognize(self, columns: list[Tensor]) -> list[float]:
         """A number for each sample of a batch, by which it is known again on another rank, in another epoch and in evaluation."""
@@ -231,7 +237,7 @@ class Probe:
 
     def watch(self, module: nn.Module, kind: str) -> None:
         """Watches the parameters of a model from its first training on, and those that replace them later."""
-        place = self.models.setdefault(id(module), len(self.models))
+        place = self.models.setdefault(id(unwrapped(module)), len(self.models))
         prefix = f"{kind}{place}." if place else ""
         owners = {id(tensor): part for part in module.modules() for tensor in part._parameters.values()}
         earlier = {watched.name: key for key, watched in self.watched.items()}
@@ -245,11 +251,16 @@ class Probe:
                 self.watched[id(tensor)] = watched
                 if tensor.requires_grad:
                     tensor.register_hook(functools.partial(self.guarded(self.gradient_arrives), watched))
-        self.kept.append(module)
+        self.kept.append(unwrapped(module))
         self.write("model", sizes=sizes, buffers={} if self.steps else self.buffers_of(module))
 
     def buffers_of(self, module: nn.Module) -> dict[str, list[float]]:
-        return {bare(name): self.project(tensor).tolist() for name, tensor in module.named_buffers() if tensor.is_floating_point()}
+        """The size and the numbers of each buffer."""
+        return {
+            bare(name): [tensor.numel(), *self.project(tensor).tolist()]
+            for name, tensor in module.named_buffers()
+            if tensor.is_floating_point()
+        }
 
     def gradient_arrives(self, watched: Watched, gradient: Tensor) -> None:
         """Of this rank alone, before anybody averages it; PyTorch adds it to what `grad` has."""
@@ -284,22 +295,28 @@ class Probe:
             self.evaluated = module, self.buffers_of(module)
             self.evaluation = {
                 "steps": self.steps, "kind": kind, "is_trained": any(id(tensor) in self.watched for tensor in module.parameters()),
-                "layers": self.layers, "samples": [], "changed": [], "parameters": self.compare(module.named_parameters()),
+                "layers": self.layers, "samples": {}, "changed": [], "parameters": self.compare(module.named_parameters()),
+                "model": self.models.get(id(unwrapped(module))),
             }  # fmt: skip
         if self.evaluation:
-            self.layers = self.evaluation["layers"]
-            self.evaluation["samples"] += self.recognize(columns) if len(self.evaluation["samples"]) < MAX_SAMPLES else []
+            self.layers, by_pass = self.evaluation["layers"], self.evaluation["samples"]
+            # Of one pass of a loader, or of one call.
+            key = id(self.last_pass) if self.last_pass and self.last_pass["num_steps"] is None else len(by_pass)
+            by_pass[key] = by_pass.get(key, []) + (self.recognize(columns) if sum(map(len, by_pass.values())) < MAX_SAMPLES else [])
 
     def after_model(self) -> None:
-        """Of the first call of an evaluation: whether it changes buffers. Later a script may put others in their places."""
+        """Of the first call of an evaluation: which buffers it changes. Later a script may put others in their places."""
         if self.evaluated and not self.trains:
             module, buffers = self.evaluated
-            self.evaluation["changed"] = [name for name, numbers in self.buffers_of(module).items() if numbers != buffers.get(name)]
+            # As texts, since NaN is not equal to itself. A cache that grows does no harm.
+            after = {name: numbers for name, numbers in self.buffers_of(module).items() if numbers[0] == buffers.get(name, [None])[0]}
+            self.evaluation["changed"] = [name for name, numbers in after.items() if str(numbers) != str(buffers[name])]
             self.evaluated = None
 
     def close_evaluation(self) -> None:
         if self.evaluation:
-            self.write("evaluation", **self.evaluation | {"layers": sorted(self.evaluation["layers"])})
+            lists = {"layers": [*self.evaluation["layers"]], "samples": [*self.evaluation["samples"].values()]}
+            self.write("evaluation", **self.evaluation | lists)
             self.evaluation = {}
 
     def keep_values(self, *_: Any, **__: Any) -> None:
@@ -337,8 +354,10 @@ class Probe:
             # By now the ranks have met.
             self.write_rank("trains")
         self.num_backward += 1
+        # An attack on the inputs may be computed in evaluation mode before.
+        in_training = {kind for kind, training, _ in self.computed if training}
         for kind, training, layers in self.computed:
-            self.modes[kind, training, layers == {False}] += 1
+            self.modes[kind, training or kind in in_training, layers == {False}] += 1
         self.computed = []
         if self.last_pass:
             self.last_pass["trains"] = True
@@ -351,16 +370,16 @@ class Probe:
         self.inside = self.open_backwards > 0
 
     def terms_of(self, function: Any) -> tuple[Any, Any]:
-        """(number of terms, factor) of a loss that is a multiple of one loss function; None where its graph does not say."""
+        """(number of terms, factor) of a loss that is a multiple of one loss function; without the number where its graph does not say."""
         factor = 1.0
         while function not in self.loss_functions:
             kind, places = type(function).__name__, [place for place, (following, _) in enumerate(function.next_functions) if following]
             other = getattr(function, "_saved_self" if places == [1] else "_saved_other", None)
             if len(places) != 1 or kind not in ("MulBackward0", "DivBackward0", "ToCopyBackward0"):
-                return None, None
+                return None, factor
             if kind != "ToCopyBackward0":
                 if other is None or other.numel() != 1:
-                    return None, None
+                    return None, factor
                 factor = factor / other if kind == "DivBackward0" else factor * other
             function = function.next_functions[places[0]][0]
         num_terms, factor_of_mean = self.loss_functions[function]
@@ -502,7 +521,7 @@ class Probe:
         trained = [parameter for parameter in watched if parameter.tensor.requires_grad]
         self.keep_values()
         self.write(
-            "end", num_steps=self.steps, num_backward=self.num_backward, samples=self.samples, random=self.random,
+            "end", num_steps=self.steps, num_backward=self.num_backward, samples=list(self.samples.values()), random=self.random,
             values=self.values[1],
             with_gradient=[parameter.name for parameter in trained if parameter.has_gradient],
             without_gradient=[p.name for p in trained if not p.has_gradient and id(p.module) in self.ran],

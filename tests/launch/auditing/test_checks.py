@@ -29,11 +29,11 @@ def rank(number):
         for epoch in range(2)
     ]  # fmt: skip
     evaluation = {
-        "event": "evaluation", "steps": NUM_STEPS, "kind": "Net", "is_trained": True, "layers": [False], "samples": list(range(900, 920)),
-        "parameters": {"w": [AT_END, AT_END]}, "changed": [],
+        "event": "evaluation", "steps": NUM_STEPS, "kind": "Net", "is_trained": True, "model": 0, "layers": [False],
+        "samples": [[*range(900, 920)]], "parameters": {"w": [AT_END, AT_END]}, "changed": [],
     }  # fmt: skip
     end = {
-        "event": "end", "num_steps": NUM_STEPS, "num_backward": NUM_STEPS, "samples": [float(i) for p in passes for i in p["indices"]],
+        "event": "end", "num_steps": NUM_STEPS, "num_backward": NUM_STEPS, "samples": [[float(i) for p in passes for i in p["indices"]]],
         "random": [number], "values": {"w": AT_END}, "with_gradient": ["w"], "without_gradient": [],
         "modes": [["Net", True, False, NUM_STEPS]], "num_skipped_last": 0, "num_equal_orders": 1,
         "schedulers": [{"kind": "StepLR", "num": 2, "num_before": 5, "num_steps": 10}],
@@ -89,7 +89,7 @@ def same_samples(events, number):
     order = [7 * place % 20 for place in range(20)]
     set_all("pass", indices=order)(events, number)
     of("pass", events)[1]["indices"] = order[::-1]
-    set_all("end", samples=[float(index) for index in order])(events, number)
+    set_all("end", samples=[[float(index) for index in order]])(events, number)
 
 
 def replaced_order(events, _):
@@ -130,7 +130,7 @@ CHANGES = {
     "a buffer that evaluation changes": (set_all("evaluation", 0, changed=["b"]), {"evaluation"}),
     "trained in evaluation mode": (set_all("end", modes=[["Net", False, True, 5]]), {"evaluation"}),
     "a copy of the start": (set_all("evaluation", is_trained=False, parameters={"w": [AT_START, AT_END]}), {"evaluation"}),
-    "samples that are held out and trained": (set_all("evaluation", samples=[*range(10), *range(900, 910)]), {"evaluation"}),
+    "samples that are held out and trained": (set_all("evaluation", samples=[[*range(10), *range(900, 910)]]), {"evaluation"}),
     "the same dropout": (set_all("end", random=[5]), {"random"}),
     "a loss that is not finite": (set_all("step", 1, losses=[[float("nan"), 4.0, 1.0]]), {"state"}),
     "skipped for ever": (set_all("end", num_skipped_last=9), {"state"}),
@@ -169,7 +169,11 @@ RIGHT = {
         events.extend(of("evaluation", events) * 8),
     ),
     "an average that is evaluated": set_all("evaluation", is_trained=False, parameters={"w": [[5.0, 1.0, 1.0, 1.0], AT_END]}),
-    "the training samples evaluated": set_all("evaluation", samples=[float(place) for place in range(40)]),
+    "training and other samples evaluated": set_all("evaluation", samples=[[*range(20)], [*range(900, 920)]]),
+    "a second model, which is trained on what the first holds out": lambda events, number: set_all(
+        "end", samples=[of("end", events)[0]["samples"][0], [*range(900 + 10 * number, 910 + 10 * number)]]
+    )(events, number),
+    "the training samples evaluated": set_all("evaluation", samples=[[float(place) for place in range(40)]]),
     "a pass in the order of the data": set_all("pass", indices=[], trains=False),
 }
 
