@@ -490,13 +490,8 @@ class Probe:
         if not hasattr(iterator, "tandem_pass"):
             size = getattr(dataset, "__len__", lambda: None)()
             iterator.tandem_pass = {
-                "dataset": id(dataset),
-                "size": size,
-                "indices": [],
-                "num_steps": None,
-                "trains": False,
-                "begins": False,
-            }
+                "dataset": id(dataset), "size": size, "indices": [], "num_steps": None, "trains": False, "begins": False,
+            }  # fmt: skip
             self.passes += [iterator.tandem_pass] if len(self.passes) < MAX_PASSES else []
         noted = iterator.tandem_pass["indices"]
         noted += [int(place) for place in indices if place is not None and len(noted) < MAX_SAMPLES]

@@ -63,6 +63,46 @@ RIGHT = {
             ('print(f"epoch', 'torch.save(model.module.state_dict(), "last.pt")\nprint(f"epoch'),
         ],
     ),
+    "images-both-evaluated": ("images", [("accuracy = ", "evaluate(model, train_loader)\naccuracy = ")]),
+    "images-attacked": (
+        "images",
+        [
+            (
+                "optimizer.zero_grad()",
+                """
+                model.eval()
+                attacked = images.clone().requires_grad_()
+                (direction,) = torch.autograd.grad(F.cross_entropy(model(attacked), labels), attacked)
+                model.train()
+                optimizer.zero_grad()
+                """,
+            ),
+            ("F.cross_entropy(model(images), labels)", "F.cross_entropy(model(images + 0.01 * direction.sign()), labels)"),
+        ],
+    ),
+    "images-wrapped-optimizer": (
+        "images",
+        [
+            (
+                "def make_data():",
+                """
+                class Wrapper(torch.optim.Optimizer):
+                    def __init__(self, optimizer):
+                        self.optimizer, self.param_groups, self.defaults = optimizer, optimizer.param_groups, optimizer.defaults
+
+                    def step(self, closure=None):
+                        return self.optimizer.step(closure)
+
+                    def zero_grad(self, set_to_none=True):
+                        self.optimizer.zero_grad(set_to_none)
+
+
+                def make_data():
+                """,
+            ),
+            ("torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)", "Wrapper(torch.optim.SGD(model.parameters(), lr=args.lr))"),
+        ],
+    ),
     "images-averaged-weights": (
         "images",
         [
@@ -263,6 +303,13 @@ RIGHT = {
         [("loss = F.nll_loss(model(data), target)", "loss = F.nll_loss(input=model(data), target=target)")],
     ),
     "by_hand-scaled-loss": ("by_hand", [("loss.backward()", "(loss / size).backward()"), ("param.grad.data /= size", "")]),
+    "by_hand-scaled-loss-of-its-own": (
+        "by_hand",
+        [
+            ("loss = F.nll_loss(model(data), target)", "loss = -model(data).gather(1, target[:, None]).mean() / size"),
+            ("param.grad.data /= size", ""),
+        ],
+    ),
     "by_hand-clipped": ("by_hand", [("optimizer.step()", "nn.utils.clip_grad_norm_(model.parameters(), 0.5)\noptimizer.step()")]),
     "fsdp-accumulated": (
         "fsdp",
