@@ -476,7 +476,7 @@ def parts_trained(event: Event, ranks: list[Rank]) -> list[float]:
 def is_stale(event: Event, rank: Rank) -> bool:
     """Whether most parameters that are evaluated or saved are those of the start, of the ones that training has changed."""
     start = rank.steps[0]["values"]
-    pairs = [(minus(given, start[name]), minus(now, start[name])) for name, (given, now) in event["parameters"].items() if name in start]
+    pairs = [(minus(given, start[name]), minus(now, start[name])) for name, given, now in event["parameters"] if name in start]
     stale = [length(given) <= SHARE_OF_CHANGE * length(now) for given, now in pairs if length(now)]
     return 2 * sum(stale) > len(stale)
 

@@ -325,12 +325,13 @@ class Probe:
             numbers = as_numbers({watched.name: [self.project(watched.tensor)] for watched in self.watched.values()})
             self.values = self.steps, {name: value for name, (value,) in numbers.items()}
 
-    def compare(self, named_tensors: Iterable[tuple[str, Tensor]]) -> dict[str, list[Any]]:
-        """Parameters of a model or a file, each beside the trained one of its name."""
+    def compare(self, named_tensors: Iterable[tuple[str, Tensor]]) -> list[list[Any]]:
+        """[name, parameter, trained parameter of its name] of a model or a file, which may have several of a name, as with averages."""
         trained = {watched.name: watched.tensor for watched in self.watched.values()}
-        given = {bare(name): tensor for name, tensor in named_tensors}
-        same = [name for name in given if name in trained and local(given[name]).shape == local(trained[name]).shape]
-        return as_numbers({name: [self.project(given[name]), self.project(trained[name])] for name in same})
+        given = [(bare(name), tensor) for name, tensor in named_tensors]
+        same = [(name, tensor) for name, tensor in given if name in trained and local(tensor).shape == local(trained[name]).shape]
+        numbers = as_numbers({str(place): [self.project(tensor), self.project(trained[name])] for place, (name, tensor) in enumerate(same)})
+        return [[name, *pair] for (name, _), pair in zip(same, numbers.values(), strict=True)]
 
     def note_saved(self, obj: Any, *_: Any, **__: Any) -> None:
         if self.steps:

@@ -30,7 +30,7 @@ def rank(number):
     ]  # fmt: skip
     evaluation = {
         "event": "evaluation", "steps": NUM_STEPS, "kind": "Net", "is_trained": True, "model": 0, "layers": [False],
-        "samples": [[*range(900, 920)]], "parameters": {"w": [AT_END, AT_END]}, "changed": [],
+        "samples": [[*range(900, 920)]], "parameters": [["w", AT_END, AT_END]], "changed": [],
     }  # fmt: skip
     end = {
         "event": "end", "num_steps": NUM_STEPS, "num_backward": NUM_STEPS, "samples": [[float(i) for p in passes for i in p["indices"]]],
@@ -129,7 +129,7 @@ CHANGES = {
     "evaluated in training mode": (set_all("evaluation", layers=[True]), {"evaluation"}),
     "a buffer that evaluation changes": (set_all("evaluation", 0, changed=["b"]), {"evaluation"}),
     "trained in evaluation mode": (set_all("end", modes=[["Net", False, True, 5]]), {"evaluation"}),
-    "a copy of the start": (set_all("evaluation", is_trained=False, parameters={"w": [AT_START, AT_END]}), {"evaluation"}),
+    "a copy of the start": (set_all("evaluation", is_trained=False, parameters=[["w", AT_START, AT_END]]), {"evaluation"}),
     "samples that are held out and trained": (set_all("evaluation", samples=[[*range(10), *range(900, 910)]]), {"evaluation"}),
     "the same dropout": (set_all("end", random=[5]), {"random"}),
     "a loss that is not finite": (set_all("step", 1, losses=[[float("nan"), 4.0, 1.0]]), {"state"}),
@@ -168,7 +168,10 @@ RIGHT = {
         set_all("evaluation", layers=[True])(events, number),
         events.extend(of("evaluation", events) * 8),
     ),
-    "an average that is evaluated": set_all("evaluation", is_trained=False, parameters={"w": [[5.0, 1.0, 1.0, 1.0], AT_END]}),
+    "an average that is saved before it begins, beside the model": lambda events, _: events.append(
+        {"event": "saved", "steps": NUM_STEPS, "parameters": [["w", AT_END, AT_END], ["w", AT_START, AT_END]]}
+    ),
+    "an average that is evaluated": set_all("evaluation", is_trained=False, parameters=[["w", [5.0, 1.0, 1.0, 1.0], AT_END]]),
     "training and other samples evaluated": set_all("evaluation", samples=[[*range(20)], [*range(900, 920)]]),
     "a second model, which is trained on what the first holds out": lambda events, number: set_all(
         "end", samples=[of("end", events)[0]["samples"][0], [*range(900 + 10 * number, 910 + 10 * number)]]
