@@ -5,7 +5,6 @@ after it has ended. The exit status is that of a command that failed; else 1 if 
 """
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from launch.auditing import checks
+from launch.auditing import checks, observations
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parents[1] / "results"
@@ -35,7 +34,7 @@ def main() -> int:
     place = RESULTS if os.access(RESULTS, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix=".audit-", dir=place, ignore_cleanup_errors=True) as folder:
         status = run(command, folder, arguments.steps)
-        verdicts = checks.judge(observations(Path(folder)))
+        verdicts = checks.judge(observations.read(Path(folder)))
     for verdict in verdicts:
         print(f"{verdict.verdict:<16}  {verdict.check:<10}  {verdict.reason}", file=sys.stderr)
     is_unseen = all(verdict.verdict == checks.UNSEEN for verdict in verdicts)
@@ -52,12 +51,6 @@ def run(command: list[str], folder: str, num_steps: int) -> int:
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     status = process.wait()
     return status if status >= 0 else 128 - status
-
-
-def observations(folder: Path) -> list[list[checks.Event]]:
-    """The events of each process; a process that was killed may not have finished its last line."""
-    texts = [path.read_text() for path in sorted(folder.iterdir())]
-    return [[json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()] for text in texts]
 
 
 if __name__ == "__main__":

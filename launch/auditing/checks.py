@@ -1,26 +1,38 @@
-"""What the observations of all ranks say about the training of a script: pure functions of what probe.py wrote, one for each check.
+"""What the observations of all ranks say about the training of a script: pure functions of what tandem_probe.py wrote, one for each check.
 
 A check returns what is right, raises Wrong with the evidence, or Unseen with the reason.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
+from launch.auditing.observations import (
+    Event,
+    Rank,
+    are_close,
+    differences,
+    is_near,
+    is_whole,
+    length,
+    mean,
+    minus,
+    multiple,
+    num_together,
+    together,
+)
+
 RIGHT, WRONG, UNSEEN = "right", "wrong", "could not be seen"
-# Relative. Gradients in 16 bits, and compressed ones, are rounded by less; those of other samples differ by more.
-GRADIENT_TOLERANCE, EQUAL = 0.02, 1e-6
-# Of what a step changes: replicas may differ by less, from rounding.
-SHARE_OF_CHANGE = 1e-3
+# Relative, of what all ranks start from.
+EQUAL = 1e-6
+# Of what training has changed: an average that has not begun is rounded by less.
+STALE = 1e-3
 # Of the samples of a rank: the padding of a sampler is less, and what is not divided is more.
 LEAST_SHARED, MOST_SHARED = 0.1, 0.98
 # A scaler starts too large and skips a few steps.
 NUM_SKIPPED = 8
-
-Event = dict[str, Any]
-Numbers = list[float]
 
 
 class Wrong(Exception):
@@ -35,28 +47,6 @@ class Verdict(NamedTuple):
     check: str
     verdict: str
     reason: str
-
-
-class Rank:
-    """The observations of a rank."""
-
-    def __init__(self, events: list[Event]) -> None:
-        def of(kind: str) -> list[Event]:
-            return [event for event in events if event["event"] == kind]
-
-        identity = of("trains") or of("failed")
-        self.number, self.world_size = identity[0]["rank"], identity[0]["world_size"]
-        self.models, self.steps, self.passes, self.evaluations, self.saved = map(of, ("model", "step", "pass", "evaluation", "saved"))
-        self.failures = of("failed")
-        self.end: Event = (of("end") or [{}])[0]
-        self.sizes: dict[str, list[int]] = {name: size for model in self.models for name, size in model["sizes"].items()}
-        self.num_steps: int = self.end.get("num_steps", len(self.steps))
-
-    def values(self, name: str) -> list[Numbers]:
-        """A parameter before each step that was watched, and after the last one if no other came."""
-        values = [step["values"][name] for step in self.steps if name in step["values"]]
-        at_end = self.end.get("values", {})
-        return [*values, at_end[name]] if name in at_end and self.num_steps == len(self.steps) else values
 
 
 def judge(processes: Iterable[list[Event]]) -> list[Verdict]:
@@ -85,54 +75,6 @@ def verdict(name: str, check: Callable[[list[Rank]], str], ranks: list[Rank]) ->
         return WRONG, str(evidence)
     except Unseen as reason:
         return UNSEEN, str(reason)
-
-
-def length(numbers: Numbers) -> float:
-    return math.hypot(*numbers)
-
-
-def minus(numbers: Numbers, others: Numbers) -> Numbers:
-    return [number - other for number, other in zip(numbers, others, strict=True)]
-
-
-def are_close(numbers: Numbers, others: Numbers, tolerance: float) -> bool:
-    return length(minus(numbers, others)) <= tolerance * max(length(numbers), length(others))
-
-
-def mean(of_ranks: list[Numbers], weights: list[float] | None = None) -> Numbers:
-    weights = weights or [1.0] * len(of_ranks)
-    return [sum(w * number for w, number in zip(weights, numbers, strict=True)) / sum(weights) for numbers in zip(*of_ranks, strict=True)]
-
-
-def multiple(numbers: Numbers, of: Numbers) -> float | None:
-    """By which positive factor numbers are others; None if they are no multiple of them."""
-    factor = sum(number * other for number, other in zip(numbers, of, strict=True)) / (length(of) ** 2 or 1)
-    return factor if factor > 0 and are_close(numbers, [factor * other for other in of], GRADIENT_TOLERANCE) else None
-
-
-def is_near(factor: float | None, expected: float) -> bool:
-    return factor is not None and abs(factor / expected - 1) <= GRADIENT_TOLERANCE
-
-
-def is_whole(name: str, ranks: list[Rank]) -> bool:
-    """Whether each rank has all elements of a parameter."""
-    return all(rank.sizes[name][0] == rank.sizes[name][1] for rank in ranks)
-
-
-def together(ranks: list[Rank]) -> Iterator[tuple[int, list[Event]]]:
-    """The steps that all ranks took at the same time, by number."""
-    yield from enumerate(map(list, zip(*(rank.steps[: num_together(ranks)] for rank in ranks), strict=True)), 1)
-
-
-def num_together(ranks: list[Rank]) -> int:
-    """The number of steps until a rank, which has fewer samples, is at the end of an epoch before another one."""
-    passes_of = [[noted for noted in rank.passes if noted["num_steps"] and noted["trains"]] for rank in ranks]
-    if not any(passes_of) and all(rank.end for rank in ranks) and len({rank.num_steps for rank in ranks}) > 1:
-        return 1
-    for passes in zip(*passes_of, strict=False):
-        if len(ends := {noted["num_steps"] for noted in passes}) > 1:
-            return min(*ends, *(len(rank.steps) for rank in ranks))
-    return min(len(rank.steps) for rank in ranks)
 
 
 def start(ranks: list[Rank]) -> str:
@@ -225,20 +167,6 @@ def loss_factor(step: Event) -> float:
     return math.fsum(factor for _, _, factor in step["losses"])
 
 
-def differences(ranks: list[Rank], places: range) -> list[tuple[int, str, int]]:
-    """(place, parameter, rank) of the values, before the step at a place, that are not those of the first rank, up to rounding."""
-    different = []
-    for name in ranks[0].sizes:
-        values = [rank.values(name) for rank in ranks] if is_whole(name, ranks) else [[]]
-        for place in range(places.start, min(places.stop, *map(len, values))):
-            change = max(length(minus(of_rank[place], of_rank[place - 1])) for of_rank in values) if place else 0.0
-            for rank, of_rank in zip(ranks, values, strict=True):
-                distance = length(minus(of_rank[place], values[0][place]))
-                if distance > SHARE_OF_CHANGE * change and not are_close(of_rank[place], values[0][place], 1e-9):
-                    different.append((place, name, rank.number))
-    return sorted(different)
-
-
 def are_averaged_later(different: list[tuple[int, str, int]], ranks: list[Rank], num_steps: int) -> bool:
     """Whether each parameter that differs is equal again before a later one of the steps."""
     places: defaultdict[str, set[int]] = defaultdict(set)
@@ -269,18 +197,21 @@ def replicas(ranks: list[Rank]) -> str:
 
 
 def samples(ranks: list[Rank]) -> str:
-    passes = [[noted for noted in rank.passes if noted["trains"] and noted["indices"]] for rank in ranks]
+    passes = [[loader_pass for loader_pass in rank.passes if loader_pass["trains"] and loader_pass["indices"]] for rank in ranks]
     for rank, of_rank in zip(ranks, passes, strict=True):
         if order := repeated_order(rank, of_rank):
             raise Wrong(f"two epochs of rank {rank.number} have the samples in the same order: {', '.join(map(str, order[:6]))} …")
     if len(ranks) == 1:
         raise Unseen("there is one rank")
     first = [of_rank[0] for of_rank in passes if of_rank]
-    if any(len(set(noted["indices"])) < MOST_SHARED * len(noted["indices"]) for noted in first):
+    if any(len(set(loader_pass["indices"])) < MOST_SHARED * len(loader_pass["indices"]) for loader_pass in first):
         raise Unseen("a rank draws a sample more than once in an epoch")
     by_model = [[until_repeated(samples) for samples in rank.end.get("samples", [])] for rank in ranks]
     shares = [part for recognized in zip(*by_model, strict=False) if (part := share(list(recognized))) is not None]
-    by_content, by_index = max(shares, default=None), share([until_repeated(noted["indices"]) for noted in first]) if all(passes) else None
+    by_content, by_index = (
+        max(shares, default=None),
+        share([until_repeated(loader_pass["indices"]) for loader_pass in first]) if all(passes) else None,
+    )
     if by_content is None and by_index is None:
         raise Unseen("no sample was recognized")
     # Data sets of the ranks' own have equal indices too, and samples that are changed at random are never recognized.
@@ -290,8 +221,11 @@ def samples(ranks: list[Rank]) -> str:
         raise Wrong(f"{part:.0%} of the samples of a rank are trained by another rank too")
     if by_index is None:
         return f"the ranks train different samples, {max(len(samples) for samples in by_model[0])} and more of them"
-    covered, size = len({index for noted in first for index in noted["indices"]}), min(noted["size"] or 0 for noted in first)
-    are_complete = all(noted["num_steps"] and not noted["is_cut"] for noted in first)
+    covered, size = (
+        len({index for loader_pass in first for index in loader_pass["indices"]}),
+        min(loader_pass["size"] or 0 for loader_pass in first),
+    )
+    are_complete = all(loader_pass["num_steps"] and not loader_pass["is_cut"] for loader_pass in first)
     if by_index <= LEAST_SHARED and are_complete and covered < size / 1.5:
         raise Wrong(f"the ranks train {covered} of {size} samples in an epoch")
     return f"the ranks train different samples, {covered} in the first epoch"
@@ -299,17 +233,12 @@ def samples(ranks: list[Rank]) -> str:
 
 def repeated_order(rank: Rank, passes: list[Event]) -> list[Any]:
     """The samples of an epoch that are in the order of the epoch before, though they are not in that of the data; none if no epoch is."""
-    for noted, later in pairwise(passes):
-        order = noted["indices"]
+    for loader_pass, later in pairwise(passes):
+        order = loader_pass["indices"]
         is_shuffled = any(after < before for before, after in pairwise(order))
+        is_same = loader_pass["dataset"] == later["dataset"] and order == later["indices"][: len(order)]
         # A training that begins anew, as with another learning rate, may have the orders of the one before.
-        if (
-            not later["begins"]
-            and noted["dataset"] == later["dataset"]
-            and is_shuffled
-            and len(order) > 8
-            and order == later["indices"][: len(order)]
-        ):
+        if is_same and is_shuffled and len(order) > 8 and not later["begins"]:
             return order
     if not passes and rank.end.get("num_equal_orders", 0) > 1:
         for recognized in rank.end.get("samples", []):
@@ -477,16 +406,16 @@ def is_stale(event: Event, rank: Rank) -> bool:
     """Whether most parameters that are evaluated or saved are those of the start, of the ones that training has changed."""
     start = rank.steps[0]["values"]
     pairs = [(minus(given, start[name]), minus(now, start[name])) for name, given, now in event["parameters"] if name in start]
-    stale = [length(given) <= SHARE_OF_CHANGE * length(now) for given, now in pairs if length(now)]
+    stale = [length(given) <= STALE * length(now) for given, now in pairs if length(now)]
     return 2 * sum(stale) > len(stale)
 
 
 def random(ranks: list[Rank]) -> str:
     if not all(rank.end.get("random") for rank in ranks):
         raise Unseen("no dropout was active in training")
-    for rank, other in combinations(ranks, 2):
-        if rank.end["random"] == other.end["random"]:
-            raise Wrong(f"ranks {rank.number} and {other.number} drop the same elements: their generators have the same state")
+    for first, second in combinations(ranks, 2):
+        if first.end["random"] == second.end["random"]:
+            raise Wrong(f"ranks {first.number} and {second.number} drop the same elements: their generators have the same state")
     return f"dropout differs between {len(ranks)} ranks"
 
 

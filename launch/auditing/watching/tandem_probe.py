@@ -109,7 +109,6 @@ class Probe:
         self.watch_calls(torch.autograd, ["backward"], self.before_backward, self.after_backward)
         self.watch_calls(functional, LOSSES, after=self.note_loss)
         self.watch_calls(functional, DROPOUTS, self.note_dropout)
-        self.watch_calls(functional, ["batch_norm"], self.note_batch_norm)
         self.watch_calls(dataloader._BaseDataLoaderIter, ["_next_index"], after=self.note_index)
         self.watch_calls(dataloader._BaseDataLoaderIter, ["__next__"], after=self.note_batch)
         # Persistent workers have one iterator for all epochs.
@@ -186,6 +185,8 @@ class Probe:
         """Only what the script itself calls is a model; what is called inside of it is a part."""
         is_model = not self.inside and next(module.parameters(), None) is not None
         if self.failed or not is_model or torch.compiler.is_compiling():
+            if self.inside and isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
+                self.layers.add(module.training)
             if self.inside and self.trains and torch.is_grad_enabled():
                 self.ran.add(id(module))
             return plain(module, *arguments, **named)
@@ -276,13 +277,6 @@ class Probe:
                 state = torch.cuda.get_rng_state(input.device) if input.is_cuda else torch.get_rng_state()
                 self.random.append(zlib.crc32(bytes(state.tolist())))
 
-    def note_batch_norm(
-        self, input: Tensor, running_mean: Tensor | None, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
-        *_: Any, **__: Any,
-    ) -> None:  # fmt: skip
-        if self.inside and running_mean is not None:
-            self.layers.add(bool(training))
-
     def evaluate(self, module: nn.Module, kind: str, columns: list[Tensor]) -> None:
         """Of calls without gradients between two of training: which model it is, in which mode, on which samples."""
         self.layers = set()
@@ -328,8 +322,8 @@ class Probe:
     def compare(self, named_tensors: Iterable[tuple[str, Tensor]]) -> list[list[Any]]:
         """[name, parameter, trained parameter of its name] of a model or a file, which may have several of a name, as with averages."""
         trained = {watched.name: watched.tensor for watched in self.watched.values()}
-        given = [(bare(name), tensor) for name, tensor in named_tensors]
-        same = [(name, tensor) for name, tensor in given if name in trained and local(tensor).shape == local(trained[name]).shape]
+        compared = [(bare(name), tensor) for name, tensor in named_tensors]
+        same = [(name, tensor) for name, tensor in compared if name in trained and local(tensor).shape == local(trained[name]).shape]
         numbers = as_numbers({str(place): [self.project(tensor), self.project(trained[name])] for place, (name, tensor) in enumerate(same)})
         return [[name, *pair] for (name, _), pair in zip(same, numbers.values(), strict=True)]
 
@@ -375,13 +369,13 @@ class Probe:
         factor = 1.0
         while function not in self.loss_functions:
             kind, places = type(function).__name__, [place for place, (following, _) in enumerate(function.next_functions) if following]
-            other = getattr(function, "_saved_self" if places == [1] else "_saved_other", None)
+            constant = getattr(function, "_saved_self" if places == [1] else "_saved_other", None)
             if len(places) != 1 or kind not in ("MulBackward0", "DivBackward0", "ToCopyBackward0"):
                 return None, factor
             if kind != "ToCopyBackward0":
-                if other is None or other.numel() != 1:
+                if constant is None or constant.numel() != 1:
                     return None, factor
-                factor = factor / other if kind == "DivBackward0" else factor * other
+                factor = factor / constant if kind == "DivBackward0" else factor * constant
             function = function.next_functions[places[0]][0]
         num_terms, factor_of_mean = self.loss_functions[function]
         return num_terms, factor * factor_of_mean
@@ -477,10 +471,10 @@ class Probe:
         if isinstance(optimizer, Optimizer) and not is_called_by("_initial_step"):
             num_steps = self.steps_of.get(optimizer, 0) + self.num_skipped
             first = {"kind": type(scheduler).__name__, "num": 0, "num_before": num_steps, "num_steps": -1}
-            noted = self.schedulers.setdefault(id(scheduler), first)
-            # Accelerate's scheduler makes a step for each rank.
-            if noted["num_steps"] != num_steps or not is_called_by("step", "accelerate.scheduler"):
-                noted |= {"num": noted["num"] + 1, "num_steps": num_steps}
+            counted = self.schedulers.setdefault(id(scheduler), first)
+            # A step of a wrapper may be several, as Accelerate's is one for each rank.
+            if counted["num_steps"] != num_steps or not is_called_by("step"):
+                counted |= {"num": counted["num"] + 1, "num_steps": num_steps}
 
     def note_index(self, index: Any, iterator: Any) -> None:
         if index is None:
@@ -494,8 +488,8 @@ class Probe:
                 "dataset": id(dataset), "size": size, "indices": [], "num_steps": None, "trains": False, "begins": False,
             }  # fmt: skip
             self.passes += [iterator.tandem_pass] if len(self.passes) < MAX_PASSES else []
-        noted = iterator.tandem_pass["indices"]
-        noted += [int(place) for place in indices if place is not None and len(noted) < MAX_SAMPLES]
+        drawn = iterator.tandem_pass["indices"]
+        drawn += [int(place) for place in indices if place is not None and len(drawn) < MAX_SAMPLES]
 
     def note_batch(self, batch: Any, iterator: Any) -> None:
         self.last_pass = getattr(iterator, "tandem_pass", None)
@@ -511,8 +505,8 @@ class Probe:
         if not self.num_backward or self.pid != os.getpid():
             return
         self.close_evaluation()
-        for noted in self.passes:
-            self.write("pass", is_cut=len(noted["indices"]) == MAX_SAMPLES, **noted)
+        for loader_pass in self.passes:
+            self.write("pass", is_cut=len(loader_pass["indices"]) == MAX_SAMPLES, **loader_pass)
         watched = list(self.watched.values())
         trained = [parameter for parameter in watched if parameter.tensor.requires_grad]
         self.keep_values()
@@ -578,9 +572,9 @@ def as_numbers(sums: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {name: [None if tensor is None else next(numbers) for tensor in of_name] for name, of_name in sums.items()}
 
 
-def is_called_by(name: str, module: str = "") -> bool:
-    """Whether a function of this name, of a module if that is given, has not returned yet."""
+def is_called_by(name: str) -> bool:
+    """Whether a function of this name has not returned yet."""
     frame = sys._getframe().f_back
-    while frame and not (frame.f_code.co_name == name and module in ("", frame.f_globals.get("__name__"))):
+    while frame and frame.f_code.co_name != name:
         frame = frame.f_back
     return frame is not None

@@ -186,6 +186,30 @@ RIGHT = {
         ],
     ),
     "language_model-untied": ("language_model", [("self.output.weight = self.embedding.weight", "")]),
+    "language_model-scheduler-that-steps-for-each-rank": (
+        "language_model",
+        [
+            (
+                "def main():",
+                """
+                class Scheduler:
+                    def __init__(self, scheduler):
+                        self.scheduler = scheduler
+
+                    def step(self):
+                        for _ in range(2):
+                            self.scheduler.step()
+
+
+                def main():
+                """,
+            ),
+            (
+                "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=24)",
+                "Scheduler(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 48))",
+            ),
+        ],
+    ),
     "language_model-equal-lengths": (
         "language_model",
         [("torch.randint(4, 13, (size,), generator=draws)", "torch.full((size,), 9)"), *MEAN_OF_RANK],
