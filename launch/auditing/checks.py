@@ -142,10 +142,9 @@ def kind_of_gradient(of_ranks: list[list[Any]], steps: list[Event], number: int,
             return kind
     applied = before_clipping if all(before_clipping) else applied
     factors = [multiple(numbers, average) for numbers in applied]
-    if None not in factors:
-        return kind_of_factor(factors[0] or 1.0, steps, num_arrived[0] == 1 and not all(before_clipping))
-    weighted = mean(alone, [sum(step["num_rows"]) or 1 for step in steps])
-    return "averaged" if all(multiple(numbers, weighted) for numbers in applied) else "other"
+    if None in factors:
+        return "other"
+    return kind_of_factor(factors[0] or 1.0, steps, num_arrived[0] == 1 and not all(before_clipping))
 
 
 def kind_of_factor(factor: float, steps: list[Event], is_alone: bool) -> str:
@@ -155,7 +154,7 @@ def kind_of_factor(factor: float, steps: list[Event], is_alone: bool) -> str:
     whole = factor * math.fsum(of_loss) / len(steps)
     losses = [loss for step in steps for loss in step["losses"]]
     is_known = bool(losses) and all(num_terms for _, num_terms, _ in losses)
-    if is_near(whole, 1) or (not is_known and is_near(scaled, 1)):
+    if is_near(whole, 1):
         return "averaged"
     if is_near(scaled, len(steps)):
         return "summed"

@@ -56,9 +56,8 @@ def are_close(numbers: Numbers, others: Numbers, tolerance: float) -> bool:
     return length(minus(numbers, others)) <= tolerance * max(length(numbers), length(others))
 
 
-def mean(of_ranks: list[Numbers], weights: list[float] | None = None) -> Numbers:
-    weights = weights or [1.0] * len(of_ranks)
-    return [sum(w * number for w, number in zip(weights, numbers, strict=True)) / sum(weights) for numbers in zip(*of_ranks, strict=True)]
+def mean(of_ranks: list[Numbers]) -> Numbers:
+    return [math.fsum(numbers) / len(of_ranks) for numbers in zip(*of_ranks, strict=True)]
 
 
 def multiple(numbers: Numbers, average: Numbers) -> float | None:

@@ -218,7 +218,6 @@ class Probe:
             self.watch(module, kind)
         if id(plain) in self.models:
             self.ran.add(id(plain))
-            self.num_rows.append(len(columns[0]) if columns else 0)
             self.layers = set()
             self.computed.append((kind, module.training, self.layers))
             samples = self.samples[self.models[id(plain)]]
@@ -439,7 +438,7 @@ class Probe:
         values = {name: of_name[0] for name, of_name in numbers.items()}
         self.step = {
             "optimizer": type(optimizer).__name__, "values": values, "gradients": self.step.get("gradients", {}) | gradients,
-            "rates": [float(group["lr"]) for group in optimizer.param_groups if "lr" in group], "num_rows": self.num_rows,
+            "rates": [float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             "num_batches": self.num_batches, "scale": 1.0 if self.scale is None else float(self.scale),
             "losses": [[None if number is None else float(number) for number in loss] for loss in self.losses],
         }  # fmt: skip
@@ -460,7 +459,6 @@ class Probe:
             watched.forget()
         self.step: dict[str, Any] = {}
         self.losses: list[list[Any]] = []
-        self.num_rows: list[int] = []
         self.num_batches = 0
 
     def note_scheduler(self, scheduler: Any, *_: Any, **__: Any) -> None:

@@ -16,7 +16,7 @@ def rank(number):
     steps = [
         {
             "event": "step", "number": step, "optimizer": "SGD", "values": {"w": [float(step), 1.0, 1.0, 1.0]},
-            "gradients": {"w": [AVERAGE, ALONE[number], None, 1, False, True]}, "rates": [0.1], "num_rows": [4], "num_batches": 1,
+            "gradients": {"w": [AVERAGE, ALONE[number], None, 1, False, True]}, "rates": [0.1], "num_batches": 1,
             "scale": 1.0, "losses": [[1.0, 4.0, 1.0]],
         }
         for step in range(1, NUM_STEPS + 1)
@@ -109,6 +109,13 @@ CHANGES = {
     "not set to zero": (gradient(4, lambda _: True), {"gradients"}),
     "replicas that differ from step 5 on": (shifted, {"replicas"}),
     "the same samples": (same_samples, {"samples"}),
+    "the same samples, which are changed at random": (
+        lambda events, number: (
+            same_samples(events, number),
+            set_all("end", samples=[[100.0 * number + place for place in range(40)]])(events, number),
+        ),
+        {"samples"},
+    ),
     "half of the data": (set_all("pass", size=90), {"samples"}),
     "the same order": (replaced_order, {"samples"}),
     "frozen": (gradient(5, lambda _: False), {"parameters"}),
@@ -164,6 +171,11 @@ RIGHT = {
     ),
     "more data than indices that are kept": set_all("pass", size=90, is_cut=True),
     "micro-batches that are averaged": set_all("step", num_batches=2, losses=[[1.0, 4.0, 0.5]] * 2),
+    "micro-batches whose gradients are divided": lambda events, number: (
+        set_all("step", num_batches=2, losses=[[1.0, 4.0, 1.0]] * 2)(events, number),
+        gradient(0, lambda _: [value / 2 for value in AVERAGE])(events, number),
+        gradient(3, lambda _: 2)(events, number),
+    ),
     "a model that each step computes in training mode and without gradients": lambda events, number: (
         set_all("evaluation", layers=[True])(events, number),
         events.extend(of("evaluation", events) * 8),
