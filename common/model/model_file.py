@@ -253,10 +253,8 @@ def _digest(file: ModelFile) -> str:
     folder, sha256 = root / package.partition(".")[0], hashlib.sha256(file.path.read_bytes())
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        # Thousands of modules of libraries need no Path.
-        if not path or "site-packages" in path or folder.name not in path:
-            continue
-        if Path(path) != file.path and Path(path).is_relative_to(folder):
+        # A Path of each of a library's thousands of modules would take seconds.
+        if path and "site-packages" not in path and folder.name in path and Path(path) != file.path and Path(path).is_relative_to(folder):
             sha256.update(name.encode() + Path(path).read_bytes())
     return sha256.hexdigest()
 

@@ -296,19 +296,9 @@ def _problems_by_rank(content: Any, num_ranks: int, path: str = "") -> Iterator[
 
 @functools.cache
 def _keys(kind: type) -> dict[str, bool]:
-    """Returns {key: whether it is a list by rank} of a record or a content of it, for each key that has such a list or a content.
-
-    Types are resolved once: thousands of records are read.
-    """
+    """Returns {key: whether it is a list by rank} of a record or a hint of it. Types are resolved once: thousands of records are read."""
     hints = get_type_hints(kind, include_extras=True)
-    keys = {}
-    for name in (key.name for key in dataclasses.fields(kind)):
-        is_by_rank = any(BY_RANK in getattr(hint, "__metadata__", ()) for hint in (hints[name], *get_args(hints[name])))
-        if is_by_rank or any(map(dataclasses.is_dataclass, _parts(hints[name]))):
-            keys[name] = is_by_rank
-    return keys
-
-
-def _parts(hint: Any) -> list[Any]:
-    """Lists a hint and all hints within it."""
-    return [hint, *(part for argument in get_args(hint) for part in _parts(argument))]
+    return {
+        name: any(BY_RANK in getattr(hint, "__metadata__", ()) for hint in (hints[name], *get_args(hints[name])))
+        for name in (key.name for key in dataclasses.fields(kind))
+    }

@@ -187,9 +187,8 @@ def collect(paths: Sequence[Path]) -> tuple[list[Record], list[Damaged]]:
         elif (first_path := paths_by_run.setdefault(_identity(record), path)) != path:
             damaged.append(Damaged(path, f"the same run as {first_path}"))
         else:
-            if not record.settings.run_id:
-                # It is identified by its file name.
-                record.settings = dataclasses.replace(record.settings, run_id=path.stem)
+            # A run without a run_id is identified by its file name.
+            record.settings = dataclasses.replace(record.settings, run_id=record.settings.run_id or path.stem)
             records_read.append(record)
     return records_read, damaged
 
