@@ -37,8 +37,10 @@ def main() -> int:
         verdicts = checks.judge(observations.read(Path(folder)))
     for verdict in verdicts:
         print(f"{verdict.verdict:<16}  {verdict.check:<10}  {verdict.reason}", file=sys.stderr)
-    is_unseen = all(verdict.verdict == checks.UNSEEN for verdict in verdicts)
-    return status or (1 if any(verdict.verdict == checks.WRONG for verdict in verdicts) else 3 if is_unseen else 0)
+    kinds = {verdict.verdict for verdict in verdicts}
+    if not status and checks.WRONG in kinds:
+        return 1
+    return status or (3 if kinds == {checks.UNSEEN} else 0)
 
 
 def run(command: list[str], folder: str, num_steps: int) -> int:

@@ -11,10 +11,11 @@ import contextlib
 import functools
 import json
 import os
+import re
 import sys
 import warnings
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any
@@ -23,16 +24,20 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import dataloader
 
 NUM_SUMS, NUM_ELEMENTS = 4, 1024
 MAX_SAMPLES, MAX_PASSES, MAX_EVALUATIONS = 20_000, 20, 100
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 LOSSES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+# What a loss is multiplied with after its function.
+MULTIPLES = ("MulBackward0", "DivBackward0", "ToCopyBackward0")
 # What wrappers put into the name of a parameter.
-PREFIXES = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+WRAPPERS = re.compile(r"\b(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
 Action = Callable[..., Any]
 
@@ -49,25 +54,17 @@ def install(folder: str, num_steps: int) -> None:
 
 
 class Watched:
-    """A parameter of the model, and the gradients that arrived at it since the last step of its optimizer."""
+    """A parameter of a model, and the gradients that arrived at it since the last step of its optimizer."""
 
-    def __init__(self, name: str, tensor: Tensor, module: nn.Module) -> None:
-        self.name, self.tensor, self.module, self.has_gradient = name, tensor, module, False
+    def __init__(self, name: str, tensor: Tensor) -> None:
+        self.name, self.tensor, self.has_gradient = name, tensor, False
         self.forget()
 
     def forget(self) -> None:
-        # What was there before, and what arrived.
-        self.arrived: list[tuple[Tensor | None, Tensor]] = []
+        # What this rank computed, and what `grad` was before each part of it arrived.
+        self.alone: Tensor | None = None
+        self.before: list[Tensor | None] = []
         self.before_clipping: Tensor | None = None
-
-    def gradient_alone(self) -> Tensor | None:
-        """The gradient that this rank computed."""
-        before, arriving = self.arrived[-1] if self.arrived else (None, None)
-        return arriving if before is None or arriving is None else before + arriving
-
-    def is_carried(self) -> bool:
-        """Whether the gradient of an earlier step is still there: each one since then was added to something."""
-        return bool(self.arrived) and all(before is not None and bool(before.any()) for before, _ in self.arrived)
 
 
 class Probe:
@@ -76,36 +73,30 @@ class Probe:
     def __init__(self, folder: str, num_steps: int) -> None:
         self.folder, self.num_steps, self.pid, self.failed = folder, num_steps, 0, False
         self.weights = torch.randn(NUM_SUMS, NUM_ELEMENTS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        # By the ids of parameters and models, which are kept, so that no id is given again.
-        self.watched: dict[int, Watched] = {}
-        self.models: dict[int, int] = {}
-        self.kept: list[Any] = []
+        self.watched: dict[Tensor, Watched] = {}
+        # Of each model the samples on which it is trained.
+        self.models: dict[nn.Module, list[float]] = {}
         self.passes: list[dict[str, Any]] = []
         self.last_pass: dict[str, Any] | None = None
-        # Modules that were computed for training; whether one is being computed; the modes of its layers for which the mode matters.
-        self.ran: set[int] = set()
+        # Whether a model is being computed, and for training; the modes of its layers for which the mode matters.
         self.inside = self.trains = False
         self.layers: set[bool] = set()
-        self.computed: list[tuple[str, bool, set[bool]]] = []
-        self.modes: Counter[tuple[str, bool, bool]] = Counter()
+        # Of the model that was last computed for training, and the steps before which all such layers were in evaluation mode.
+        self.last_call: tuple[str, bool, set[bool]] = "", True, set()
+        self.inactive: Counter[str] = Counter()
         self.evaluation: dict[str, Any] = {}
-        self.evaluated: tuple[nn.Module, dict[str, list[float]]] | None = None
-        # Parameters after a number of steps.
-        self.values: tuple[int, dict[str, list[float]]] = 0, {}
-        self.num_evaluations, self.random, self.orders = 0, [], Counter()
-        # Of each model.
-        self.samples: defaultdict[int, list[float]] = defaultdict(list)
+        self.num_evaluations, self.random = 0, []
         self.num_backward, self.steps, self.num_skipped, self.num_skipped_last = 0, 0, 0, 0
         # Calls inside each other: a part that is computed again calls backward, and a wrapper's step calls that of its optimizer.
         self.open_backwards, self.open_steps = 0, 0
         self.steps_of: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self.schedulers: dict[int, dict[str, Any]] = {}
         self.scale: Tensor | None = None
-        self.loss_functions: dict[Any, tuple[Any, Any]] = {}
         self.begin_step([])
 
     def install(self) -> None:
-        nn.Module.__call__ = functools.wraps(nn.Module.__call__)(_bound(self.call_module, nn.Module.__call__))
+        call: Action = nn.Module.__call__
+        nn.Module.__call__ = functools.wraps(call)(lambda module, /, *rest, **named: self.call_module(call, module, *rest, **named))
         self.watch_calls(torch.autograd, ["backward"], self.before_backward, self.after_backward)
         self.watch_calls(functional, LOSSES, after=self.note_loss)
         self.watch_calls(functional, DROPOUTS, self.note_dropout)
@@ -113,9 +104,7 @@ class Probe:
         self.watch_calls(dataloader._BaseDataLoaderIter, ["__next__"], after=self.note_batch)
         # Persistent workers have one iterator for all epochs.
         self.watch_calls(dataloader._BaseDataLoaderIter, ["_reset"], lambda iterator, *_, **__: vars(iterator).pop("tandem_pass", None))
-        self.watch_calls(torch, ["randperm"], after=self.note_order)
         self.watch_calls(torch.amp.GradScaler, ["step"], self.before_scaler, self.after_scaler)
-        self.watch_calls(nn.Module, ["load_state_dict"], self.keep_values)
         for module in (nn.utils, nn.utils.clip_grad):
             self.watch_calls(module, ["clip_grad_norm_", "clip_grad_value_"], self.before_clipping)
         for module in (torch, torch.serialization):
@@ -128,9 +117,14 @@ class Probe:
         atexit.register(self.guarded(self.end))
 
     def watch_calls(self, owner: Any, names: Iterable[str], before: Action | None = None, after: Action | None = None) -> None:
-        """Has actions done before and after calls of functions; the second ones get the result, which is None after an exception."""
+        for name in names:
+            setattr(owner, name, self.watched_call(getattr(owner, name), before, after))
 
-        def around(plain: Action, *arguments: Any, **named: Any) -> Any:
+    def watched_call(self, plain: Action, before: Action | None, after: Action | None) -> Action:
+        """A function with actions before and after it; the second one gets the result, which is None after an exception."""
+
+        @functools.wraps(plain)
+        def around(*arguments: Any, **named: Any) -> Any:
             if self.failed or torch.compiler.is_compiling():
                 return plain(*arguments, **named)
             # Such as model.parameters(), which would be used up.
@@ -144,9 +138,7 @@ class Probe:
                 self.guarded(after)(result, *arguments, **named)
             return result
 
-        for name in names:
-            plain = getattr(owner, name)
-            setattr(owner, name, functools.wraps(plain)(_bound(around, plain)))
+        return around
 
     def guarded(self, action: Action | None) -> Action:
         """An action that disturbs nothing: if it fails, the probe is silent from then on."""
@@ -160,7 +152,7 @@ class Probe:
                 except Exception as error:
                     self.failed = True
                     with contextlib.suppress(Exception):
-                        self.write_rank("failed", error=f"{type(error).__name__}: {error}")
+                        self.write("failed", error=f"{type(error).__name__}: {error}")
 
         return run
 
@@ -168,11 +160,8 @@ class Probe:
         if self.pid != os.getpid():
             self.pid = os.getpid()
             self.file = open(os.path.join(self.folder, f"{os.uname().nodename}-{self.pid}.jsonl"), "w", buffering=1)  # noqa: SIM115
-        self.file.write(json.dumps({"event": event, **fields}) + "\n")
-
-    def write_rank(self, event: str, **fields: Any) -> None:
         rank, world_size = identity()
-        self.write(event, rank=rank, world_size=world_size, **fields)
+        self.file.write(json.dumps({"event": event, "rank": rank, "world_size": world_size, **fields}, default=list) + "\n")
 
     def project(self, tensor: Tensor) -> Tensor:
         """The sums of a tensor, or of this rank's shard of it."""
@@ -181,50 +170,42 @@ class Probe:
         self.weights = self.weights.to(flat.device)
         return self.weights[:, : len(flat)] @ flat.double()
 
-    def call_module(self, plain: Action, module: nn.Module, *arguments: Any, **named: Any) -> Any:
+    def call_module(self, plain: Action, module: nn.Module, /, *arguments: Any, **named: Any) -> Any:
         """Only what the script itself calls is a model; what is called inside of it is a part."""
-        is_model = not self.inside and next(module.parameters(), None) is not None
-        if self.failed or not is_model or torch.compiler.is_compiling():
+        is_part = self.inside or next(module.parameters(), None) is None
+        if self.failed or is_part or torch.compiler.is_compiling():
             if self.inside and isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
                 self.layers.add(module.training)
-            if self.inside and self.trains and torch.is_grad_enabled():
-                self.ran.add(id(module))
             return plain(module, *arguments, **named)
-        self.inside, self.trains = True, torch.is_grad_enabled()
+        self.inside, self.trains, self.layers = True, torch.is_grad_enabled(), set()
         try:
-            self.guarded(self.before_model)(module, list(tensors_in((arguments, list(named.values())))))
+            self.guarded(self.before_model)(module, (arguments, named))
             return plain(module, *arguments, **named)
         finally:
             self.inside = False
-            self.guarded(self.after_model)()
 
-    def before_model(self, module: nn.Module, inputs: list[Tensor]) -> None:
-        batches = [local(tensor.detach()) for tensor in inputs if tensor.dim() and not tensor.requires_grad]
-        columns = [tensor for tensor in batches if len(tensor) == len(batches[0])]
-        plain = unwrapped(module)
-        kind = type(plain).__name__
+    def before_model(self, module: nn.Module, inputs: Any) -> None:
         if not self.trains:
-            self.evaluate(module, kind, columns)
+            self.evaluate(module, inputs)
             return
         self.close_evaluation()
-        # They hold the graphs of their losses, of which a script that evaluates with gradients makes many.
-        self.loss_functions = {}
-        # With torch.func other tensors are in the places of parameters for a while.
-        tensors = [tensor for tensor in module.parameters() if isinstance(tensor, nn.Parameter)]
-        # Where parameters are sharded, whole ones are in their places for a while.
-        is_sharded = id(plain) in self.models and any(hasattr(watched.tensor, "to_local") for watched in self.watched.values())
-        is_new = any(id(tensor) not in self.watched for tensor in tensors) and self.steps < self.num_steps and not is_sharded
-        if is_new and any(tensor.requires_grad for tensor in tensors):
-            self.watch(module, kind)
-        if id(plain) in self.models:
-            self.ran.add(id(plain))
-            self.layers = set()
-            self.computed.append((kind, module.training, self.layers))
-            samples = self.samples[self.models[id(plain)]]
-            samples += self.recognize(columns) if len(samples) < MAX_SAMPLES else []
+        plain = unwrapped(module)
+        # Some are not made yet, or with torch.func no parameters; where parameters are sharded, whole ones are in their places for a while.
+        named = [(name, tensor) for name, tensor in module.named_parameters() if isinstance(tensor, nn.Parameter)]
+        new: dict[str, Tensor] = {name: tensor for name, tensor in named if tensor not in self.watched and not is_lazy(tensor)}
+        is_sharded = plain in self.models and any(hasattr(tensor, "to_local") for tensor in self.watched)
+        if any(tensor.requires_grad for tensor in new.values()) and self.steps < self.num_steps and not is_sharded:
+            self.watch(module, new)
+        if plain in self.models:
+            self.last_call = type(plain).__name__, module.training, self.layers
+            samples = self.models[plain]
+            samples += self.recognize(inputs) if len(samples) < MAX_SAMPLES else []
 
-    def recognize(self, columns: list[Tensor]) -> list[float]:
+    def recognize(self, inputs: Any) -> list[float]:
         """A number for each sample of a batch, by which it is known again on another rank, in another epoch and in evaluation."""
+        tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+        batches = [local(tensor.detach()) for tensor in tensors if tensor.dim() and not tensor.requires_grad]
+        columns = [tensor for tensor in batches if len(tensor) == len(batches[0])]
         total = None
         for number, column in enumerate(columns):
             rows = column.reshape(len(column), -1)
@@ -235,39 +216,34 @@ class Probe:
                 total = digests if total is None else total + digests
         return [] if total is None else [float(f"{digest:.9g}") for digest in total.tolist()]
 
-    def watch(self, module: nn.Module, kind: str) -> None:
-        """Watches the parameters of a model from its first training on, and those that replace them later."""
-        place = self.models.setdefault(id(unwrapped(module)), len(self.models))
-        prefix = f"{kind}{place}." if place else ""
-        owners = {id(tensor): part for part in module.modules() for tensor in part._parameters.values()}
-        earlier = {watched.name: key for key, watched in self.watched.items()}
+    def watch(self, module: nn.Module, parameters: dict[str, Tensor]) -> None:
+        """Watches parameters of a model from its first training on, and those that replace them later."""
+        plain = unwrapped(module)
+        place = [*self.models, plain].index(plain)
+        self.models.setdefault(plain, [])
+        prefix = f"{type(plain).__name__}{place}." if place else ""
+        earlier = {watched.name: tensor for tensor, watched in self.watched.items()}
         sizes = {}
-        for name, tensor in module.named_parameters():
-            if id(tensor) not in self.watched and isinstance(tensor, nn.Parameter):
-                watched = Watched(prefix + bare(name), tensor, owners[id(tensor)])
-                sizes[watched.name] = [local(tensor).numel(), tensor.numel()]
-                if watched.name in earlier:
-                    self.kept.append(self.watched.pop(earlier[watched.name]))
-                self.watched[id(tensor)] = watched
-                if tensor.requires_grad:
-                    tensor.register_hook(functools.partial(self.guarded(self.gradient_arrives), watched))
-        self.kept.append(unwrapped(module))
-        self.write("model", sizes=sizes, buffers={} if self.steps else self.buffers_of(module))
+        for name, tensor in parameters.items():
+            watched = Watched(prefix + bare(name), tensor)
+            sizes[watched.name] = [local(tensor).numel(), tensor.numel()]
+            self.watched.pop(earlier.get(watched.name, tensor), None)
+            self.watched[tensor] = watched
+            if tensor.requires_grad:
+                tensor.register_hook(functools.partial(self.guarded(self.gradient_arrives), watched))
+        buffers = {bare(name): self.project(tensor) for name, tensor in module.named_buffers() if tensor.is_floating_point()}
+        self.write("model", sizes=sizes, buffers={} if self.steps else as_numbers(buffers))
 
-    def buffers_of(self, module: nn.Module) -> dict[str, list[float]]:
-        """The size and the numbers of each buffer."""
-        return {
-            bare(name): [tensor.numel(), *self.project(tensor).tolist()]
-            for name, tensor in module.named_buffers()
-            if tensor.is_floating_point()
-        }
+    def gradient_of(self, watched: Watched) -> Tensor | None:
+        return None if watched.tensor.grad is None else self.project(watched.tensor.grad)
 
     def gradient_arrives(self, watched: Watched, gradient: Tensor) -> None:
         """Of this rank alone, before anybody averages it; PyTorch adds it to what `grad` has."""
         watched.has_gradient = True
         if self.steps < self.num_steps:
-            earlier = watched.tensor.grad
-            watched.arrived.append((None if earlier is None else self.project(earlier), self.project(gradient)))
+            before, arriving = self.gradient_of(watched), self.project(gradient)
+            watched.before.append(before)
+            watched.alone = arriving if before is None else before + arriving
 
     def note_dropout(self, input: Tensor, p: float = 0.5, training: bool = True, *_: Any, **__: Any) -> None:
         if self.inside and p:
@@ -276,66 +252,50 @@ class Probe:
                 state = torch.cuda.get_rng_state(input.device) if input.is_cuda else torch.get_rng_state()
                 self.random.append(zlib.crc32(bytes(state.tolist())))
 
-    def evaluate(self, module: nn.Module, kind: str, columns: list[Tensor]) -> None:
+    def evaluate(self, module: nn.Module, inputs: Any) -> None:
         """Of calls without gradients between two of training: which model it is, in which mode, on which samples."""
-        self.layers = set()
+        self.num_batches = 0
         # PyTorch's own means for the statistics of averaged weights.
         if is_called_by("update_bn"):
             return
         if not self.evaluation and self.steps and self.num_evaluations < MAX_EVALUATIONS:
             self.num_evaluations += 1
-            self.keep_values()
-            self.evaluated = module, self.buffers_of(module)
+            plain = unwrapped(module)
             self.evaluation = {
-                "steps": self.steps, "kind": kind, "is_trained": any(id(tensor) in self.watched for tensor in module.parameters()),
-                "layers": self.layers, "samples": {}, "changed": [], "parameters": self.compare(module.named_parameters()),
-                "model": self.models.get(id(unwrapped(module))),
+                "steps": self.steps, "kind": type(plain).__name__, "layers": set(), "samples": {},
+                "model": [*self.models].index(plain) if plain in self.models else None,
+                "is_trained": any(tensor in self.watched for tensor in module.parameters()),
+                "parameters": self.compare(module.named_parameters()),
             }  # fmt: skip
         if self.evaluation:
             self.layers, by_pass = self.evaluation["layers"], self.evaluation["samples"]
             # Of one pass of a loader, or of one call.
             key = id(self.last_pass) if self.last_pass and self.last_pass["num_steps"] is None else len(by_pass)
-            by_pass[key] = by_pass.get(key, []) + (self.recognize(columns) if sum(map(len, by_pass.values())) < MAX_SAMPLES else [])
-
-    def after_model(self) -> None:
-        """Of the first call of an evaluation: which buffers it changes. Later a script may put others in their places."""
-        if self.evaluated and not self.trains:
-            module, buffers = self.evaluated
-            # As texts, since NaN is not equal to itself. A cache that grows does no harm.
-            after = {name: numbers for name, numbers in self.buffers_of(module).items() if numbers[0] == buffers.get(name, [None])[0]}
-            self.evaluation["changed"] = [name for name, numbers in after.items() if str(numbers) != str(buffers[name])]
-            self.evaluated = None
+            by_pass[key] = by_pass.get(key, []) + (self.recognize(inputs) if sum(map(len, by_pass.values())) < MAX_SAMPLES else [])
 
     def close_evaluation(self) -> None:
         if self.evaluation:
-            lists = {"layers": [*self.evaluation["layers"]], "samples": [*self.evaluation["samples"].values()]}
-            self.write("evaluation", **self.evaluation | lists)
+            self.write("evaluation", **self.evaluation)
             self.evaluation = {}
-
-    def keep_values(self, *_: Any, **__: Any) -> None:
-        """The parameters after a step, before a script evaluates or loads others, which may be done on one rank alone."""
-        if self.values[0] != self.steps:
-            numbers = as_numbers({watched.name: [self.project(watched.tensor)] for watched in self.watched.values()})
-            self.values = self.steps, {name: value for name, (value,) in numbers.items()}
 
     def compare(self, named_tensors: Iterable[tuple[str, Tensor]]) -> list[list[Any]]:
         """[name, parameter, trained parameter of its name] of a model or a file, which may have several of a name, as with averages."""
-        trained = {watched.name: watched.tensor for watched in self.watched.values()}
-        compared = [(bare(name), tensor) for name, tensor in named_tensors]
-        same = [(name, tensor) for name, tensor in compared if name in trained and local(tensor).shape == local(trained[name]).shape]
-        numbers = as_numbers({str(place): [self.project(tensor), self.project(trained[name])] for place, (name, tensor) in enumerate(same)})
-        return [[name, *pair] for (name, _), pair in zip(same, numbers.values(), strict=True)]
+        trained = {watched.name: tensor for tensor, watched in self.watched.items()}
+        pairs = [(bare(name), tensor, trained.get(bare(name))) for name, tensor in named_tensors]
+        same = [(name, tensor, now) for name, tensor, now in pairs if now is not None and local(tensor).shape == local(now).shape]
+        return as_numbers([[name, self.project(tensor), self.project(now)] for name, tensor, now in same])
 
     def note_saved(self, obj: Any, *_: Any, **__: Any) -> None:
         if self.steps:
             self.write("saved", steps=self.steps, parameters=self.compare(parameters_in(obj)))
 
     def note_loss(self, loss: Tensor | None, input: Tensor, target: Tensor, *_: Any, **options: Any) -> None:
-        """How many terms a loss has, and by what their mean is multiplied in it."""
-        if isinstance(loss, Tensor) and loss.requires_grad and not loss.dim():
+        """How many terms a loss has, and whether it is their sum."""
+        if isinstance(loss, Tensor) and loss.grad_fn and not loss.dim():
             is_counted = not target.is_floating_point()
             num_terms = (target != options.get("ignore_index", -100)).sum() if is_counted else input.numel()
-            self.loss_functions[loss.grad_fn] = num_terms, num_terms if options.get("reduction") == "sum" else 1
+            function: Any = loss.grad_fn
+            function.metadata["terms"] = num_terms, options.get("reduction") == "sum"
 
     def before_backward(self, tensors: Any, *_: Any, **__: Any) -> None:
         self.open_backwards += 1
@@ -344,45 +304,38 @@ class Probe:
         # Parts of the model may be computed again meanwhile.
         self.inside = True
         loss = tensors if isinstance(tensors, Tensor) else tensors[0]
-        if not self.num_backward:
-            # By now the ranks have met.
-            self.write_rank("trains")
         self.num_backward += 1
-        # An attack on the inputs may be computed in evaluation mode before.
-        in_training = {kind for kind, training, _ in self.computed if training}
-        for kind, training, layers in self.computed:
-            self.modes[kind, training or kind in in_training, layers == {False}] += 1
-        self.computed = []
         if self.last_pass:
             self.last_pass["trains"] = True
-        if self.steps < self.num_steps and loss.numel() == 1:
-            self.losses.append([local(loss.detach()).reshape(()), *self.terms_of(loss.grad_fn)])
-        self.loss_functions = {}
+        if self.steps < self.num_steps and loss.numel() == 1 and loss.grad_fn:
+            self.watch_loss(loss)
 
     def after_backward(self, *_: Any, **__: Any) -> None:
         self.open_backwards -= 1
         self.inside = self.open_backwards > 0
 
-    def terms_of(self, function: Any) -> tuple[Any, Any]:
-        """(number of terms, factor) of a loss that is a multiple of one loss function; without the number where its graph does not say."""
-        factor = 1.0
-        while function not in self.loss_functions:
-            kind, places = type(function).__name__, [place for place, (following, _) in enumerate(function.next_functions) if following]
-            constant = getattr(function, "_saved_self" if places == [1] else "_saved_other", None)
-            if len(places) != 1 or kind not in ("MulBackward0", "DivBackward0", "ToCopyBackward0"):
-                return None, factor
-            if kind != "ToCopyBackward0":
-                if constant is None or constant.numel() != 1:
-                    return None, factor
-                factor = factor / constant if kind == "DivBackward0" else factor * constant
-            function = function.next_functions[places[0]][0]
-        num_terms, factor_of_mean = self.loss_functions[function]
-        return num_terms, factor * factor_of_mean
+    def watch_loss(self, loss: Tensor) -> None:
+        """Adds [value, number of terms, factor] of a loss, which is a multiple of one loss function or has None for the number."""
+        function: Any = loss.grad_fn
+        place = loss.output_nr
+        while "terms" not in function.metadata and type(function).__name__ in MULTIPLES:
+            parts = [part for part in function.next_functions if part[0]]
+            if len(parts) > 1:
+                break
+            function, place = parts[0]
+        num_terms, is_sum = function.metadata.get("terms", (None, False))
+        terms = [local(loss.detach()).reshape(()), num_terms, 1.0]
+        self.losses.append(terms)
+
+        def factor_arrives(gradients: tuple[Tensor, ...]) -> None:
+            terms[2] = local(gradients[place]).reshape(()) * (num_terms if is_sum else 1)
+
+        function.register_prehook(self.guarded(factor_arrives))
 
     def before_clipping(self, parameters: Any, *_: Any, **__: Any) -> None:
         for tensor in [parameters] if isinstance(parameters, Tensor) else parameters:
-            if id(tensor) in self.watched and tensor.grad is not None and self.steps < self.num_steps:
-                self.watched[id(tensor)].before_clipping = self.project(tensor.grad)
+            if tensor in self.watched and self.steps < self.num_steps:
+                self.watched[tensor].before_clipping = self.gradient_of(self.watched[tensor])
 
     def before_scaler(self, scaler: Any, *_: Any, **__: Any) -> None:
         self.scale, self.steps_before_scaler = scaler._scale, self.steps
@@ -397,51 +350,35 @@ class Probe:
     def before_step(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Of steps inside each other, as of a wrapper, the innermost has the gradients that are applied; a closure computes them in it."""
         self.open_steps += 1
-        closure = arguments[1] if len(arguments) > 1 else named.get("closure")
-        if not callable(closure):
+        if not any(map(callable, [*arguments[1:], *named.values()])):
             self.guarded(self.observe)(optimizer)
             return None
-        num_calls = 0
 
-        def observed() -> Any:
-            nonlocal num_calls
-            num_calls += 1
-            # Of several calls, as of LBFGS, the last counts.
-            if num_calls > 1:
-                self.begin_step(self.stepped_by(optimizer))
-            loss = closure()
-            self.guarded(self.observe)(optimizer)
-            return loss
+        def watched(argument: Any) -> Any:
+            return self.watched_call(argument, None, lambda *_, **__: self.observe(optimizer)) if callable(argument) else argument
 
-        return ((arguments[0], observed, *arguments[2:]), named) if len(arguments) > 1 else (arguments, named | {"closure": observed})
+        return (arguments[0], *map(watched, arguments[1:])), {name: watched(argument) for name, argument in named.items()}
 
     def stepped_by(self, optimizer: Optimizer) -> list[Watched]:
-        tensors = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-        return [watched for key, watched in self.watched.items() if key in tensors]
+        tensors = {tensor for group in optimizer.param_groups for tensor in group["params"]}
+        return [watched for tensor, watched in self.watched.items() if tensor in tensors]
 
     def observe(self, optimizer: Optimizer) -> None:
         # Without gradients so far a library only makes the state of the optimizer.
         if self.steps >= self.num_steps or not self.num_backward:
             return
-        sums: dict[str, list[Tensor | None]] = {watched.name: [self.project(watched.tensor)] for watched in self.watched.values()}
-        for watched in self.watched.values():
-            watched.has_gradient |= watched.tensor.grad is not None
-        stepped = self.stepped_by(optimizer)
-        for watched in stepped:
-            applied = None if watched.tensor.grad is None else self.project(watched.tensor.grad)
-            sums[watched.name] += [applied, watched.gradient_alone(), watched.before_clipping]
-        numbers = as_numbers(sums)
+        for tensor, watched in self.watched.items():
+            watched.has_gradient |= tensor.grad is not None
         gradients = {
-            watched.name: [*numbers[watched.name][1:], len(watched.arrived), watched.is_carried(), watched.tensor.requires_grad]
-            for watched in stepped
+            watched.name: [self.gradient_of(watched), watched.alone, watched.before_clipping, watched.before, watched.tensor.requires_grad]
+            for watched in self.stepped_by(optimizer)
         }
-        values = {name: of_name[0] for name, of_name in numbers.items()}
-        self.step = {
-            "optimizer": type(optimizer).__name__, "values": values, "gradients": self.step.get("gradients", {}) | gradients,
+        self.step = as_numbers({
+            "optimizer": type(optimizer).__name__, "gradients": self.step.get("gradients", {}) | gradients,
+            "values": {watched.name: self.project(tensor) for tensor, watched in self.watched.items()},
             "rates": [float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
-            "num_batches": self.num_batches, "scale": 1.0 if self.scale is None else float(self.scale),
-            "losses": [[None if number is None else float(number) for number in loss] for loss in self.losses],
-        }  # fmt: skip
+            "num_batches": self.num_batches, "scale": 1.0 if self.scale is None else self.scale, "losses": self.losses,
+        })  # fmt: skip
 
     def after_step(self, optimizer: Optimizer) -> None:
         self.open_steps -= 1
@@ -450,6 +387,10 @@ class Probe:
             if optimizer not in self.steps_of and self.last_pass:
                 self.last_pass["begins"] = True
             self.steps_of[optimizer] = self.steps_of.get(optimizer, 0) + 1
+            # What is computed without a step, as an attack on the inputs, may be in evaluation mode.
+            kind, is_training, layers = self.last_call
+            if layers == {False} and not is_training:
+                self.inactive[kind] += 1
             if self.step:
                 self.write("step", number=self.steps, **self.step)
             self.begin_step(self.stepped_by(optimizer))
@@ -483,10 +424,11 @@ class Probe:
         if not hasattr(iterator, "tandem_pass"):
             size = getattr(dataset, "__len__", lambda: None)()
             iterator.tandem_pass = {
-                "dataset": id(dataset), "size": size, "indices": [], "num_steps": None, "trains": False, "begins": False,
+                "dataset": id(dataset), "size": size, "indices": [], "is_cut": False, "num_steps": None, "trains": False, "begins": False,
             }  # fmt: skip
             self.passes += [iterator.tandem_pass] if len(self.passes) < MAX_PASSES else []
         drawn = iterator.tandem_pass["indices"]
+        iterator.tandem_pass["is_cut"] = len(drawn) >= MAX_SAMPLES
         drawn += [int(place) for place in indices if place is not None and len(drawn) < MAX_SAMPLES]
 
     def note_batch(self, batch: Any, iterator: Any) -> None:
@@ -495,32 +437,15 @@ class Probe:
         if batch is None and self.last_pass:
             self.last_pass["num_steps"] = self.steps
 
-    def note_order(self, order: Tensor | None, *_: Any, **__: Any) -> None:
-        if order is not None and len(order) > 8:
-            self.orders[zlib.crc32(str(order[:64].tolist()).encode())] += 1
-
     def end(self) -> None:
-        if not self.num_backward or self.pid != os.getpid():
-            return
-        self.close_evaluation()
-        for loader_pass in self.passes:
-            self.write("pass", is_cut=len(loader_pass["indices"]) == MAX_SAMPLES, **loader_pass)
-        watched = list(self.watched.values())
-        trained = [parameter for parameter in watched if parameter.tensor.requires_grad]
-        self.keep_values()
-        self.write(
-            "end", num_steps=self.steps, num_backward=self.num_backward, samples=list(self.samples.values()), random=self.random,
-            values=self.values[1],
-            with_gradient=[parameter.name for parameter in trained if parameter.has_gradient],
-            without_gradient=[p.name for p in trained if not p.has_gradient and id(p.module) in self.ran],
-            modes=[[*mode, number] for mode, number in self.modes.items()], schedulers=list(self.schedulers.values()),
-            num_skipped_last=self.num_skipped_last, num_equal_orders=max(self.orders.values(), default=0),
-        )  # fmt: skip
-
-
-def _bound(around: Action, plain: Action) -> Action:
-    """A function, as a method of a class has to be."""
-    return lambda *arguments, **named: around(plain, *arguments, **named)
+        if self.num_backward and self.pid == os.getpid():
+            self.close_evaluation()
+            with_gradient = [watched.name for watched in self.watched.values() if watched.has_gradient and watched.tensor.requires_grad]
+            self.write(
+                "end", num_steps=self.steps, num_backward=self.num_backward, with_gradient=with_gradient, inactive=self.inactive,
+                passes=self.passes, samples=list(self.models.values()), random=self.random,
+                schedulers=list(self.schedulers.values()), num_skipped_last=self.num_skipped_last,
+            )  # fmt: skip
 
 
 def identity() -> tuple[int, int]:
@@ -530,7 +455,8 @@ def identity() -> tuple[int, int]:
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     if horovod and horovod.is_initialized():
         return horovod.rank(), horovod.size()
-    return (mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size) if mpi and mpi.Is_initialized() else (0, 1)
+    is_running = mpi and mpi.Is_initialized() and not mpi.Is_finalized()
+    return (mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size) if mpi and is_running else (0, 1)
 
 
 def local(tensor: Any) -> Tensor:
@@ -544,17 +470,7 @@ def unwrapped(module: Any) -> nn.Module:
 
 
 def bare(name: str) -> str:
-    """The name of a parameter without what wrappers put into it."""
-    return functools.reduce(lambda short, prefix: short.replace(prefix, ""), PREFIXES, name)
-
-
-def tensors_in(batch: Any) -> Iterator[Tensor]:
-    """The tensors of a batch, whatever contains them."""
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, (list, tuple)) or callable(getattr(batch, "values", None)):
-        for part in batch if isinstance(batch, (list, tuple)) else batch.values():
-            yield from tensors_in(part)
+    return WRAPPERS.sub("", name)
 
 
 def parameters_in(state: Any) -> Iterator[tuple[str, Tensor]]:
@@ -563,11 +479,12 @@ def parameters_in(state: Any) -> Iterator[tuple[str, Tensor]]:
         yield from [(str(name), value)] if isinstance(value, Tensor) else parameters_in(value)
 
 
-def as_numbers(sums: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The numbers of projections, some of which may be None, with one transfer from the device."""
-    present = [tensor for of_name in sums.values() for tensor in of_name if tensor is not None]
-    numbers = iter(torch.stack([tensor.to(present[0].device) for tensor in present]).tolist() if present else [])
-    return {name: [None if tensor is None else next(numbers) for tensor in of_name] for name, of_name in sums.items()}
+def as_numbers(observed: Any) -> Any:
+    """What was observed, with numbers in the places of tensors, which take one transfer from the device."""
+    tensors = [leaf for leaf in tree_leaves(observed) if isinstance(leaf, Tensor)]
+    flat = [tensor.reshape(-1).to(tensors[0].device, torch.float64) for tensor in tensors]
+    parts = iter(torch.cat(flat).cpu().split([len(part) for part in flat]) if flat else [])
+    return tree_map(lambda leaf: next(parts).reshape(leaf.shape).tolist() if isinstance(leaf, Tensor) else leaf, observed)
 
 
 def is_called_by(name: str) -> bool:

@@ -80,6 +80,22 @@ RIGHT = {
             ("F.cross_entropy(model(images), labels)", "F.cross_entropy(model(images + 0.01 * direction.sign()), labels)"),
         ],
     ),
+    "images-attacked-by-a-backward-pass": (
+        "images",
+        [
+            (
+                "optimizer.zero_grad()",
+                """
+                model.eval()
+                attacked = images.clone().requires_grad_()
+                F.cross_entropy(model(attacked), labels).backward()
+                images = images + 0.01 * attacked.grad.sign()
+                model.train()
+                optimizer.zero_grad()
+                """,
+            )
+        ],
+    ),
     "images-wrapped-optimizer": (
         "images",
         [
