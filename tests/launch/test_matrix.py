@@ -79,23 +79,21 @@ WATCHDOG_SECONDS = 15
 
 
 def test_a_crash_killed_and_stopped_ranks_and_a_killed_proxy_leave_the_others_their_records_and_no_process(checkout, tmp_path):
-    faults = {
-        "raised": ("ddp", "raised"), "killed_horovod": ("horovod_torch", "killed"),
-        "stopped_horovod": ("horovod_torch", "stopped"),
-    }  # fmt: skip
+    faults = {"killed_horovod": ("horovod_torch", "killed"), "stopped_horovod": ("horovod_torch", "stopped")}
     # Of a run without its proxy the launcher and the matrix alone make an end.
-    texts = LIGHT | {name: faulty(*fault) for name, fault in faults.items()} | {"without_proxy": made("light", in_step_5("without_proxy"))}
+    of_light = {fault: made("light", in_step_5(fault)) for fault in ("raised", "without_proxy")}
+    texts = LIGHT | of_light | {name: faulty(*fault) for name, fault in faults.items()}
     failing = ["raised", "killed_horovod@gloo", "stopped_horovod", "without_proxy"]
     settings = ("--workloads", "cnn", "--epochs", "2", "--no-stop-at-target", "--batch-size", "32", "--watchdog-timeout", WATCHDOG_SECONDS)
     with with_backends(checkout, texts):
-        done = matrix(checkout, tmp_path, "2", "--backends", ",".join([*failing, "ddp"]), *settings, variables=BOUND)
+        done = matrix(checkout, tmp_path, "2", "--backends", ",".join([*failing, "light"]), *settings, variables=BOUND)
     assert done.returncode == 1, done.stdout + done.stderr
     assert left_over(checkout) == []
     record_of_backend = {record["backend"]: record for record in records_in(tmp_path)}
     for record in record_of_backend.values():
         files.adapter().validate_json(json.dumps(record))
     statuses = {backend: record["status"] for backend, record in record_of_backend.items()}
-    assert statuses == dict.fromkeys(failing, "failed") | {"ddp": "ok"}
+    assert statuses == dict.fromkeys(failing, "failed") | {"light": "ok"}
     assert record_of_backend["raised"]["error"] == "rank 1: in step 5/12 of epoch 1: RuntimeError: rank 1 has had enough"
     assert any("Traceback" in line for line in record_of_backend["raised"]["output_tail"])
     # Of Horovod over Gloo rank 0 has the server at which the ranks meet.
@@ -108,15 +106,14 @@ def test_a_crash_killed_and_stopped_ranks_and_a_killed_proxy_leave_the_others_th
     # Its ranks are stopped, and end with it, or run.
     error = record_of_backend["without_proxy"]["error"]
     assert re.search(r"^hydra_pmi_proxy \(pid \d+\)|^ended with exit status 255, since its hydra_pmi_proxy", error)
-    record = record_of_backend["ddp"]
+    record = record_of_backend["light"]
     assert (record["num_ranks"], record["num_nodes"], record["launcher"], record["in_sync"]) == (2, 1, "mpich", True)
     assert len(record["losses"]) == len(record["step_seconds"]) == 2 * (record["samples_per_epoch"] // 64)
     assert 0 <= record["launch_seconds"] < 30
-    assert (record["settings"]["device"], record["environment"]["device"], record["environment"]["gpu"]) == ("cpu", "cpu", None)
     assert record["environment"]["cores_by_rank"] == [[core] for core in sorted(os.sched_getaffinity(0))[:2]]
     assert record["environment"]["ignored_variables"] == BOUND
     assert done.stderr.count("ignored, since a run binds its ranks and sets their threads: OMP_PLACES=threads, OMP_PROC_BIND=spread") == 1
-    assert len(record["peak_memory_bytes_by_rank"]) == len(record["step_breakdown"]["communication_exposed_seconds"]) == 2
+    assert len(record["peak_memory_bytes_by_rank"]) == 2
     assert record["num_turns"] >= 2
     assert record["turns_of_others_seconds"] > 0
     assert "not reached" in done.stdout

@@ -147,6 +147,8 @@ def test_a_matrix_makes_each_run_untraced_and_then_traced(checkout, tmp_path):
     plain, profiled = sorted(records, key=lambda record: record["settings"]["timeline"])
     assert (plain["timeline"], plain["settings"]["timeline"], profiled["settings"]["timeline"]) == (None, False, True)
     assert plain["step_breakdown"]["num_steps"] > 0
+    assert len(plain["peak_memory_bytes_by_rank"]) == len(plain["step_breakdown"]["communication_exposed_seconds"]) == 2
+    assert (plain["settings"]["device"], plain["environment"]["device"], plain["environment"]["gpu"]) == ("cpu", "cpu", None)
     assert profiled["step_breakdown"] is None
     for record in records:
         valid(record)
