@@ -252,6 +252,8 @@ def parameters(ranks: list[Rank]) -> str:
             if len(rank.values(name)) > 1 and rank.sizes[name][0] and not is_changed(name, rank) and moves(name, rank):
                 reason = "" if name in in_optimizer else f", which is no tensor of the {rank.steps[0]['optimizer']}"
                 raise Wrong(f"{name} gets gradients and does not change in {len(rank.steps)} steps on rank {rank.number}{reason}")
+        if detached := [name for name in rank.end.get("without_gradient", []) if name in in_optimizer and is_whole(name, ranks)]:
+            raise Wrong(f"{detached[0]} is computed and never gets a gradient on rank {rank.number}")
     num_changed = sum(is_changed(name, ranks[0]) for name in ranks[0].sizes)
     if not num_changed:
         raise Unseen("no parameter of a model was seen to change")

@@ -81,6 +81,8 @@ class Probe:
         # Whether a model is being computed, and for training; the modes of its layers for which the mode matters.
         self.inside = self.trains = False
         self.layers: set[bool] = set()
+        # Parameters with which something was computed for training.
+        self.computed: set[Tensor | None] = set()
         # Of the model that was last computed for training, and the steps before which all such layers were in evaluation mode.
         self.last_call: tuple[str, bool, set[bool]] = "", True, set()
         self.inactive: Counter[str] = Counter()
@@ -176,6 +178,8 @@ class Probe:
         if self.failed or is_part or torch.compiler.is_compiling():
             if self.inside and isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
                 self.layers.add(module.training)
+            if self.inside and self.trains and torch.is_grad_enabled():
+                self.computed.update(module._parameters.values())
             return plain(module, *arguments, **named)
         self.inside, self.trains, self.layers = True, torch.is_grad_enabled(), set()
         try:
@@ -440,11 +444,13 @@ class Probe:
     def end(self) -> None:
         if self.num_backward and self.pid == os.getpid():
             self.close_evaluation()
-            with_gradient = [watched.name for watched in self.watched.values() if watched.has_gradient and watched.tensor.requires_grad]
+            trained = [watched for tensor, watched in self.watched.items() if tensor.requires_grad]
             self.write(
-                "end", num_steps=self.steps, num_backward=self.num_backward, with_gradient=with_gradient, inactive=self.inactive,
-                passes=self.passes, samples=list(self.models.values()), random=self.random,
-                schedulers=list(self.schedulers.values()), num_skipped_last=self.num_skipped_last,
+                "end", num_steps=self.steps, num_backward=self.num_backward, inactive=self.inactive, passes=self.passes,
+                with_gradient=[watched.name for watched in trained if watched.has_gradient],
+                without_gradient=[watched.name for watched in trained if not watched.has_gradient and watched.tensor in self.computed],
+                samples=list(self.models.values()), random=self.random, schedulers=list(self.schedulers.values()),
+                num_skipped_last=self.num_skipped_last,
             )  # fmt: skip
 
 

@@ -34,7 +34,8 @@ def rank(number):
     }  # fmt: skip
     end = {
         "event": "end", "num_steps": NUM_STEPS, "num_backward": NUM_STEPS, "samples": [[float(i) for p in passes for i in p["indices"]]],
-        "passes": passes, "random": [number], "with_gradient": ["w"], "inactive": {}, "num_skipped_last": 0,
+        "passes": passes, "random": [number], "with_gradient": ["w"], "without_gradient": [],
+        "inactive": {}, "num_skipped_last": 0,
         "schedulers": [{"kind": "StepLR", "num": 2, "num_before": 5, "num_steps": 10}],
     }  # fmt: skip
     model = {"event": "model", "sizes": {"w": [9, 9]}, "buffers": {"b": AVERAGE}}
@@ -122,6 +123,7 @@ CHANGES = {
         {"parameters"},
     ),
     "no step": (lambda events, _: [events.remove(step) for step in of("step", events)], {"parameters"}),
+    "without a gradient": (set_all("end", with_gradient=[], without_gradient=["w"]), {"parameters"}),
     "another rate": (set_all("step", 1, rates=[0.2]), {"loss"}),
     "no rate": (set_all("step", rates=[0.0]), {"loss"}),
     "a schedule that is stepped twice": (

@@ -13,11 +13,11 @@ from tests.launch.auditing.wrong import WRONG
 
 pytestmark = pytest.mark.matrix
 NUM_STEPS = 50
-# In sharded parameters, buffers, the state of an optimizer and orders without a loader, where the loss does not reach a parameter, and
+# In sharded parameters, buffers, the state of an optimizer and orders without a loader, and
 # where what is watched looks as in right scripts.
 NOT_SEEN = (
     "average-never-updated", "batches-of-one-sample", "buffer-of-the-evaluation", "clamped-as-they-come", "initialized-by-rank-sharded",
-    "layer-detached", "loss-times-size-sharded", "optimizer-state-behind-after-join", "same-order-of-texts", "same-order-without-loader",
+    "loss-times-size-sharded", "optimizer-state-behind-after-join", "same-order-of-texts", "same-order-without-loader",
     "tested-on-training-samples",
 )  # fmt: skip
 
