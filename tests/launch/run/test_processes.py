@@ -266,6 +266,8 @@ def test_what_libraries_have_shared_since_a_run_began_goes_with_it_where_nobody_
     paths[-1].write_bytes(b"x")
     time.sleep(0.05)
     begun = time.time()
+    # The clock of files is a few milliseconds behind.
+    time.sleep(0.05)
     for path in paths[:-1]:
         path.write_bytes(b"x")
     use = "import mmap, os, sys, time; file = open(sys.argv[1]); maps = mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 1); time.sleep(60)"
