@@ -94,11 +94,11 @@ def name_of(backend: str, settings: Settings) -> str:
     """Returns a backend's name, including its variant, under these settings. Raises UserError for a setting or value of another backend."""
     # A file outside frameworks/ declares nothing.
     declaration, of_others = declaration_of(backend), settings_of_others(backend)
-    given = {name: value for name in sorted(own_settings()) if (value := getattr(settings, name)) != getattr(Settings, name)}
-    for setting in given:
+    not_default = {name: value for name in sorted(own_settings()) if (value := getattr(settings, name)) != getattr(Settings, name)}
+    for setting in not_default:
         if setting in of_others:
             raise UserError(f"{flag(setting)} {of_others[setting]}")
-    changed = {name: value for name, value in given.items() if name in declaration.variants}
+    changed = {name: value for name, value in not_default.items() if name in declaration.variants}
     for setting, value in changed.items():
         if value not in declaration.variants[setting]:
             raise UserError(_no_variant(backend, value))

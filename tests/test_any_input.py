@@ -110,8 +110,8 @@ def test_whatever_is_given_is_done_or_refused_in_a_line(program, place, monkeypa
     bases, options = ALWAYS.get(program.module, [()]), options_of(program.kind)
 
     def check(base, option, value):
-        given = [*base, *arguments_of(program.kind, option, value)]
-        arguments = [argument.replace("PATH", str(place)) for argument in given]
+        words = [*base, *arguments_of(program.kind, option, value)]
+        arguments = [word.replace("PATH", str(place)) for word in words]
         status, _, error = run_module(program.module, *arguments, folder=place, seconds=SECONDS)
         shown = f"{' '.join(arguments)!r}: {status}, {error}"
         assert status in (0, 2), shown

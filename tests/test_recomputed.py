@@ -225,8 +225,8 @@ def test_the_screen_in_the_readme():
 
 GLOO_OVER_MPI = {"with DDP": ("ddp", "ddp@mpi"), "with Horovod": ("horovod_torch@gloo", "horovod_torch")}
 HOROVOD_OVER_DDP = {"with Gloo": ("horovod_torch@gloo", "ddp"), "with MPI": ("horovod_torch", "ddp@mpi")}
-SIMPLE_EFFECTS = {f"Gloo over MPI, {other}": pair for other, pair in GLOO_OVER_MPI.items()} | {
-    f"Horovod over DDP, {other}": pair for other, pair in HOROVOD_OVER_DDP.items()
+SIMPLE_EFFECTS = {f"Gloo over MPI, {library}": pair for library, pair in GLOO_OVER_MPI.items()} | {
+    f"Horovod over DDP, {transport}": pair for transport, pair in HOROVOD_OVER_DDP.items()
 }
 
 
@@ -246,14 +246,14 @@ def framework(name):
 @functools.cache
 def controls_found():
     """In how many comparisons of 6 repeats the delayed control was called slower, in how many the copy different, and in all."""
-    found = [
+    ratios = [
         [Size({at: of_session(runs, session) for at, runs in runs_of(name).items()}, workload, 2).control_ratio("ddp", control)
          for control in ("delayed", "copy")]
         for name in ("zen5-default", "zen5-fast", "zen3-default")
         for session in {session for runs in runs_of(name).values() for session, _ in runs}
         for workload in WORKLOADS
     ]  # fmt: skip
-    return sum(delayed[1] > 1 for delayed, _ in found), sum(not copy[1] <= 1 <= copy[2] for _, copy in found), len(found)
+    return sum(delayed[1] > 1 for delayed, _ in ratios), sum(not copy[1] <= 1 <= copy[2] for _, copy in ratios), len(ratios)
 
 
 def of_session(runs, session):

@@ -352,8 +352,8 @@ def parts_trained(event: Event, ranks: list[Rank]) -> list[float]:
 
 def is_stale(event: Event, rank: Rank) -> bool:
     """Whether most parameters that are evaluated or saved are those of the start, of the ones that training has changed."""
-    same = [(given, now, rank.start[name]) for name, given, now in event["parameters"] if name in rank.start]
-    stale = [math.dist(given, start) <= STALE * math.dist(now, start) for given, now, start in same if now != start]
+    same = [(compared, now, rank.start[name]) for name, compared, now in event["parameters"] if name in rank.start]
+    stale = [math.dist(compared, start) <= STALE * math.dist(now, start) for compared, now, start in same if now != start]
     return 2 * sum(stale) > len(stale)
 
 

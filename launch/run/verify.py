@@ -85,9 +85,9 @@ SETTINGS = {
 def applied(matrix: Matrix) -> Matrix:
     """Returns the matrix with the settings of a verification, and with one process. Raises UserError where it contradicts them."""
     defaults = type(matrix.run)()
-    given = [flag(name) for name in SETTINGS if getattr(matrix.run, name) != getattr(defaults, name)]
-    if given or matrix.repeats != 1:
-        raise UserError(f"--verify has settings of its own; leave {', '.join(given or ['--repeats'])} out")
+    flags = [flag(name) for name in SETTINGS if getattr(matrix.run, name) != getattr(defaults, name)]
+    if flags or matrix.repeats != 1:
+        raise UserError(f"--verify has settings of its own; leave {', '.join(flags or ['--repeats'])} out")
     backends = names_in(matrix.backends) if matrix.backends else []
     is_chosen = not backends or matrix.backends == ALL or BASELINE in backends
     return dataclasses.replace(

@@ -40,8 +40,8 @@ int main(void)
 {
     Dl_info where;
     int (*volatile used)(int *, int *) = MPI_Get_version;
-    void *found = dlsym(RTLD_DEFAULT, "MPI_Get_version");
-    return used && found && dladdr(found, &where) ? puts(where.dli_fname) < 0 : 1;
+    void *symbol = dlsym(RTLD_DEFAULT, "MPI_Get_version");
+    return used && symbol && dladdr(symbol, &where) ? puts(where.dli_fname) < 0 : 1;
 }
 """
 

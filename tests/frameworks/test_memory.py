@@ -61,8 +61,8 @@ def test_a_rank_holds_its_share_and_what_is_forecast(name, trained):
     record, _ = trained(name, 2, FLOAT32)
     assert record["status"] == "ok", record["error"]
     for point, shares in HELD[name].items():
-        held = record["tensor_bytes_by_rank"][point]
-        assert [by_rank[0] / WHOLE_BYTES for by_rank in held.values()] == pytest.approx(shares, abs=0.01), point
+        tensor_bytes = record["tensor_bytes_by_rank"][point]
+        assert [by_rank[0] / WHOLE_BYTES for by_rank in tensor_bytes.values()] == pytest.approx(shares, abs=0.01), point
     (typed_record,) = typed([record])
     theory = volumes.expected_state_bytes(typed_record)
     assert (theory is None) == (sharing.of(name) is None)
@@ -93,11 +93,11 @@ def fake_ranks():
         dist.destroy_process_group()
 
 
-def resized(model, monkeypatch, **given):
+def resized(model, monkeypatch, **settings):
     """The settings of a training of a model, in the place of the default workload's."""
     monkeypatch.setitem(workloads.WORKLOADS, "cnn", workloads.WORKLOADS["cnn"]._replace(model=model))
-    given = {"optimizer": "adam", "learning_rate": 0.1, "scaling": "weak"} | given
-    return workloads.resolve(Settings(**given), 1)
+    settings = {"optimizer": "adam", "learning_rate": 0.1, "scaling": "weak"} | settings
+    return workloads.resolve(Settings(**settings), 1)
 
 
 def built(settings):

@@ -20,8 +20,8 @@ def test_peaks_in_the_record(session, measured):
     allocated, reserved, used = counted.values()
     assert 0 < allocated <= reserved, f"{counted}"
     assert used is None or used >= reserved, f"{counted}"
-    held = sum(sizes[0] for sizes in vars(record.tensor_bytes_by_rank.after_backward).values())
-    assert held <= allocated, f"the tensors have {held} bytes, and at most {allocated} were allocated"
+    tensor_bytes = sum(sizes[0] for sizes in vars(record.tensor_bytes_by_rank.after_backward).values())
+    assert tensor_bytes <= allocated, f"the tensors have {tensor_bytes} bytes, and at most {allocated} were allocated"
     measured |= {f"{name} (MiB)": size / MIB for name, size in counted.items() if size is not None}
 
 

@@ -18,9 +18,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    given = config.option
+    options = config.option
     try:
-        config.stash[SESSION] = Session.begin(given.folder.absolute(), given.device, 60 * given.minutes, given.backends)
+        config.stash[SESSION] = Session.begin(options.folder.absolute(), options.device, 60 * options.minutes, options.backends)
     except UserError as problem:
         raise pytest.UsageError(str(problem)) from None
 

@@ -63,7 +63,9 @@ class Row(NamedTuple):
 
 PARAMETERS = {"cnn": parameters_of(small_models.CNN), "transformer": parameters_of(small_models.DECODER)}
 # Of both workloads, and of a layer of the CNN, in float32.
-NUM_PARAMETERS = {workload: sum(math.prod(one.shape) for one in parameters.values()) for workload, parameters in PARAMETERS.items()}
+NUM_PARAMETERS = {
+    workload: sum(math.prod(parameter.shape) for parameter in parameters.values()) for workload, parameters in PARAMETERS.items()
+}
 GRADIENT_BYTES = {workload: 4 * number for workload, number in NUM_PARAMETERS.items()}
 OPTIMIZER_OF = {"cnn": "sgd", "transformer": "adam"}
 # Of a rank in a step of a Breakdown.

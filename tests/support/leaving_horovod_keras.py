@@ -65,8 +65,8 @@ def main() -> None:
     strategy = mirrored.begin(ranks, "grpc")
     hvd.init()
     for by_callbacks, by_scope in zip(by_horovod(ranks.rank), by_strategy(strategy, ranks.rank), strict=True):
-        for one, other in zip(by_callbacks, by_scope, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+        for of_callback, of_scope in zip(by_callbacks, by_scope, strict=True):
+            np.testing.assert_allclose(of_callback, of_scope, rtol=1e-6, atol=1e-7)
     mirrored.meet(ranks)
     if ranks.rank == 0:
         print("BroadcastGlobalVariablesCallback\nMetricAverageCallback\nLearningRateWarmupCallback")

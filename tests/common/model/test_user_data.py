@@ -86,8 +86,8 @@ def test_random_numbers_of_collate_follow_from_seed_epoch_and_the_samples_of_a_b
     path = written(tmp_path, COLLATED)
     first, second = read_with(path, [[3, 0], [4, 7]])
     np.testing.assert_array_equal(read_with(path, [[4, 7], [3, 0]]), [second, first])
-    for others in (read_with(path, [[3, 0]], epoch=2), read_with(path, [[3, 0]], seed=2), read_with(path, [[3, 1]])):
-        assert (others[0][0] != first[0]).all()
+    for changed in (read_with(path, [[3, 0]], epoch=2), read_with(path, [[3, 0]], seed=2), read_with(path, [[3, 1]])):
+        assert (changed[0][0] != first[0]).all()
     assert (
         datasets.loader(workloads.resolve(settings_of(path), 1))().digest
         == datasets.loader(workloads.resolve(settings_of(path), 1))().digest

@@ -51,8 +51,8 @@ def _judged(table, used, size, of_others):
     measured, forecast = table.throughputs[size], law.forecast(used, size, of_others)
     beyond = size / used.largest
     share = min(max(law.loss_of(used), 0), 1)
-    own = beyond ** (1 - law.loss_of(used)) if table.scaling == "weak" else 1 / (share + (1 - share) / beyond)
-    errors = [abs(throughput / measured - 1) for throughput in (used.throughputs[used.largest] * speed for speed in (beyond**0.98, own))]
+    by_law = beyond ** (1 - law.loss_of(used)) if table.scaling == "weak" else 1 / (share + (1 - share) / beyond)
+    errors = [abs(throughput / measured - 1) for throughput in (used.throughputs[used.largest] * speed for speed in (beyond**0.98, by_law))]
     return Judged(table, beyond, abs(forecast.throughput / measured - 1), forecast.low <= measured <= forecast.high, *errors)
 
 

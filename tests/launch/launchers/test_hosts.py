@@ -90,7 +90,7 @@ def test_a_launcher_that_is_given_its_nodes_or_needs_none_is_not_refused(num_nod
 
 @pytest.mark.parametrize("name", [name for name, kind in LAUNCHERS.items() if kind.places != "node"])
 def test_only_a_launcher_of_a_batch_system_starts_ranks_on_nodes_that_are_not_listed(name, monkeypatch):
-    own = LAUNCHERS[name].nodes_variables
+    nodes_variables = LAUNCHERS[name].nodes_variables
     variables = {variable for kind in LAUNCHERS.values() for variable in kind.nodes_variables}
     for variable in (*variables, *(system.variable for system in hosts.BATCH_SYSTEMS.values())):
         monkeypatch.delenv(variable, raising=False)
@@ -99,11 +99,11 @@ def test_only_a_launcher_of_a_batch_system_starts_ranks_on_nodes_that_are_not_li
         assert "python" in start.argv()
         return
     # Those of other launchers it does not read: the MPI Operator of Kubernetes sets one of Open MPI for any.
-    for variable in variables - set(own):
+    for variable in variables - set(nodes_variables):
         monkeypatch.setenv(variable, "/hosts")
     with refused(f"2 nodes are planned, and {name} knows none"):
         start.argv()
-    for variable in own:
+    for variable in nodes_variables:
         with monkeypatch.context() as alone:
             alone.setenv(variable, "/hosts")
             assert "python" in start.argv()

@@ -40,9 +40,9 @@ SLOWER = [1.03 * seconds for seconds in COPY]
 def control_lines(records):
     return [
         line
-        for found in answered(records).sections
-        if found.key == "reliability"
-        for line in found.sentences
+        for section in answered(records).sections
+        if section.key == "reliability"
+        for line in section.sentences
         if line.startswith("Controls")
     ]
 

@@ -215,10 +215,10 @@ def test_the_backends_are_asked_once_where_the_ranks_run_and_outside_an_allocati
 ):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    found, questions = asked(launcher, tmp_path, ANSWER, monkeypatch)
+    answers, questions = asked(launcher, tmp_path, ANSWER, monkeypatch)
     assert questions == expected
-    assert (found.node, found.gpu_problems) == ((NODE, ("PyTorch finds no GPU",)) if expected else (None, ()))
-    assert any("outside an allocation" in text for _, _, text in check.screen(found)) is not bool(expected)
+    assert (answers.node, answers.gpu_problems) == ((NODE, ("PyTorch finds no GPU",)) if expected else (None, ()))
+    assert any("outside an allocation" in text for _, _, text in check.screen(answers)) is not bool(expected)
 
 
 def test_where_no_launcher_is_or_none_answers_the_rest_is_said(root, tmp_path, monkeypatch):
@@ -226,9 +226,9 @@ def test_where_no_launcher_is_or_none_answers_the_rest_is_said(root, tmp_path, m
         raise detect.NotFound("no mpiexec found; load a module")
 
     for launcher, answer in ((missing, ANSWER), (LOCAL, UserError("no mpiexec found; load a module"))):
-        found, _ = asked(launcher, tmp_path, answer, monkeypatch)
-        assert found.errors == ("no mpiexec found; load a module",)
-        assert {line[1] for line in check.screen(found)} >= {"results", "environment"}
+        answers, _ = asked(launcher, tmp_path, answer, monkeypatch)
+        assert answers.errors == ("no mpiexec found; load a module",)
+        assert {line[1] for line in check.screen(answers)} >= {"results", "environment"}
 
 
 SIZES = [Job("ddp", num_ranks, 2, Settings(machine="here", epochs=1)) for num_ranks in (4, 1, 2)]
@@ -242,7 +242,7 @@ def test_the_ranks_of_each_size_are_started_the_smallest_first_up_to_one_that_fa
         return step([0], error="x" if job.num_ranks == 2 else None)
 
     monkeypatch.setattr(available, "step_of", step_of)
-    assert [found.error for found in check.steps_of(SIZES, LOCAL)] == [None, "x"]
+    assert [step.error for step in check.steps_of(SIZES, LOCAL)] == [None, "x"]
     assert started == [1, 2]
 
 
@@ -276,13 +276,13 @@ def test_the_ranks_of_a_step_are_started_and_meet_as_those_of_a_run(variables, j
     (tmp_path / "nodes").write_text("localhost\n")
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(folder=tmp_path))
-    found, host = available.step_of(job, launcher.real), socket.gethostname()
+    answer, host = available.step_of(job, launcher.real), socket.gethostname()
     if error:
-        assert (found.places, str(found.error).startswith(error.format(host=host))) == ([], True), found.error
+        assert (answer.places, str(answer.error).startswith(error.format(host=host))) == ([], True), answer.error
     else:
-        assert ([(place.rank, place.host) for place in found.places], found.error) == ([(0, host), (1, host)], None)
-        assert [bool(place.of_node) for place in found.places] == [True, False]
-        assert found.places[0].mpi[0].startswith("MPICH Version: ")
+        assert ([(place.rank, place.host) for place in answer.places], answer.error) == ([(0, host), (1, host)], None)
+        assert [bool(place.of_node) for place in answer.places] == [True, False]
+        assert answer.places[0].mpi[0].startswith("MPICH Version: ")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_each_mistake_is_found_with_its_cause_and_no_other(kind, name, bug, tmp_
     causes = {BugIn.FILE: list(examined.wrong.values()), BugIn.RANKS: examined.of_ranks, BugIn.SHARDS: [examined.of_shards]}
     assert [cause.startswith(bug.cause) for cause in causes.pop(kind)] == [True]
     # A state may be one of the evaluation too.
-    assert not any(any(others) for other, others in causes.items() if (kind, other) != (BugIn.RANKS, BugIn.FILE))
+    assert not any(any(found_causes) for place, found_causes in causes.items() if (kind, place) != (BugIn.RANKS, BugIn.FILE))
 
 
 @pytest.mark.parametrize("name", EXAMINED)
@@ -82,10 +82,10 @@ def test_interpreters_that_order_sets_otherwise_are_compared(tmp_path, monkeypat
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     HERE.clear()
     try:
-        found = difference(tmp_path, OF_INTERPRETERS, OF_PROCESSES[OF_INTERPRETERS].text)
+        cause = difference(tmp_path, OF_INTERPRETERS, OF_PROCESSES[OF_INTERPRETERS].text)
     finally:
         HERE.set()
-    assert found.startswith(OF_PROCESSES[OF_INTERPRETERS].cause)
+    assert cause.startswith(OF_PROCESSES[OF_INTERPRETERS].cause)
 
 
 @pytest.mark.parametrize(("name", "further"), [("global-augmentation", ""), ("one-fixed-mask", ENDS_RANKS)])

@@ -17,12 +17,12 @@ DIGESTS = ["a" * 64, "b" * 64, "c" * 64]
 
 
 @pytest.fixture(autouse=True)
-def found(monkeypatch):
+def findings(monkeypatch):
     """What experiments find, by function: nothing, but where a test says otherwise."""
-    found = {"in_one_process": Examination({}, [], None, [], 0.01)}
-    monkeypatch.setattr(verify.experiments, "in_one_process", lambda _: found["in_one_process"])
-    monkeypatch.setattr(verify.experiments, "between_processes", lambda *_: found.get("between_processes"))
-    return found
+    findings = {"in_one_process": Examination({}, [], None, [], 0.01)}
+    monkeypatch.setattr(verify.experiments, "in_one_process", lambda _: findings["in_one_process"])
+    monkeypatch.setattr(verify.experiments, "between_processes", lambda *_: findings.get("between_processes"))
+    return findings
 
 
 def verified(losses=CLOSE, by_rank=None, **changes):
@@ -107,7 +107,7 @@ def test_one_process_has_the_micro_batches_of_each_number_of_ranks_where_the_mod
     assert references("plain", PERCEPTRON) == [(None, 1)]
 
 
-def test_the_causes_of_failures_are_named(found):
+def test_the_causes_of_failures_are_named(findings):
     error = "RuntimeError: Expected to have finished reduction in the prior iteration (…) by passing find_unused_parameters=True"
     failed = {"status": "failed", "in_sync": None, "error": error}
     assert verified(**failed).verdict.endswith("whose gradients the library waits for; give the file FIND_UNUSED = True")
@@ -115,7 +115,7 @@ def test_the_causes_of_failures_are_named(found):
     killed = failed | {"error": "rank 1 was killed by SIGABRT", "output_tail": tail}
     assert verified(**killed).verdict.endswith("give the file FIND_UNUSED = True")
     unseeded = "rank 0: the ranks have different parameters before training: rank 1 (n) has not the same as rank 0 (n)"
-    found["between_processes"] = "the parameters of model() differ"
+    findings["between_processes"] = "the parameters of model() differ"
     assert verified(**failed | {"error": unseeded}).verdict == "wrong: the parameters of model() differ"
     missing = "rank 0: TypeError: Lars.__init__() missing 1 required positional argument: 'lr'"
     assert verified(**failed | {"error": missing}).cause.endswith("give its other arguments defaults")
@@ -141,20 +141,20 @@ def test_the_exit_status_is_1_where_a_backend_differs_or_nothing_is_compared(cap
     assert verify.show(typed([made(num_ranks=2)])) == 1
 
 
-def test_the_cause_of_a_difference_is_that_of_processes_then_of_a_step_and_of_shards(found):
-    nothing = found["in_one_process"]
-    found["in_one_process"] = nothing._replace(wrong={"training": "loss()", "data": "overlap"}, of_ranks=["state"], of_shards="norms")
+def test_the_cause_of_a_difference_is_that_of_processes_then_of_a_step_and_of_shards(findings):
+    nothing = findings["in_one_process"]
+    findings["in_one_process"] = nothing._replace(wrong={"training": "loss()", "data": "overlap"}, of_ranks=["state"], of_shards="norms")
     assert verified(LATE).verdict == "wrong: loss(); state; norms"
     assert verified(LATE, num_ranks=1).verdict == "wrong: norms"
-    found["between_processes"] = "the samples differ"
+    findings["between_processes"] = "the samples differ"
     assert verified(LATE).verdict == "wrong: the samples differ"
 
 
-def test_what_is_wrong_in_the_file_is_said_though_all_runs_agree(found, capsys):
-    nothing = found["in_one_process"]
+def test_what_is_wrong_in_the_file_is_said_though_all_runs_agree(findings, capsys):
+    nothing = findings["in_one_process"]
     records = [made(backend="single", losses=LOSSES, parameter_digests=DIGESTS), made(num_ranks=2, losses=CLOSE, parameter_digests=DIGESTS)]
     for wrong, unused, status in (({"metric": "it is no sum"}, [], 1), ({}, ["forgotten.bias"], 0)):
-        found["in_one_process"] = nothing._replace(wrong=wrong, without_gradient=unused)
+        findings["in_one_process"] = nothing._replace(wrong=wrong, without_gradient=unused)
         assert verify.show(typed(records)) == status
         printed = capsys.readouterr().out
         assert ("Wrong in cnn: it is no sum." in printed, "no gradient comes to them: forgotten.bias" in printed) == (
@@ -164,9 +164,9 @@ def test_what_is_wrong_in_the_file_is_said_though_all_runs_agree(found, capsys):
         assert "All 1 runs agree." in printed
 
 
-def test_an_epoch_is_20_steps_or_more_short_ones_and_whole_epochs_are_asked_for(found, tmp_path):
+def test_an_epoch_is_20_steps_or_more_short_ones_and_whole_epochs_are_asked_for(findings, tmp_path):
     def steps(step_seconds, **options):
-        found["in_one_process"] = found["in_one_process"]._replace(step_seconds=step_seconds)
+        findings["in_one_process"] = findings["in_one_process"]._replace(step_seconds=step_seconds)
         run = verify.Matrix().run.__class__(epochs=options.pop("epochs", None))
         prepared = prepare(verify.Matrix(workloads="cnn", verify=True, run=run, **options))
         return prepared.machine.variables.get("TANDEM_STEPS_PER_EPOCH"), prepared.jobs[0].settings.epochs
@@ -176,9 +176,9 @@ def test_an_epoch_is_20_steps_or_more_short_ones_and_whole_epochs_are_asked_for(
     assert steps(1e-4, epochs=3) == (None, 3)
 
 
-def test_experiments_before_and_after_the_runs_are_the_same(found, monkeypatch):
+def test_experiments_before_and_after_the_runs_are_the_same(findings, monkeypatch):
     asked = []
-    monkeypatch.setattr(verify.experiments, "in_one_process", lambda settings: asked.append(settings) or found["in_one_process"])
+    monkeypatch.setattr(verify.experiments, "in_one_process", lambda settings: asked.append(settings) or findings["in_one_process"])
     verify.examined(Settings(workload="cnn", precision="fp64"))
     verify.examined(typed([made(backend="single")])[0].settings)
     assert asked[0] == asked[1]

@@ -28,9 +28,9 @@ def partition_dataset(rank, size):
     x = torch.randn(270, 5, generator=draws)
     y = x[:, :3].argmax(1)
     train, test = range(240), range(240, 270)
-    own = torch.randperm(len(train), generator=draws).tolist()[rank::size]
+    indices = torch.randperm(len(train), generator=draws).tolist()[rank::size]
     dataset = TensorDataset(x, y)
-    return DataLoader(Subset(dataset, own), batch_size=12, shuffle=True), DataLoader(Subset(dataset, test), batch_size=30)
+    return DataLoader(Subset(dataset, indices), batch_size=12, shuffle=True), DataLoader(Subset(dataset, test), batch_size=30)
 
 
 def broadcast_start(model):

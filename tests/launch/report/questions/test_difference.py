@@ -26,7 +26,7 @@ def records_of(cells, num_repeats=6, num_ranks=2, **changes):
 
 
 def sentences_of(records):
-    return next((found.sentences for found in answered(records).sections if found.key == "difference"), [])
+    return next((section.sentences for section in answered(records).sections if section.key == "difference"), [])
 
 
 def test_entries_that_differ_in_one_factor_are_compared_with_the_fastest_of_them():
