@@ -97,6 +97,8 @@ class Probe:
         self.begin_step([])
 
     def install(self) -> None:
+        # Once: with a filter that comes and goes, Python forgets which warnings of the script it has printed.
+        warnings.filterwarnings("ignore", module=re.escape(__name__))
         call: Action = nn.Module.__call__
         nn.Module.__call__ = functools.wraps(call)(lambda module, /, *rest, **named: self.call_module(call, module, *rest, **named))
         self.watch_calls(torch.autograd, ["backward"], self.before_backward, self.after_backward)
@@ -148,8 +150,7 @@ class Probe:
         def run(*arguments: Any, **named: Any) -> None:
             if action and not self.failed:
                 try:
-                    with torch.no_grad(), warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
+                    with torch.no_grad():
                         action(*arguments, **named)
                 except Exception as error:
                     self.failed = True

@@ -46,13 +46,16 @@ def test_the_exit_status_of_a_script_is_kept():
 
 @pytest.mark.matrix
 def test_a_script_under_torchrun_is_judged_and_undisturbed(tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT.replace("        sampler.set_epoch(epoch)\n", ""))
+    unshuffled = SCRIPT.replace("        sampler.set_epoch(epoch)\n", "")
+    # Python prints a warning of a line once.
+    (tmp_path / "train.py").write_text(unshuffled.replace("optimizer.step()", "optimizer.step(); __import__('warnings').warn('a step')"))
     results = files_in(ROOT / "results")
     done = completed(AUDIT, "--", BIN / "torchrun", "--nproc-per-node", "2", "train.py", cwd=tmp_path)
     assert done.returncode == 1
     assert {line.split()[0] for line in done.stdout.splitlines()} == {"step", "epoch"}
     assert "wrong             samples     two epochs of rank 0 have the samples in the same order" in done.stderr
     assert done.stderr.count("right  ") == 8
+    assert done.stderr.count("UserWarning: a step") == 2
     assert files_in(tmp_path) == ["net.pt", "train.py"]
     assert files_in(ROOT / "results") == results
 
