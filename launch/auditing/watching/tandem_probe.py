@@ -47,10 +47,11 @@ def install_if_audited() -> None:
         install(os.environ["TANDEM_AUDIT_FOLDER"], int(os.environ["TANDEM_AUDIT_STEPS"]))
 
 
-def install(folder: str, num_steps: int) -> None:
+def install(folder: str, num_steps: int) -> "Probe":
     """Watches this process from now on, and its gradients for a number of steps; writes to a file in a folder."""
     probe = Probe(folder, num_steps)
     probe.guarded(probe.install)()
+    return probe
 
 
 class Watched:
@@ -354,6 +355,8 @@ class Probe:
 
     def before_step(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Of steps inside each other, as of a wrapper, the innermost has the gradients that are applied; a closure computes them in it."""
+        if self.failed:
+            return None
         self.open_steps += 1
         if not any(map(callable, [*arguments[1:], *named.values()])):
             self.guarded(self.observe)(optimizer)
@@ -490,8 +493,14 @@ def as_numbers(observed: Any) -> Any:
     """What was observed, with numbers in the places of tensors, which take one transfer from the device."""
     tensors = [leaf for leaf in tree_leaves(observed) if isinstance(leaf, Tensor)]
     flat = [tensor.reshape(-1).to(tensors[0].device, torch.float64) for tensor in tensors]
-    parts = iter(torch.cat(flat).cpu().split([len(part) for part in flat]) if flat else [])
-    return tree_map(lambda leaf: next(parts).reshape(leaf.shape).tolist() if isinstance(leaf, Tensor) else leaf, observed)
+    numbers = iter(torch.cat(flat).tolist() if flat else [])
+
+    def plain(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return [next(numbers) for _ in range(len(leaf))] if leaf.dim() else next(numbers)
+
+    return tree_map(plain, observed)
 
 
 def is_called_by(name: str) -> bool:
