@@ -1,7 +1,7 @@
 """What each rank holds of parameters, gradients and optimizer state, which is what sharding promises; and the peak of tensors, as forecast.
 
 The peak is compared with PyTorch's own trackers of a training step: MemTracker and FSDPMemTracker under FakeTensorMode count without
-computing; ranks are of a fake process group.
+computing; ranks are of a fake process group. What takes seconds to import is imported by the tests: other processes only collect them.
 """
 
 import dataclasses
@@ -11,9 +11,6 @@ import json
 import pytest
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed.device_mesh import init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from common import workloads
 from common.backends import file_of, settings_of
@@ -23,9 +20,8 @@ from common.declarations import declared
 from common.model.cnn import Cnn
 from common.model.decoder import Decoder
 from common.ranks.launcher_variables import Ranks
-from frameworks.shared.pytorch import divided_layers, fully_shard, modules, steps
+from frameworks.shared.pytorch import modules, steps
 from launch import memory
-from tests.support import pipeline_memory_run
 from tests.support.agreement_runs import FLOAT32
 from tests.support.contract import HELD, named
 from tests.support.made_records import typed
@@ -76,13 +72,14 @@ def test_a_rank_holds_its_share_and_what_is_forecast(name, trained):
 
 @pytest.fixture(scope="module")
 def trackers():
-    """PyTorch's, imported for the first test that needs them: they take seconds, and other processes only collect these tests."""
+    """PyTorch's module of trackers."""
     return importlib.import_module("torch.distributed._tools.fsdp2_mem_tracker")
 
 
 @pytest.fixture
 def fake_ranks():
     """A function that makes this process rank 0 of a number of ranks whose communication does nothing."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
 
     def begin(num_ranks):
         dist.init_process_group("fake", rank=0, world_size=num_ranks, store=FakeStore())
@@ -155,11 +152,15 @@ def test_the_peak_of_real_tensors_in_one_process(name, precision, monkeypatch, t
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", ["fsdp", "fsdp@keep"])
 def test_the_peak_of_fsdp(name, monkeypatch, fake_ranks, trackers):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from frameworks.shared.pytorch import fully_shard
+
     settings, num_ranks = resized(DECODER, monkeypatch, batch_size=8), 64
     forecast, module = forecast_peak(name, settings, num_ranks), built(settings)
     fake_ranks(num_ranks)
     # A mesh has real tensors.
-    mesh = init_device_mesh("cpu", (num_ranks,))
+    mesh = fully_shard.init_device_mesh("cpu", (num_ranks,))
     monkeypatch.setattr(fully_shard, "init_device_mesh", lambda *_: mesh)
     mode = FakeTensorMode()
     module, samples = faked(mode, module), [mode.from_tensor(tensor) for tensor in batch(settings)]
@@ -174,6 +175,8 @@ def test_the_peak_of_fsdp(name, monkeypatch, fake_ranks, trackers):
 
 @pytest.mark.matrix
 def test_the_peak_of_tensor_parallelism(monkeypatch, fake_ranks, trackers):
+    from frameworks.shared.pytorch import divided_layers
+
     settings, num_ranks = resized(DECODER, monkeypatch, batch_size=8), 8
     forecast, module = forecast_peak("tensor_parallel", settings, num_ranks), built(settings)
     divided_layers.divide(module, fake_ranks(num_ranks), CPU)
@@ -185,6 +188,8 @@ def test_the_peak_of_tensor_parallelism(monkeypatch, fake_ranks, trackers):
 
 @pytest.mark.matrix
 def test_the_peak_of_the_rank_of_a_pipeline_that_needs_most(tmp_path, monkeypatch):
+    from tests.support import pipeline_memory_run
+
     done = completed(BIN / "mpiexec", "-n", 2, BIN / "python", "-m", "tests.support.pipeline_memory_run", tmp_path)
     assert done.returncode == 0, done.stderr
     counted = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]

@@ -10,7 +10,7 @@ from common.model import model_file, weights
 from common.model.description import parts_of
 from common.ranks.launcher_variables import Ranks
 from common.trainer import Batch
-from frameworks.shared.pytorch import fully_shard, modules, states, steps
+from frameworks.shared.pytorch import modules, states, steps
 from tests.support import small_models
 from tests.support.user_models import PLAIN, written
 
@@ -214,6 +214,8 @@ def test_totals_add_up_over_batches_without_dropout_and_what_has_weight_0_is_in_
 
 @pytest.mark.parametrize("name", ["decoder", "resnet"])
 def test_fsdp_shards_each_layer_by_itself(name, monkeypatch):
+    from frameworks.shared.pytorch import fully_shard
+
     sharded = []
     monkeypatch.setattr(fully_shard.dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(fully_shard, "init_device_mesh", lambda *_: None)
