@@ -49,7 +49,7 @@ venv=$root/.venv
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache=${cache:+$cache/tandem}
 
-only_check=no folder="" pip=(install) verb=installing tools=(g++ make flock)
+only_check=no folder="" pip=(install --no-compile) verb=installing tools=(g++ make flock)
 num_arguments=$#
 case "${1-}" in --download) num_arguments=$(($# - 1)) ;; esac
 [ "$num_arguments" -le 1 ] || die "unexpected argument '${!#}'; see launch/setup.sh --help"
@@ -228,6 +228,11 @@ say "installing Horovod from the cached wheel, or building it (5 to 10 minutes)"
 wheel=$("$venv/bin/python" "$root/launch/setup/build_horovod.py" "$(pinned TANDEM_HOROVOD_VERSION)" --cache "$cache" ${mpicc:+--mpicc "$mpicc"} \
   ${cuda_home:+--cuda-home "$cuda_home"}) || exit 2
 install --no-deps --force-reinstall "$wheel"
+
+# pip would do it on one core. A few files of libraries are for other versions of Python.
+say "compiling the modules of the libraries (up to a minute)"
+num_jobs=$(nproc)
+"$venv/bin/python" -P -m compileall -q -j "$((num_jobs < 8 ? num_jobs : 8))" "$venv/lib/python$version/site-packages" >/dev/null 2>&1 || true
 
 say "compiling the MPI interposer and the library of --mkl-kernels fast (10 seconds)"
 (cd "$root" && "$venv/bin/python" -m launch.trace.build ${mpicc:+--mpicc "$mpicc"} >/dev/null) || die "the MPI interposer was not built; see the messages above"
