@@ -38,6 +38,18 @@ else:
 
 
 @dataclass(frozen=True)
+class Queue:
+    """What a queue of a machine allows a job."""
+
+    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid"}
+
+    minutes: Annotated[int | None, FROM_1] = None
+    """The longest time of a job."""
+    nodes: Annotated[int | None, FROM_1] = None
+    """The most nodes of a job."""
+
+
+@dataclass(frozen=True)
 class Machine:
     """The keys of a machine file and their defaults."""
 
@@ -74,10 +86,7 @@ class Machine:
     """Environment variables for every rank, such as the interface for Gloo and NCCL."""
     queue_option: str = "--partition"
     """The option by which a job names its queue to Slurm."""
-    queues: dict[str, Annotated[int, FROM_1]] = field(default_factory=dict)
-    """The longest time of a job in each queue, in minutes."""
-    queue_nodes: dict[str, Annotated[int, FROM_1]] = field(default_factory=dict)
-    """The most nodes of a job in each queue."""
+    queues: dict[str, Queue] = field(default_factory=dict)
 
 
 def read(name: str) -> Machine:

@@ -14,7 +14,7 @@ from common.errors import UserError
 from common.words import ranks_of
 from launch.launchers.batch_systems import BATCH_SYSTEMS, JOB_SYNTAXES, JobSyntax
 from launch.launchers.commands import LAUNCHERS
-from launch.launchers.machine_files import GPU_REQUESTS, Machine
+from launch.launchers.machine_files import GPU_REQUESTS, Machine, Queue
 from launch.run.options import Matrix
 from launch.run.plan import Job
 
@@ -72,16 +72,16 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
     `folder`: where the command was given, from which its paths are.
     """
     kind, jobs = JOB_SYNTAXES[system], list(jobs)
-    _expect_taken(system, matrix.queue, max(job.num_nodes for job in jobs), machine)
+    limits = machine.queues.get(matrix.queue or "", Queue())
+    _expect_taken(system, matrix.queue, limits, max(job.num_nodes for job in jobs), machine)
     prologue = f"{{ {machine.prologue.strip()}\n}} || exit" if machine.prologue else ""
     lines = (prologue_of(noted_at_setup(SETUP_FILES)), prologue)
     modules = "\n".join(filter(None, lines)) or "# module load …"
-    most_minutes = machine.queues.get(matrix.queue or "", MOST_MINUTES)
     parts = [HEAD.format(submit=kind.submit, number=kind.number, program=kind.submit.split()[0])]
     for number, jobs_of_script in enumerate(divided(jobs, matrix.one_job)):
         # Of runs one after the other.
         steps = math.ceil(len(jobs_of_script) * matrix.time_limit / 60 / STEP_MINUTES + 1)
-        minutes = min(most_minutes, STEP_MINUTES * steps)
+        minutes = min(limits.minutes or MOST_MINUTES, STEP_MINUTES * steps)
         script = SCRIPT.format(
             directives=directives(kind, jobs_of_script, minutes, matrix.queue, machine), modules=modules,
             folder=shlex.quote(str(folder)), command=shlex.join(command(matrix, jobs_of_script)),
@@ -92,7 +92,7 @@ def text(system: str, matrix: Matrix, jobs: Iterable[Job], machine: Machine, fol
     return "".join(parts)
 
 
-def _expect_taken(system: str, queue: str | None, num_nodes: int, machine: Machine) -> None:
+def _expect_taken(system: str, queue: str | None, limits: Queue, num_nodes: int, machine: Machine) -> None:
     """Raises UserError for jobs that the machine's batch system or their queue would not take."""
     if queue is not None and len(queue.split()) != 1:
         raise UserError(f"--queue is {queue!r}; give the name of one queue, a word")
@@ -101,9 +101,9 @@ def _expect_taken(system: str, queue: str | None, num_nodes: int, machine: Machi
     if systems and system not in systems:
         launcher = f"the machine file's launcher, {machine.launcher}, starts ranks under {systems[0]}"
         raise UserError(f"--print-jobs is {system}, and {launcher}; give --print-jobs {systems[0]}")
-    if num_nodes > (most_nodes := machine.queue_nodes.get(queue or "", num_nodes)):
+    if limits.nodes and num_nodes > limits.nodes:
         raise UserError(
-            f"{num_nodes} nodes are planned, and a job in {queue} has {most_nodes} at most; give another --queue, or fewer ranks"
+            f"{num_nodes} nodes are planned, and a job in {queue} has {limits.nodes} at most; give another --queue, or fewer ranks"
         )
 
 

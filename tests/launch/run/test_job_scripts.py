@@ -7,7 +7,7 @@ import pytest
 
 from common.config import Settings
 from launch.launchers.batch_systems import JOB_SYNTAXES, JobSyntax
-from launch.launchers.machine_files import Machine
+from launch.launchers.machine_files import Machine, Queue
 from launch.run import job_scripts
 from launch.run.options import Matrix, RunSettings
 from launch.run.plan import plan
@@ -41,7 +41,7 @@ def printed(tmp_path, system, sizes=(1, 2, 8), machine=PLAIN, device=None, cores
     return text, scripts
 
 
-PERLMUTTER = Machine(gpu_request="gpus-per-node", queue_option="--qos", queues={"debug": 30})
+PERLMUTTER = Machine(gpu_request="gpus-per-node", queue_option="--qos", queues={"debug": Queue(minutes=30)})
 ON_TWO_NODES = {"ranks_per_node": 4, "cores_per_rank": 3}
 OF_GPUS = {"sizes": (4,), "device": "cuda", "repeats": 9}
 
@@ -61,7 +61,7 @@ OF_GPUS = {"sizes": (4,), "device": "cuda", "repeats": 9}
         ("slurm", PLAIN, OF_GPUS | {"queue": "dev"}, "--time=01:00:00 --partition=dev"),
         ("slurm", PERLMUTTER, OF_GPUS | {"queue": "debug"}, "--time=00:30:00 --qos=debug --gpus-per-node=4"),
         ("slurm", PERLMUTTER, OF_GPUS | {"queue": "regular"}, "--time=01:00:00 --qos=regular"),
-        ("pbs", Machine(queues={"short": 20}), {"queue": "short"}, "-q short, -l walltime=00:20:00"),
+        ("pbs", Machine(queues={"short": Queue(minutes=20)}), {"queue": "short"}, "-q short, -l walltime=00:20:00"),
         # A run of at most 15 minutes, and of at most one.
         ("pbs", PLAIN, {"queue": "debug"}, "-q debug, -l walltime=00:30:00"),
         ("slurm", PLAIN, {"time_limit": 60.0}, "--time=00:20:00"),
@@ -221,7 +221,7 @@ def test_one_job_runs_all_sizes_on_the_nodes_of_the_largest(system, nodes, tmp_p
     assert '\necho "1 rank, 2 ranks, 8 ranks: $previous"\n' in text
 
 
-OF_TWO_NODES = Machine(launcher="pals", queue_nodes={"debug": 2})
+OF_TWO_NODES = Machine(launcher="pals", queues={"debug": Queue(nodes=2)})
 
 
 @pytest.mark.parametrize(
