@@ -3,6 +3,8 @@
 import re
 import sys
 from importlib.metadata import version
+from importlib.util import cache_from_source, find_spec
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,6 +21,13 @@ def test_a_pin_is_exact_and_installed(pin):
     if name == "tensorflow-cpu" and (ROOT / ".venv/pins.txt").read_text().count("tensorflow=="):
         name = "tensorflow"
     assert version(name).split("+")[0] == exact
+
+
+def test_pytorch_is_compiled_for_ranks_that_write_no_bytecode():
+    # Most of these modules no rank imports.
+    modules = [str(path) for path in Path(find_spec("torch").origin).with_name("utils").rglob("*.py")]
+    assert len(modules) > 100
+    assert [module for module in modules if not Path(cache_from_source(module)).exists()] == []
 
 
 def test_nothing_is_pinned_twice():
