@@ -40,14 +40,14 @@ SMALL = {
 }  # fmt: skip
 
 
-def expect_forecast(name, held):
+def expect_forecast(name, tensor_bytes):
     """The rank with most holds as much after a step as is forecast."""
     settings = workloads.resolve(dataclasses.replace(settings_of(name, Settings()), scaling="weak", batch_size=8), 1)
     (forecast,) = memory.forecast([name], settings, {name: 2})
-    most = max(range(2), key=lambda rank: sum(held[part][rank] for part in sharing.PARTS))
+    most = max(range(2), key=lambda rank: sum(tensor_bytes[part][rank] for part in sharing.PARTS))
     ranks = [most] if declared()[file_of(name)].pipelined else range(2)
     for part in sharing.PARTS:
-        assert getattr(forecast, part) == pytest.approx(max(held[part][rank] for rank in ranks), rel=0.01), part
+        assert getattr(forecast, part) == pytest.approx(max(tensor_bytes[part][rank] for rank in ranks), rel=0.01), part
 
 
 @pytest.mark.matrix

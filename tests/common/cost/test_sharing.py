@@ -39,7 +39,7 @@ def test_bytes_that_a_rank_sends(name, num_ranks, sent):
 
 
 @pytest.mark.parametrize(
-    ("name", "num_ranks", "settings", "held"),
+    ("name", "num_ranks", "settings", "ratio"),
     [
         ("ddp", 4, SGD, 1 + 1 + 1),
         ("ddp", 4, ADAM, 1 + 1 + 2),
@@ -57,8 +57,8 @@ def test_bytes_that_a_rank_sends(name, num_ranks, sent):
         ("a_file_of_ones_own", 4, SGD, None),
     ],
 )
-def test_bytes_that_a_rank_holds(name, num_ranks, settings, held):
-    assert sharing.state_bytes(name, num_ranks, settings) == (None if held is None else pytest.approx(held * P))
+def test_bytes_that_a_rank_holds(name, num_ranks, settings, ratio):
+    assert sharing.state_bytes(name, num_ranks, settings) == (None if ratio is None else pytest.approx(ratio * P))
 
 
 def test_master_parameters_and_their_optimizer_state_are_float32_in_a_float64_run():

@@ -104,12 +104,12 @@ def test_the_largest_repeated_blocks_are_the_layers_where_the_file_names_none():
 
 
 @pytest.mark.parametrize(
-    ("given", "function"), [({"optimizer": "adam"}, "optimizer"), ({"momentum": 0.1}, "optimizer"), ({"schedule": "cosine"}, "scheduler")]
+    ("options", "function"), [({"optimizer": "adam"}, "optimizer"), ({"momentum": 0.1}, "optimizer"), ({"schedule": "cosine"}, "scheduler")]
 )
-def test_what_a_function_of_the_file_decides_is_no_option(given, function, tmp_path):
+def test_what_a_function_of_the_file_decides_is_no_option(options, function, tmp_path):
     functions = "\nLEARNING_RATE = 0.1\ndef optimizer(p):\n    return torch.optim.SGD(p)\ndef scheduler(*_):\n    return None\n"
-    settings = settings_of(written(tmp_path, PLAIN + functions), **given)
-    with refused(f"--{next(iter(given))} is not for mine, which has a{'n' * (function == 'optimizer')} {function}(); leave it out"):
+    settings = settings_of(written(tmp_path, PLAIN + functions), **options)
+    with refused(f"--{next(iter(options))} is not for mine, which has a{'n' * (function == 'optimizer')} {function}(); leave it out"):
         workloads.resolve(settings, 1)
 
 

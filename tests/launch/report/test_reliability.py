@@ -31,6 +31,6 @@ from tests.support.made_records import made, noisy
 )
 def test_beside_how_many_runs_the_machine_was_steady_is_told_and_the_largest_deviation(records, sentence):
     steady = "The machine's speed was within 5 % of its median"
-    told = answered(records).answer.reliability[0]
-    assert told == f"All {len(records)} runs reached the target, in sync. {steady} {sentence.format('20260101-000000-cnn-ddp-n1')}"
+    reliability = answered(records).answer.reliability[0]
+    assert reliability == f"All {len(records)} runs reached the target, in sync. {steady} {sentence.format('20260101-000000-cnn-ddp-n1')}"
     assert "speed" not in answered([made()]).answer.reliability[0]
